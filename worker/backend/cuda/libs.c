@@ -18,9 +18,9 @@ struct version {
 
 struct library {
     const char *name;   /* "cuDNN" */
-    const char *soname; /* what is opened where nobody names another */
+    const char *soname; /* the library to open if no name is given */
     const char *remedy;
-    size_t needed; /* the lowest version, as GetVersion counts */
+    size_t needed; /* the lowest version, in the encoding of GetVersion */
     const struct entry *entries;
     uint32_t entry_count;
 };
@@ -28,7 +28,7 @@ struct library {
 
 static const char *const folders[] = {"", "/usr/local/cuda/lib64/", "/usr/local/cuda/lib/"};
 
-/* NULL when nowhere; `why` is the dynamic linker's first sentence. */
+/* NULL: not found; `why` is the first sentence of the dynamic linker's error. */
 static void *open_library(const struct library *library, const char *name, char *why,
                           size_t why_bytes)
 {
@@ -73,7 +73,7 @@ static enum status load(const struct library *library, const char *name, void *a
     return STATUS_OK;
 }
 
-/* All three libraries count as major * 10000 + minor * 100 + patch. */
+/* All three libraries encode a version as major * 10000 + minor * 100 + patch. */
 static struct version split(size_t number)
 {
     return (struct version){(int)(number / 10000), (int)(number / 100 % 100), (int)(number % 100)};

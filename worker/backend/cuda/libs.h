@@ -1,6 +1,6 @@
 /* The NVIDIA libraries that are opened at run time: one struct of entry points each. Types come
- * from their headers, nothing of them is linked, so the module loads where they are missing and can
- * say so. A library stays loaded until the process ends. */
+ * from their headers but nothing is linked, so the module also loads if they are missing and can
+ * report that. A library stays loaded until the process ends. */
 #ifndef WORKER_BACKEND_CUDA_LIBS_H
 #define WORKER_BACKEND_CUDA_LIBS_H
 
@@ -10,9 +10,9 @@
 
 #include "common/status.h"
 
-/* cuDNN 9.8 is the first that builds plans from a description of a device. NCCL 2.19 is the first
- * with ncclMemAlloc and ncclCommRegister. Its configuration struct grows with versions: it carries
- * its own size, and an older library reads only the part that it knows (init.cc,
+/* cuDNN 9.8 is the first version that builds plans from a description of a device. NCCL 2.19 is the
+ * first with ncclMemAlloc and ncclCommRegister. NCCL's configuration struct grows with versions: it
+ * contains its own size, and an older library reads only the part that it knows (init.cc,
  * parseCommConfig). */
 #define LIBS_CUDNN_NEEDED 90800
 #define LIBS_CUBLASLT_NEEDED 130000

@@ -1,5 +1,5 @@
-/* The CUDA backend for net_options.backend: what it works with is set once, before the first net.
- */
+/* The CUDA backend for net_options.backend. Its modules and options are set once, before the first
+ * net. */
 #ifndef WORKER_BACKEND_CUDA_EXEC_BACKEND_H
 #define WORKER_BACKEND_CUDA_EXEC_BACKEND_H
 
@@ -11,29 +11,29 @@
 #include "worker/backend/cuda/plans/plans.h"
 #include "worker/net/backend.h"
 
-/* Where batch norms take their statistics and make their values; see stats.c. */
+/* How batch norms get their statistics and compute their values; see stats.c. */
 enum cuda_stats {
-    CUDA_STATS_NONE,     /* by themselves */
-    CUDA_STATS_APPLY,    /* sums out of the convolution before, applied in a pass */
-    CUDA_STATS_PROLOGUE, /* or on the way into the next convolution, where it can */
-    CUDA_STATS_MEASURED /* requested only: for each norm the form that was the fastest when timed */
+    CUDA_STATS_NONE,     /* the norm's own passes do everything */
+    CUDA_STATS_APPLY,    /* the convolution before makes the sums, one pass applies them */
+    CUDA_STATS_PROLOGUE, /* or the next convolution applies them to its input, if it can */
+    CUDA_STATS_MEASURED  /* requested only: for each norm the fastest form, by measured times */
 };
 
 struct cuda_backend_options {
     uint32_t device_index;
-    bool is_synchronous; /* wait after every launch, so that a failure names its layer */
-    bool no_captures;    /* every step is eager, nothing is captured */
+    bool is_synchronous; /* wait after every launch, so that an error names its layer */
+    bool no_captures;    /* every step is eager */
     enum cuda_stats stats;
-    uint32_t candidates; /* timed for each plan; 0: the plans' own choice */
+    uint32_t candidates; /* candidates to time for each plan; 0: the plans' own choice */
 };
 
-/* The tables of a loaded module, or a test's; borrowed for good. Options begin as 0 and as
- * DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0, DDP_CUDA_STATS=1, 2 or auto and DDP_CUDA_CANDIDATES=N (1 to
- * 32) in the environment say. */
+/* Sets the tables of a loaded module, or a test's; they must stay valid for ever. Options are 0
+ * unless these are set in the environment: DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0, DDP_CUDA_STATS=1, 2
+ * or auto, DDP_CUDA_CANDIDATES=N (1 to 32). */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 
-/* Another device for the nets that are made from now on. */
+/* Chooses the device of the nets that are created from now on. */
 void cuda_backend_choose(uint32_t device_index);
 
 extern const struct backend backend_cuda;

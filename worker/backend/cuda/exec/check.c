@@ -1,4 +1,4 @@
-/* Failures of the CUDA backend: named by layer, kept for a call that can report them. */
+/* Errors of the CUDA backend: named by layer, and kept until a call can report them. */
 #include <stdlib.h>
 
 #include "worker/backend/cuda/exec/internal.h"

@@ -1,11 +1,11 @@
-/* The CUDA backend: sets up values, layers and plans, and gives them back in order. */
+/* The CUDA backend: sets up values, layers and plans, and frees them in order. */
 #include "worker/backend/cuda/exec/internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What all nets work with: set once by cuda_backend_use, before there are any. */
+/* Shared by all nets: cuda_backend_use sets it once, before the first net. */
 static struct {
     const struct cuda_runtime *runtime;
     const struct cuda_kernels *kernels;
@@ -29,7 +29,7 @@ static enum cuda_stats stats_wish(void)
     return is_set("DDP_CUDA_STATS", "auto") ? CUDA_STATS_MEASURED : CUDA_STATS_NONE;
 }
 
-/* 0: there is none that makes sense. */
+/* 0: the environment has no valid number. */
 static uint32_t candidates_wish(void)
 {
     const char *text = getenv("DDP_CUDA_CANDIDATES");
@@ -85,8 +85,8 @@ static void describe_layers(struct cuda *cuda)
     }
 }
 
-/* The plans of an epoch's smaller last batch, beside those of the others: seconds that a step in the
- * middle of training would wait for, and every other rank with it. */
+/* Builds the plans of an epoch's smaller last batch now, in addition to those of full batches: this
+ * takes seconds, and in the middle of training every rank would wait for it. */
 static enum status open_last(struct cuda *cuda, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -217,7 +217,7 @@ static void close_streams(struct cuda *cuda)
     runtime->stream_free(&cuda->stream);
 }
 
-/* Work first, then what it works with. */
+/* Frees what uses other objects before the objects that it uses. */
 static void cuda_close(void **state)
 {
     struct cuda *cuda = *state;
@@ -245,7 +245,7 @@ static void cuda_close(void **state)
     *state = NULL;
 }
 
-/* The largest entry of a table that an optimizer's launch takes. */
+/* The size of the largest table entry of an optimizer launch. */
 #define TABLE_ENTRY_BYTES 64
 static_assert(sizeof(struct kernel_sgd_tensor) <= TABLE_ENTRY_BYTES, "a table's entry");
 static_assert(sizeof(struct kernel_adam_tensor) <= TABLE_ENTRY_BYTES, "a table's entry");
@@ -290,7 +290,7 @@ static enum status cuda_open(void **state, const struct graph *graph,
     struct cuda *cuda = make_state(graph, options);
     enum status status = STATUS_OK;
 
-    assert(used.runtime != NULL); /* cuda_backend_use comes first */
+    assert(used.runtime != NULL); /* call cuda_backend_use first */
     *state = cuda;
     if (cuda == NULL)
         return cuda_out_of_memory(NULL, err);

@@ -1,8 +1,7 @@
-/* The images of a step on their way to the device: copied on a stream of their own while the step before
- * computes, into one of two slots, then normalised where the step reads them.
+/* The images of a step on their way to the device. They are copied on a separate stream, while the
+ * step before computes, into one of two slots; then they are normalised into the step's input.
  *
- * Images that are in memory of cuda_images_new are copied from where they are, others from a
- * pinned copy of them. */
+ * Images in memory from cuda_images_new are copied directly, others from a pinned copy of them. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,7 +55,7 @@ void cuda_slots_close(struct cuda *cuda)
 {
     void *labels = cuda->labels;
 
-    assert(cuda->lent == NULL); /* freed before the net is */
+    assert(cuda->lent == NULL); /* freed before the net is closed */
     for (uint32_t i = 0; i < CUDA_SLOTS; i++) {
         cuda->runtime->pinned_free(&cuda->slots[i].pinned);
         cuda->runtime->pinned_free(&cuda->slots[i].staged);
@@ -68,7 +67,7 @@ void cuda_slots_close(struct cuda *cuda)
     cuda->labels = NULL;
 }
 
-/* -- memory that is lent -- */
+/* -- memory that the net lends to callers -- */
 
 struct cuda_lent {
     struct cuda_lent *next;
@@ -133,7 +132,8 @@ enum status cuda_images_settle(void *state, const void *memory, struct err *err)
 
 static const struct net_normal no_normal = {.std = {1.0F, 1.0F, 1.0F, 1.0F}};
 
-/* Images that are in memory of ours, or in a copy of them in pinned memory. */
+/* Finds the pinned memory of the images: the caller's, if it is from cuda_images_new, else a
+ * copy. */
 static enum status find_pinned(struct cuda *cuda, uint32_t slot, const void *images, size_t bytes,
                                const void **pinned, struct err *err)
 {
@@ -154,9 +154,9 @@ static enum status find_pinned(struct cuda *cuda, uint32_t slot, const void *ima
     return status;
 }
 
-/* Queues the copies of the batch to the device. Two waits: the host must not write the slot's
- * pinned memory before its last copy is over, and the copy must not begin before the step that
- * reads the slot's last batch has read it. */
+/* Queues the copies of the batch to the device. Two waits are needed: the host must not write the
+ * slot's pinned memory before the last copy from it has ended, and the new copy must not begin
+ * before the step that uses the slot's last batch has read it. */
 enum status cuda_images_send(struct cuda *cuda, uint32_t slot, const struct net_images *images,
                              const int64_t *labels, struct err *err)
 {
@@ -190,7 +190,7 @@ enum status cuda_images_send(struct cuda *cuda, uint32_t slot, const struct net_
                                : status;
 }
 
-/* Converts the slot's images to NHWC in the input's type, where the step reads them. */
+/* Converts the slot's images to NHWC, in the input's type, and stores them as the step's input. */
 enum status cuda_images_unpack(struct cuda *cuda, uint32_t slot, struct err *err)
 {
     const struct cuda_layer *input = &cuda->layers[0];

@@ -1,20 +1,20 @@
-/* Inside of the CUDA backend.
+/* Internal to the CUDA backend.
  *
  *   values   NHWC in device memory, channels padded with zeros
  *   layers   tables of functions (struct cuda_op)
  *   heavy    plans (plans/plans.h); everything else is a kernel (kernels/)
  *
- * It is plain C over three tables of functions of the loaded module, so a test can pass tables over
- * host memory, and no CUDA header is needed.
+ * It is plain C that calls three tables of functions of the loaded module, so a test can pass
+ * tables that work on host memory, and no CUDA header is needed.
  *
- * Streams. What orders them is an event each, as event -> who waits:
+ * Streams, and the events that order them, as event -> what waits for it:
  *
  *   stream    forward, backward, optimizer
  *   copies    images and labels to the device    slot.copied -> stream; slot.used -> copies
  *   reduces   collectives                        bucket_done -> reduces; reduced -> stream
  *   views     the host's copies of memory        bucket_done -> the host
  *
- * The host waits only where a call has to bring something back. */
+ * The host waits only if a call has to return a result from the device. */
 #ifndef WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
 #define WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
 
@@ -33,7 +33,7 @@
 #include "worker/net/optim.h"
 
 enum {
-    CUDA_SETS_MAX = 4,  /* batch sizes that have plans: the full one, the last of an epoch */
+    CUDA_SETS_MAX = 4,  /* batch sizes that have plans: the full one, and an epoch's last */
     CUDA_STEPS_MAX = 4, /* captured steps, one for each batch size */
     CUDA_SLOTS = 2      /* batches in flight to the device */
 };
@@ -42,10 +42,10 @@ enum {
  *   data, grad: [n][h][w][channels], channels padded with zeros
  * A flattened image keeps its order: feature c * planes + p is stored at p * channels + c. */
 struct cuda_value {
-    void *data, *grad; /* grad is NULL where it is not needed */
+    void *data, *grad; /* grad is NULL if it is not needed */
     enum graph_dtype dtype;
     uint32_t channels, h, w; /* stored channels */
-    uint32_t planes;         /* of a flattened image: h * w of it; else 1 */
+    uint32_t planes;         /* of a flattened image: its h * w; else 1 */
     size_t image_size;       /* stored elements of an image */
     bool needs_grad;
 };
@@ -57,7 +57,7 @@ struct cuda_axis {
     size_t step, plane;
 };
 
-/* A parameter or buffer as it is stored. */
+/* A parameter or buffer in its stored layout. */
 struct cuda_tensor {
     const struct graph_tensor *graph;
     struct cuda_axis axes[4];
@@ -66,7 +66,7 @@ struct cuda_tensor {
     float *param; /* fp32 */
     void *half;   /* in graph->dtype; NULL: none */
     void *grad;   /* in graph->grad_dtype */
-    void *made;   /* the gradient in the plan's type, where that is not grad's; NULL: in place */
+    void *made;   /* the gradient in the plan's type, if that is not grad's; NULL: in place */
     enum graph_dtype made_type;
 };
 
@@ -76,7 +76,7 @@ struct cuda_layer;
 struct cuda_op {
     enum status (*open)(struct cuda *cuda, struct cuda_layer *layer, struct err *err);
     enum status (*forward)(struct cuda *cuda, struct cuda_layer *layer, struct err *err);
-    /* Writes (not adds) the gradients of inputs to layer->dx, where that is not NULL. */
+    /* Writes (does not add) the gradients of inputs to layer->dx, unless that is NULL. */
     enum status (*backward)(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
                             struct err *err);
 };
@@ -86,28 +86,26 @@ struct cuda_layer {
     const struct cuda_op *op;
     uint32_t index;
     struct cuda_value out;
-    struct cuda_value *in[2]; /* NULL where there is none */
-    bool is_view;             /* its value is its input's memory */
+    struct cuda_value *in[2]; /* NULL: there is none */
+    bool is_view;             /* its value shares its input's memory */
     struct cuda_tensor *tensors;
 
     /* Gradients of the inputs. */
-    bool adds
-        [2]; /* another reader has written this gradient before: add to it; from cuda_find_adds */
-    void *spare
-        [2]; /* then backward writes here, and an addition follows, or its plan adds by itself */
-    float add_us; /* of that addition, for a convolution; 0: not measured */
-    void *dx[2];  /* where backward writes */
+    bool adds[2];   /* another reader wrote this gradient before: add to it */
+    void *spare[2]; /* with adds: backward's output before the addition, unless the plan adds */
+    float add_us;   /* time of that addition, for a convolution; 0: not measured */
+    void *dx[2];    /* where backward writes */
 
     void *scratch;  /* sums over columns */
-    uint8_t *place; /* pools: the place of each maximum in its window */
+    uint8_t *place; /* pools: the position of each maximum in its window */
 
     /* BATCH_NORM */
-    bool uses_plans;            /* else our own kernels; set by cuda_norms_choose */
-    uint8_t *mask;              /* where the ReLU let the value through */
+    bool uses_plans;            /* false: our own kernels; set by cuda_norms_choose */
+    uint8_t *mask;              /* where the ReLU passed the value */
     float *stats, *coefs;       /* see kernels/batch_norm.h */
     double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
-    void *unused[2];            /* gradients that the plan writes and nothing reads */
-    void *inside, *inside_grad; /* with a fused pool and plans: the value before it */
+    void *unused[2];            /* gradients that the plan writes but nothing reads */
+    void *inside, *inside_grad; /* with a fused pool and plans: the value before the pool */
     float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
     void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
     float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
@@ -127,28 +125,28 @@ struct cuda_request {
 struct cuda_set {
     uint32_t n; /* 0: unused */
     struct plan_set *plans;
-    int32_t *index; /* [layer][PLAN_KINDS]; -1: there is none */
-    uint8_t *forms; /* [layer], of enum cuda_stats; 0 where it is no batch norm */
+    int32_t *index; /* [layer][PLAN_KINDS]; -1: no plan */
+    uint8_t *forms; /* [layer], of enum cuda_stats; 0 if it is no batch norm */
 };
 
 /* What the calls of a step do.
  *
- *   EAGER    each is queued when it comes
- *   CAPTURE  each is captured; the graph is launched after the last one
- *   REPLAY   they do nothing; the graph of an earlier step is launched after the last one
- *   DEFER    they do nothing, since capturing failed: the step is queued eagerly after the last
- *            one */
+ *   EAGER    each call queues its work at once
+ *   CAPTURE  each call is captured; the graph is launched after the last one
+ *   REPLAY   calls do nothing; the graph of an earlier step is launched after the last one
+ *   DEFER    calls do nothing, since capturing failed: after the last one all is queued eagerly */
 enum cuda_mode { CUDA_EAGER, CUDA_CAPTURE, CUDA_REPLAY, CUDA_DEFER };
 
 /* Forward and backward of one batch size. */
 struct cuda_step {
     uint32_t n;       /* 0: unused */
-    float grad_scale; /* that the graph was captured with */
-    bool is_warm;     /* it ran eagerly once: libraries have settled, nothing is allocated */
+    float grad_scale; /* with which the graph was captured */
+    bool is_warm;     /* it ran eagerly once: libraries are initialised, memory is allocated */
     struct CUgraphExec_st *graph;
 };
 
-/* A host copy of a span: pinned, as it is on the device, and as fp32. See view_open. */
+/* A host copy of a span: pinned memory in the device's type, and the values as fp32. See
+ * view_open. */
 struct cuda_stage {
     void *pinned;
     float *floats;
@@ -162,8 +160,8 @@ struct cuda_outcome {
     struct scaler scaler;
 };
 
-/* What the net asked for at the end of a step. A capture holds the pointers, so they must stay
- * valid; another pointer or option makes another capture. */
+/* What the net requested at the end of a step. A capture holds the pointers, so they must stay
+ * valid; other pointers or options require a new capture. */
 struct cuda_optimizer_step {
     bool defers; /* calls are collected here, and queued when scaler_end completes them */
     const struct backend_span *grads;
@@ -194,11 +192,11 @@ struct cuda {
     struct CUstream_st *stream, *copies, *views, *reduces; /* see the top of this file */
     struct CUevent_st *reduced;
     struct device_collective collective; /* of cuda_device_reducer; .sum NULL: none */
-    bool is_reduced;                     /* this step's gradients, by the collective */
+    bool is_reduced;                     /* this step's gradients are reduced by the collective */
     uint32_t ready_count;                /* buckets of this step that are complete */
     void *wide; /* a bucket of 16-bit gradients as fp32, for collective.in_fp32 */
     size_t wide_bytes;
-    struct cuda_request *requests; /* kept after the layout: tests check lifetimes by them */
+    struct cuda_request *requests; /* kept after the layout: tests check lifetimes with them */
     uint32_t request_count;
     void *arena;
     void *workspace;
@@ -206,13 +204,13 @@ struct cuda {
 
     struct {
         void *pinned; /* labels */
-        void *staged; /* pinned too: images that came in other memory; NULL: none did yet */
+        void *staged; /* also pinned: copy of images from other memory; NULL: not used yet */
         void *images; /* on the device: images, then labels */
-        const struct cuda_lent *lent; /* where its last images came from; NULL: other memory */
+        const struct cuda_lent *lent; /* with its last images; NULL: other memory */
         int64_t *labels;              /* on the device */
         struct CUevent_st *copied, *used;
         bool is_used, are_bytes;
-        struct net_normal normal; /* of bytes */
+        struct net_normal normal; /* for images of bytes */
     } slots[CUDA_SLOTS];
     uint32_t slot_next;
     struct cuda_lent *lent; /* memory of cuda_images_new */
@@ -222,17 +220,17 @@ struct cuda {
     uint32_t *flag; /* see cuda_is_finite */
     void *clip_scratch, *rounded, *lars_workspace;
     size_t lars_bytes;
-    void *tables; /* the host's: of one optimizer launch */
+    void *tables; /* on the host: the tables of one optimizer launch */
     bool had_momentum, is_first_momentum;
 
     struct cuda_set sets[CUDA_SETS_MAX];
-    struct cuda_set *set;            /* of this step */
+    struct cuda_set *set;            /* the current step's */
     struct CUevent_st **bucket_done; /* [bucket_count] */
-    struct backend_span *buckets;    /* [bucket_count], of the last bucket_ready of each */
+    struct backend_span *buckets;    /* [bucket_count], from the last bucket_ready of each */
     struct cuda_stage state_stage, bucket_stage;
 
-    /* the step */
-    uint32_t n, rows; /* images; rows that are computed, which may be more in evaluation */
+    /* the current step */
+    uint32_t n, rows; /* images; computed rows, which may be more in evaluation */
     bool training;
     struct scaler *scaler;
     net_sum norm_sum; /* or NULL */
@@ -254,7 +252,7 @@ struct cuda {
     uint32_t outcome_n[NET_OUTCOMES];
     uint32_t outcome_first, outcome_count;
 
-    struct cuda_profile *profile; /* NULL: none was asked for */
+    struct cuda_profile *profile; /* NULL: not requested */
     struct err failed;            /* the first failure of a call that cannot report it */
 };
 
@@ -264,32 +262,32 @@ extern const struct cuda_op cuda_op_loss, cuda_op_avg_pool;
 
 /* -- check.c: failures, with the layer's name; `layer` may be NULL -- */
 
-/* What a launch returned. With DDP_CUDA_SYNC=1 waits for the device, so that a failure names the
+/* The result of a launch. With DDP_CUDA_SYNC=1 waits for the device, so that an error names the
  * layer that caused it. */
 enum status cuda_launched(struct cuda *cuda, const struct cuda_layer *layer, int code,
                           const char *what, struct err *err);
 enum status cuda_named(const struct cuda_layer *layer, enum status status, const struct err *cause,
                        struct err *err);
 enum status cuda_out_of_memory(const struct cuda_layer *layer, struct err *err);
-/* For calls that return nothing: keeps the first failure; cuda_failed reports it from the next call
+/* For calls that return nothing: keeps the first error; cuda_failed reports it from the next call
  * that can. */
 void cuda_keep(struct cuda *cuda, enum status status, const struct err *err);
 enum status cuda_failed(const struct cuda *cuda, struct err *err);
 enum kernel_type cuda_type(enum graph_dtype dtype);
 
-/* -- memory.c: one arena for values, gradients and what layers request -- */
+/* -- memory.c: one arena for values, gradients and the layers' requests -- */
 
 enum status cuda_request(struct cuda *cuda, const struct cuda_layer *layer, void **at, size_t bytes,
                          uint32_t birth, uint32_t death, struct err *err);
 /* From this layer's forward to the end of its backward. */
 enum status cuda_request_until_backward(struct cuda *cuda, struct cuda_layer *layer, void **at,
                                         size_t bytes, struct err *err);
-/* During its backward alone. */
+/* Only during its backward. */
 enum status cuda_request_in_backward(struct cuda *cuda, struct cuda_layer *layer, void **at,
                                      size_t bytes, struct err *err);
-/* After every layer's open: lays the arena out and sets all pointers. */
+/* Call after every layer's open: lays out the arena and sets all pointers. */
 enum status cuda_memory_make(struct cuda *cuda, struct err *err);
-/* Sets `adds` of every layer, once all are described. */
+/* Sets `adds` of every layer; call when all layers are described. */
 void cuda_find_adds(struct cuda *cuda);
 size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value);
 
@@ -297,36 +295,37 @@ size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value)
 
 void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer);
 void cuda_describe_tensors(struct cuda *cuda, struct cuda_layer *layer);
-/* Between row-major and stored order, on the host. stored: [size]; its padding is left as it is. */
+/* Converts between row-major and stored order, on the host. stored: [size]; its padding is not
+ * written. */
 void cuda_tensor_store(const struct cuda_tensor *tensor, const float *row_major, float *stored);
 void cuda_tensor_fetch(const struct cuda_tensor *tensor, const float *stored, float *row_major);
 /* Converts n elements between `type` and fp32, on the host. */
 void cuda_widen(const void *from, enum graph_dtype type, size_t n, float *to);
 void cuda_narrow(const float *from, enum graph_dtype type, size_t n, void *to);
 
-/* -- sets.c: plans of the net, a set a batch size -- */
+/* -- sets.c: the net's plans, one set per batch size -- */
 
-/* Makes the set for `n` rows current, and builds it where there is none.
+/* Makes the set for `n` rows current, and builds it if it does not exist.
  * Errors: STATUS_TOO_BIG (more than CUDA_SETS_MAX sizes), those of plans->open and build. */
 enum status cuda_sets_use(struct cuda *cuda, uint32_t n, struct err *err);
 void cuda_sets_close(struct cuda *cuda);
 
 /* -- layer_plans.c: one layer's plans in the current set -- */
 
-/* Where the set keeps the plan's index. */
+/* The entry with the plan's index in the set. */
 int32_t *cuda_plan_entry(const struct cuda *cuda, const struct cuda_set *set, uint32_t layer,
                          enum plan_kind kind);
 bool cuda_has_plan(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
-/* The plan does not write the gradient of the bias. */
+/* Whether the plan does not write the gradient of the bias. */
 bool cuda_lacks_bias(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
-/* The plan leaves collective_sms to collectives. */
+/* Whether the plan leaves collective_sms multiprocessors to collectives. */
 bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, enum plan_kind kind);
-/* Measured when the plan was built; 0: not measured. */
+/* The time that was measured when the plan was built; 0: not measured. */
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind);
-/* The layer's data gradient is added by its own plan: no spare, no addition afterwards. */
+/* Whether the layer's own plan adds its data gradient: no spare buffer, no addition afterwards. */
 bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer);
-/* STATUS_UNSUPPORTED, with the reason why there is no plan. */
+/* Returns STATUS_UNSUPPORTED; `err` says why there is no plan. */
 enum status cuda_no_plan(const struct cuda *cuda, const struct cuda_layer *layer,
                          enum plan_kind kind, struct err *err);
 /* Queues the plan on cuda->stream. pointers: [PLAN_PORTS]. */
@@ -335,57 +334,57 @@ enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind
 
 /* -- measure.c: times of our own kernels, before the first step -- */
 
-/* Queues one run on cuda->stream. */
+/* A function that queues one run on cuda->stream. */
 typedef enum status (*cuda_measured)(struct cuda *cuda, void *user, struct err *err);
 /* Microseconds of one run; 0: not known. */
 float cuda_measure_us(struct cuda *cuda, cuda_measured run, void *user);
-/* Device memory with random values of the type, for the runs. */
+/* Allocates device memory for the runs, filled with random values of the type. */
 enum status cuda_measure_memory(struct cuda *cuda, enum graph_dtype type, size_t bytes,
                                 void **memory, struct err *err);
 
 /* -- weights.c -- */
 
-/* Sets add_us, where plans were timed that add by themselves. */
+/* Measures add_us, if plans were timed that add the gradient themselves. */
 void cuda_additions_time(struct cuda *cuda);
 
 /* -- norm_choose.c: which batch norms run as plans -- */
 
-/* Once for a net, with its first set of plans and before its layers are opened. */
+/* Call once for a net, with its first set of plans and before its layers are opened. */
 enum status cuda_norms_choose(struct cuda *cuda, struct err *err);
 
 /* -- norm.c -- */
 
-/* Whether there is a plan for each part of the norm's work; else `why` has the reason. */
+/* Whether there is a plan for each part of the norm's work; if not, `why` has the reason. */
 bool cuda_norm_has_plans(const struct cuda *cuda, const struct cuda_layer *norm, struct err *why);
-/* Bytes that our own kernels need, of each kind. */
+/* Bytes that our own kernels need. */
 struct cuda_norm_needs {
     size_t floats, mask, sums, scratch; /* floats: stats; coefs */
 };
 struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm);
-/* The pools of a norm that runs as a plan, both ways. */
+/* Forward and backward of the pool of a norm that runs as a plan. */
 enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 /* Forward and backward by our own kernels, the pool included. */
 enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
-/* -- stats_choose.c: which batch norm takes its statistics from the convolution before -- */
+/* -- stats_choose.c: which batch norm takes its statistics from the convolution before it -- */
 
-/* Whether plans for that are requested at all. */
+/* Whether plans for such statistics are requested at all. */
 bool cuda_stats_requested(const struct cuda *cuda);
-/* Sets the form of every norm in the current set; once for a set. */
+/* Sets the form of every norm in the current set; call once for a set. */
 void cuda_stats_choose(struct cuda *cuda);
-/* The convolution that alone reads the norm's value; NULL: there is none. */
+/* The convolution that is the only reader of the norm's value; NULL: there is none. */
 const struct cuda_layer *cuda_stats_reader(const struct cuda *cuda, const struct cuda_layer *norm);
 
-/* -- stats.c: how such norms run -- */
+/* -- stats.c: how these norms run -- */
 
-/* The form of this step: CUDA_STATS_NONE in evaluation. */
+/* The norm's form in this step: CUDA_STATS_NONE in evaluation. */
 enum cuda_stats cuda_stats_form(const struct cuda *cuda, const struct cuda_layer *norm);
-/* Requests memory. */
+/* Requests the memory that these norms need. */
 enum status cuda_stats_open(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 /* The time at which gradients of scale and shift are first written. */
 uint32_t cuda_stats_grads_birth(const struct cuda *cuda, const struct cuda_layer *norm);
-/* The plan that a convolution runs instead of `*kind`, where it does a norm's work too, and the
- * pointers for that; else both stay. */
+/* If a convolution also does a norm's work, sets `*kind` to the plan that it runs and sets the
+ * pointers for that; else changes nothing. */
 void cuda_stats_forward(const struct cuda *cuda, const struct cuda_layer *conv,
                         enum plan_kind *kind, void **pointers);
 void cuda_stats_wgrad(const struct cuda *cuda, const struct cuda_layer *conv, enum plan_kind *kind,
@@ -401,8 +400,8 @@ enum status cuda_stats_norm_dx(struct cuda *cuda, struct cuda_layer *norm, struc
 
 enum status cuda_slots_open(struct cuda *cuda, struct err *err);
 void cuda_slots_close(struct cuda *cuda);
-/* Queues the copy of the batch into the slot; then, on the step's stream, its unpacking into the
- * input. */
+/* cuda_images_send queues the copy of the batch into the slot; cuda_images_unpack then converts it
+ * to the input, on the step's stream. */
 enum status cuda_images_send(struct cuda *cuda, uint32_t slot, const struct net_images *images,
                              const int64_t *labels, struct err *err);
 enum status cuda_images_unpack(struct cuda *cuda, uint32_t slot, struct err *err);
@@ -420,11 +419,11 @@ enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err);
 enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, struct err *err);
 void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads);
 enum status cuda_backward_end(void *state, struct err *err);
-/* No call of this step is queued one by one: it is replayed, or queued when it is complete. */
+/* Whether calls of this step queue nothing: the step is replayed, or queued when it is complete. */
 bool cuda_is_quiet(const struct cuda *cuda);
-/* What a call of a step came to; `why` is copied to `err` (NULL: not). Where it failed during
- * capture it may be one that cannot be captured: nothing has run yet, so the status is STATUS_OK
- * and cuda_backward_end queues the step when it is complete. */
+/* The result of a call of a step; `why` is copied to `err` (NULL: not). If the call failed during
+ * capture, perhaps it cannot be captured. Nothing has run yet, so the status is STATUS_OK, and
+ * cuda_backward_end queues the whole step eagerly. */
 enum status cuda_settle(struct cuda *cuda, enum status status, const struct err *why,
                         struct err *err);
 
@@ -434,9 +433,9 @@ enum status cuda_settle(struct cuda *cuda, enum status status, const struct err 
 void cuda_device_reducer(void *state, const struct device_collective *collective,
                          struct reducer *reducer);
 
-/* -- reduce.c: cuda_reduce_bucket queues the collective of a bucket after the work that made it;
- *    cuda_reduce_join makes the step wait for all collectives so far; cuda_reduce_all does both for
- *    all buckets of the step -- */
+/* -- reduce.c: cuda_reduce_bucket queues the collective of a bucket after the work that computes
+ * the bucket; cuda_reduce_join makes the step wait for all collectives so far; cuda_reduce_all does
+ * both for all buckets of the step -- */
 
 enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err);
 enum status cuda_reduce_join(struct cuda *cuda, struct err *err);
@@ -444,24 +443,24 @@ enum status cuda_reduce_all(struct cuda *cuda, struct err *err);
 
 /* -- optimizer_step.c and outcome.c: the end of a step -- */
 
-/* Each queues eagerly. */
+/* Each of these queues its work eagerly. */
 void cuda_queue_finite(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
                        struct scaler *scaler);
 void cuda_queue_clip(struct cuda *cuda, const struct backend_span *grads, uint32_t count,
                      const struct net_clip *clip, const struct scaler *scaler);
-/* Before cuda_queue_update, which reads the rates on the device. Waits for the device where it is
- * not known whether this is the first step with momentum. */
+/* Call before cuda_queue_update, which reads the rates on the device. Waits for the device if it is
+ * unknown whether this is the first step with momentum. */
 void cuda_queue_rates(struct cuda *cuda, const struct optim *optim, const struct scaler *scaler);
-/* That is known, so the update can be captured. */
+/* Whether that is known, so that the update can be captured. */
 bool cuda_update_is_settled(const struct cuda *cuda, const struct optim *optim);
 void cuda_queue_update(struct cuda *cuda, const struct backend_param *params, uint32_t count,
                        const struct optim *optim, const struct scaler *scaler);
 void cuda_queue_scaler_end(struct cuda *cuda, struct scaler *scaler, bool used_momentum);
 
-/* A step begins. defers: its end is collected, and may be captured. */
+/* Begins a step. defers: the calls at its end are collected, and may be captured. */
 void cuda_optimizer_begin(struct cuda *cuda, bool defers);
 
-/* -- what struct backend has around a step: optimizer_step.c, outcome.c, views.c -- */
+/* -- functions of struct backend around a step: optimizer_step.c, outcome.c, views.c -- */
 
 void cuda_bind_scaler(void *state, struct scaler *scaler);
 void cuda_finite(void *state, const struct backend_span *grads, uint32_t count,
@@ -479,7 +478,7 @@ enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcom
 uint32_t cuda_first_nonfinite(void *state);
 void cuda_update(void *state, const struct backend_param *params, uint32_t count,
                  const struct optim *optim, const struct scaler *scaler);
-/* Rounds fp32 values to `dtype` in place. For tensors without masters only (rounded_bytes in cuda.c
+/* Rounds fp32 values to `dtype` in place. Only for tensors without masters (rounded_bytes in cuda.c
  * has room for them). */
 enum status cuda_round_floats(struct cuda *cuda, float *values, enum graph_dtype dtype,
                               size_t count, struct err *err);

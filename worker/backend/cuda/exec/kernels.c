@@ -20,7 +20,7 @@ static enum status find_kernels(const struct cuda_module *module, struct cuda_ke
     return STATUS_OK;
 }
 
-/* A table is a struct of nothing but pointers to functions. */
+/* A table is a struct that contains only pointers to functions. */
 static enum status check_slots(const struct cuda_module *module, const char *name,
                                const void *table, size_t table_bytes, struct err *err)
 {

@@ -1,5 +1,5 @@
-/* The plans of one layer in the set of this step: whether there is one, what is known about it, and
- * how it is queued. Sets are made in sets.c. */
+/* The plans of one layer in the current step's set: whether a plan exists, its properties, and how
+ * to queue it. Sets are built in sets.c. */
 #include <assert.h>
 
 #include "worker/backend/cuda/exec/internal.h"

@@ -1,4 +1,4 @@
-/* Shapes: where a value's channels and a tensor's elements lie in memory. */
+/* Shapes: where a value's channels and a tensor's elements are in memory. */
 #include <assert.h>
 #include <string.h>
 
@@ -46,7 +46,7 @@ void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer)
     if (op == GRAPH_FLATTEN) {
         describe_flattened(value, layer->in[0]);
     } else if (is_like_input(op) && shape->dim_count == 1) {
-        *value = *layer->in[0]; /* features as they come, maybe a flattened image */
+        *value = *layer->in[0]; /* features in the input's order, maybe a flattened image */
     } else {
         value->channels = plan_stored_channels(shape->dims[0], op == GRAPH_INPUT);
         value->h = shape->dim_count == 3 ? shape->dims[1] : 1;
@@ -54,7 +54,7 @@ void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer)
         value->planes = 1;
     }
     if (op == GRAPH_CAST && layer->in[0]->channels != value->channels)
-        value->channels = layer->in[0]->channels; /* of the images */
+        value->channels = layer->in[0]->channels; /* those of the images */
     value->dtype = op == GRAPH_INPUT ? input_type(cuda) : shape->dtype;
     value->image_size = (size_t)value->channels * value->planes * value->h * value->w;
     value->data = value->grad = NULL;
@@ -64,7 +64,7 @@ void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer)
          (layer->in[1] != NULL && layer->in[1]->needs_grad));
 }
 
-/* [out][in][kh][kw] as [out][kh][kw][in]. */
+/* Stores [out][in][kh][kw] as [out][kh][kw][in]. */
 static void describe_conv(struct cuda_tensor *tensor, const struct cuda_layer *layer)
 {
     const uint32_t kernel = layer->graph->window.kernel;

@@ -1,6 +1,7 @@
-/* How long kernels of ours take on this device, beside plans, whose times are measured when they are
- * built (plan_tune.c): a captured graph of ten runs, so that the rate of launches does not count,
- * and the better of two replays. Where anything fails the time is not known, and nothing else. */
+/* Measures our own kernels on this device; the times of plans are measured when they are built
+ * (plan_tune.c). Times a captured graph of ten runs, so that the launch rate does not count, and
+ * takes the better of two replays. If anything fails, the time is unknown; this has no other
+ * effect. */
 #include <stdlib.h>
 #include <string.h>
 

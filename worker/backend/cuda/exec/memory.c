@@ -1,8 +1,8 @@
-/* Which buffers a network needs on the device, how long each lives, and one arena for all.
+/* Which buffers a network needs on the device, how long each is in use, and one arena for all.
  *
  * Views (a flatten; a cast of the images, which are written in that type) share their input's
- * memory. Times are those of net/memory_plan.h: forward of layer i is i, its backward
- * 2 * layers - 1 - i. */
+ * memory. Times are those of net/memory_plan.h: i for forward of layer i, 2 * layers - 1 - i for
+ * its backward. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ static struct memory_values values_of(const struct cuda *cuda)
     return (struct memory_values){cuda->graph, is_view, cuda};
 }
 
-/* Whether backward reads the layer's input; its output. */
+/* Whether backward reads the layer's input, or its output. */
 static bool backward_reads_input(const struct graph_layer *layer)
 {
     return layer->op == GRAPH_CONV2D || layer->op == GRAPH_LINEAR ||
@@ -32,7 +32,7 @@ static bool backward_reads_output(const struct cuda_layer *layer)
            (layer->graph->fused_relu && !layer->graph->fused_pool && !layer->uses_plans);
 }
 
-/* The images stay to the end: cuda_first_nonfinite runs forward again. */
+/* The images stay valid to the end: cuda_first_nonfinite runs forward again. */
 static uint32_t last_use(const struct cuda *cuda, uint32_t index)
 {
     const bool trains = !cuda->evaluate_only;
@@ -97,7 +97,7 @@ static enum status request_values(struct cuda *cuda, uint32_t index, struct err 
     enum status status;
 
     if (layer->is_view || layer->graph->op == GRAPH_CROSS_ENTROPY)
-        return STATUS_OK; /* of the loss there are sums alone */
+        return STATUS_OK; /* the loss is only sums, it has no value */
     status = cuda_request(cuda, layer, &layer->out.data, bytes, index, last_use(cuda, index), err);
     if (status != STATUS_OK || !layer->out.needs_grad || user == GRAPH_NONE)
         return status;
@@ -106,8 +106,8 @@ static enum status request_values(struct cuda *cuda, uint32_t index, struct err 
                         memory_backward_time(cuda->graph, index), err);
 }
 
-/* Of several readers the last one in forward order writes the gradient, the others add to it. An
- * addition of a value to itself reads it twice. */
+/* If a value has several readers, the last one in forward order writes the gradient, the others add
+ * to it. A value that is added to itself is read twice. */
 static bool adds(const struct cuda *cuda, const struct cuda_layer *layer, uint32_t k)
 {
     uint32_t root;
@@ -127,7 +127,7 @@ void cuda_find_adds(struct cuda *cuda)
             cuda->layers[i].adds[k] = adds(cuda, &cuda->layers[i], k);
 }
 
-/* Also for a layer whose plan adds by itself: a later set of plans may have none that does. */
+/* Requested also for a layer whose plan adds the gradient: a later set may have no such plan. */
 static enum status request_spares(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     enum status status = STATUS_OK;

@@ -1,13 +1,13 @@
-/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. In training by
- * plans or by our own kernels (norm_choose.c), in evaluation by our own. Synchronised statistics
- * always take our kernels. */
+/* Batch norm, with the addition, the ReLU and the max pool that are fused into it. Training uses
+ * plans or our own kernels (norm_choose.c), evaluation uses our own. Synchronised statistics always
+ * use our kernels. */
 #include <stdlib.h>
 
 #include "worker/backend/cuda/exec/internal.h"
 
 enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR };
 
-/* The value before a fused pool, else the layer's own. */
+/* The value before a fused pool, else the layer's own value. */
 static void *norm_out(const struct cuda_layer *layer)
 {
     return layer->graph->fused_pool ? layer->inside : layer->out.data;
@@ -23,7 +23,7 @@ static uint32_t channels(const struct cuda_layer *layer)
     return layer->in[0]->channels * layer->in[0]->planes;
 }
 
-/* Gradients of scale and shift are made in fp32 by plans, in the arena's type by our kernels. */
+/* Plans compute the gradients of scale and shift in fp32, our kernels in the arena's type. */
 static bool has_fp32_grads(const struct cuda_layer *layer)
 {
     return layer->tensors[GAMMA].graph->grad_dtype == GRAPH_F32;
@@ -83,7 +83,7 @@ struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cud
 
     return (struct cuda_norm_needs){
         .floats = KERNEL_NORM_STATS * (size_t)channels(norm) * sizeof(float),
-        .mask = kernel_norm_mask_bytes(&shape), /* at least a bit an element, as plans need it */
+        .mask = kernel_norm_mask_bytes(&shape), /* at least one bit per element, as plans need it */
         .sums = kernel_norm_sum_count(channels(norm)) * sizeof(double),
         .scratch = kernel_columns_bytes(shape.type, shape.rows, channels(norm), 2),
     };
@@ -104,7 +104,7 @@ static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, st
     return status;
 }
 
-/* Our own kernels do norm and pool as one: what is between them is never in memory. */
+/* Our own kernels do norm and pool as one, so the value between them is never in memory. */
 static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const size_t bytes = cuda_value_bytes(cuda, layer->in[0]);
@@ -157,7 +157,7 @@ static enum status norm_open(struct cuda *cuda, struct cuda_layer *layer, struct
         status = request_inside(cuda, layer, err);
     if (status == STATUS_OK)
         status = request_grads(cuda, layer, err);
-    /* a plan writes the gradients of its inputs, wanted or not */
+    /* a plan writes the gradients of its inputs even if they are not needed */
     for (uint32_t k = 0; k < 2; k++)
         if (status == STATUS_OK && layer->in[k] != NULL && !layer->in[k]->needs_grad)
             status = cuda_request_in_backward(cuda, layer, &layer->unused[k],
@@ -188,7 +188,7 @@ static enum status synchronise(struct cuda *cuda, struct cuda_layer *layer, stru
     return cuda_named(layer, status, &cause, err);
 }
 
-/* The statistics to layer->stats. */
+/* Computes the statistics and stores them in layer->stats. */
 static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
@@ -264,7 +264,7 @@ static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, str
     return status;
 }
 
-/* The pool behind a norm that ran as a plan. */
+/* The pool after a norm that ran as a plan. */
 static enum status pool_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);

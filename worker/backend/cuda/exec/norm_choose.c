@@ -1,9 +1,10 @@
-/* Which batch norms run as plans and which by our own kernels: once for a net, by its first set of
- * plans. Where both can, the faster one is taken; with one line at the start, since a norm without
- * plans shows nowhere else.
+/* Which batch norms run as plans and which as our own kernels: chosen once for a net, with its
+ * first set of plans. If both are possible, the faster one is chosen. One log line at the start
+ * reports the choice, since nothing else shows that a norm has no plans.
  *
- * Ours are not timed with --deterministic (times differ from run to run), with DDP_CUDA_STATS (which
- * compares plans with plans), with DDP_CUDA_SYNC, nor where the plans were not timed. */
+ * Our kernels are not timed with --deterministic (times differ from run to run), with
+ * DDP_CUDA_STATS (which compares plans with plans), with DDP_CUDA_SYNC, or if the plans were not
+ * timed. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,9 +13,9 @@
 
 enum { GAMMA, BETA, RUNNING_MEAN, RUNNING_VAR, TENSORS };
 
-/* Everything that a pass of the norm reads and writes lies in one piece of memory. */
+/* One allocation for everything that a pass of the norm reads and writes. */
 struct layout {
-    char *memory; /* NULL: to count */
+    char *memory; /* NULL: only count */
     size_t bytes;
 };
 
@@ -26,7 +27,7 @@ static void *take(struct layout *layout, size_t bytes)
     return at;
 }
 
-/* The layer with all its pointers in that memory, as memory.c sets them later. */
+/* Sets all pointers of the layer into that memory, as memory.c does later for training. */
 static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda_value in[2],
                   struct cuda_tensor tensors[TENSORS], struct layout *layout)
 {
@@ -71,7 +72,7 @@ static enum status pool_pass(struct cuda *cuda, void *user, struct err *err)
     return cuda_norm_pool_pass(cuda, user, err);
 }
 
-/* Microseconds of a pass forward and backward on memory of its own; 0: not known. */
+/* Microseconds of a forward and backward pass on separate memory; 0: not known. */
 static float time_pass(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass)
 {
     struct cuda_tensor tensors[TENSORS];
@@ -111,7 +112,7 @@ static bool same_work(const struct cuda_layer *a, const struct cuda_layer *b)
            a->graph->fused_pool == b->graph->fused_pool;
 }
 
-/* Our own time, from an earlier norm with the same work where there is one. */
+/* The time of our kernels, taken from an earlier norm with the same work if there is one. */
 static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
 {
     for (uint32_t i = 0; i < index; i++)
@@ -120,7 +121,7 @@ static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
     return times[index] = time_pass(cuda, &cuda->layers[index], own_pass);
 }
 
-/* Of the plans, with the pool after them; 0: not known. */
+/* The time of the plans, and of the pool after them; 0: not known. */
 static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
 {
     const float forward = cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD);
@@ -132,9 +133,9 @@ static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
 }
 
 struct choice {
-    uint32_t norms, slower; /* all; those whose plans are slower than our kernels */
-    uint32_t without;       /* those that have no plans */
-    char reason[160];       /* of the first one that has none */
+    uint32_t norms, slower; /* all norms; those whose plans are slower than our kernels */
+    uint32_t without;       /* norms that have no plans */
+    char reason[160];       /* why the first of these has none */
 };
 
 static void report(const struct cuda *cuda, const struct choice *choice)
@@ -154,7 +155,7 @@ static void report(const struct cuda *cuda, const struct choice *choice)
              choice->reason, faster, beside);
 }
 
-/* Sets uses_plans; says why where there is no plan. */
+/* Sets uses_plans; keeps the reason if there is no plan. */
 static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, struct choice *choice)
 {
     struct err why = {.text = ""};
@@ -181,7 +182,7 @@ enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
     struct choice choice = {.reason = ""};
 
     if (cuda->evaluate_only)
-        return STATUS_OK; /* by own kernels, all of them */
+        return STATUS_OK; /* all norms use our own kernels */
     times = calloc(cuda->graph->layer_count, sizeof *times);
     if (times == NULL)
         return cuda_out_of_memory(NULL, err);

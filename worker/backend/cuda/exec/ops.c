@@ -1,4 +1,4 @@
-/* The layers that are one kernel each: input, ReLU, pools, flatten, addition, cast, the loss. */
+/* Layers that are one kernel each: input, ReLU, pools, flatten, addition, cast, the loss. */
 #include "worker/backend/cuda/exec/internal.h"
 
 #define POINTWISE_COUNT(cuda, value) ((size_t)(cuda)->rows * (value)->image_size)
@@ -18,8 +18,9 @@ static enum status nothing_back(struct cuda *cuda, struct cuda_layer *layer, flo
     return nothing(cuda, layer, err);
 }
 
-/* Images have fewer stored channels than other values, and a flattened image another order: what
- * works element by element, or channel by channel, needs equal ones. */
+/* Images have fewer stored channels than other values, and a flattened image has another order.
+ * Kernels that work element by element, or channel by channel, need the same storage on both
+ * sides. */
 enum status cuda_same_storage(const struct cuda_layer *layer, struct err *err)
 {
     for (uint32_t k = 0; k < 2; k++) {
@@ -54,7 +55,7 @@ static enum status input_open(struct cuda *cuda, struct cuda_layer *layer, struc
                    layer->graph->name, channels, KERNEL_IMAGE_CHANNELS);
 }
 
-/* cuda_step_begin wrote the images; a flatten shares its input's memory. */
+/* cuda_step_begin writes the images; a flatten shares its input's memory. */
 const struct cuda_op cuda_op_input = {input_open, nothing, nothing_back};
 const struct cuda_op cuda_op_flatten = {nothing, nothing, nothing_back};
 
@@ -169,7 +170,7 @@ static enum status add_forward(struct cuda *cuda, struct cuda_layer *layer, stru
     return cuda_launched(cuda, layer, code, "addition", err);
 }
 
-/* The gradient of both sides. */
+/* The gradient of both inputs. */
 static enum status add_back_to(struct cuda *cuda, struct cuda_layer *layer, void *dx,
                                struct err *err)
 {
@@ -260,7 +261,7 @@ static enum status loss_forward(struct cuda *cuda, struct cuda_layer *layer, str
     return loss_run(cuda, layer, 1.0F, NULL, err);
 }
 
-/* Computes the softmax once more, which costs less than to keep it. */
+/* Computes the softmax again, which costs less than storing it. */
 static enum status loss_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
                                  struct err *err)
 {

@@ -1,14 +1,14 @@
 /* The optimizer step: finite check, clipping, optimizer, loss scaler.
  *
- * The optimizer is a few launches over all tensors, one for each type of gradients. Pointers and
- * counts go into tables that the launches carry, so nothing waits for the device; rates are read
- * from the device.
+ * The optimizer is a few launches over all tensors, one for each type of gradients. The launches
+ * carry tables of pointers and counts, so nothing waits for the device; rates are read on the
+ * device.
  *
  * In a step that may be captured (net_step_graphable) the calls are deferred: they are collected,
- * and queued together when the last one has come. The first time eagerly, then they are captured,
- * then the capture is replayed. It is a CUDA graph of its own beside that of forward and backward
- * (step.c): with a dynamic loss scale the rate depends on whether the step before was skipped, and
- * the host asks for that while the device works on this step's gradients. So rates are not in the
+ * and queued together after the last one. The first time they run eagerly, then they are captured,
+ * then the capture is replayed. It is a CUDA graph separate from that of forward and backward
+ * (step.c): with a dynamic loss scale the rates depend on whether the step before was skipped, and
+ * the host asks for that while the device computes this step's gradients. So rates are not in the
  * capture. */
 #include <assert.h>
 #include <string.h>
@@ -17,7 +17,7 @@
 #include "worker/backend/cuda/exec/internal.h"
 #include "worker/net/optim.h"
 
-/* What one call of a kernel works on. */
+/* The arguments of one kernel call. */
 struct update {
     const struct backend_param *params;
     uint32_t count;
@@ -92,7 +92,7 @@ static enum status run_adam(struct cuda *cuda, const struct update *update, stru
                          "Adam", err);
 }
 
-/* The workspace grows before the first launch that needs it, and stays. */
+/* Enlarges the workspace before the first launch that needs it; it is kept. */
 static enum status lars_room(struct cuda *cuda, const struct kernel_lars_tensor *tensors,
                              uint32_t n, struct err *err)
 {
@@ -188,7 +188,7 @@ static enum status look_ahead(struct cuda *cuda, const struct update *update, bo
     return cuda_launched(cuda, NULL, code, "Lookahead", err);
 }
 
-/* -- pure 16-bit training: what was written is rounded -- */
+/* -- pure 16-bit training: written values are rounded -- */
 
 enum status cuda_round_floats(struct cuda *cuda, float *values, enum graph_dtype dtype,
                               size_t count, struct err *err)
@@ -223,9 +223,9 @@ static enum status round_written(struct cuda *cuda, const struct update *update,
     return STATUS_OK;
 }
 
-/* SGD's first step with momentum: buf = g, which is what a buffer of zeros gives, unless dampening
- * is used. Then the host must know whether there was such a step before; only the device knows,
- * since that step may have been skipped. */
+/* In SGD's first step with momentum buf = g. Zeros in the buffer give the same, unless dampening is
+ * used. With dampening the host must know whether there was such a step before, but only the device
+ * knows, since that step may have been skipped. */
 bool cuda_update_is_settled(const struct cuda *cuda, const struct optim *optim)
 {
     return optim->kind != OPTIM_SGD || optim->momentum == 0.0F || optim->dampening == 0.0F ||
@@ -309,7 +309,7 @@ void cuda_bind_scaler(void *state, struct scaler *scaler)
     ((struct cuda *)state)->scaler = scaler;
 }
 
-/* Neighbours of one type become one span, so that there are never too many. */
+/* Neighbours of one type become one span, so that there are never too many spans. */
 static uint32_t merge_spans(const struct backend_span *grads, uint32_t count,
                             struct kernel_span *spans)
 {
@@ -355,7 +355,7 @@ void cuda_queue_scaler_end(struct cuda *cuda, struct scaler *scaler, bool used_m
 
 /* -- the parts, deferred and captured -- */
 
-/* In the order in which net_clip and net_update ask for it. */
+/* Queues the calls in the order in which net_clip and net_update make them. */
 static void queue_eagerly(struct cuda *cuda, const struct cuda_optimizer_step *end)
 {
     if (end->checks)
@@ -369,7 +369,7 @@ static void queue_eagerly(struct cuda *cuda, const struct cuda_optimizer_step *e
     cuda_queue_scaler_end(cuda, end->scaler, end->used_momentum);
 }
 
-/* All but the rates. */
+/* Compares everything except the rates. */
 static bool same_optim(const struct optim *a, const struct optim *b)
 {
     return a->kind == b->kind && a->nesterov == b->nesterov && a->dampening == b->dampening &&
@@ -386,7 +386,7 @@ static bool same_step(const struct cuda_optimizer_step *a, const struct cuda_opt
            a->used_momentum == b->used_momentum && same_optim(&a->optim, &b->optim);
 }
 
-/* A call that fails in a capture has not run: the step has not failed, it may still run eagerly. */
+/* A call that fails in a capture has not run: the step has not failed and may still run eagerly. */
 static enum status capture(struct cuda *cuda, const struct cuda_optimizer_step *end,
                            struct err *err)
 {
@@ -409,7 +409,7 @@ static enum status capture(struct cuda *cuda, const struct cuda_optimizer_step *
     return status;
 }
 
-/* False where there is no capture of such an end and none could be made: then it runs eagerly. */
+/* False if there is no capture of such an end and none could be made: then it runs eagerly. */
 static bool take_capture(struct cuda *cuda, const struct cuda_optimizer_step *end)
 {
     struct err why = {.text = ""};
@@ -447,7 +447,7 @@ static void finish(struct cuda *cuda)
 void cuda_optimizer_begin(struct cuda *cuda, bool defers)
 {
     assert(!cuda->optimizer.defers ||
-           cuda->failed.status != STATUS_OK); /* the last one is complete */
+           cuda->failed.status != STATUS_OK); /* the last step is complete */
     cuda->optimizer = (struct cuda_optimizer_step){.defers = defers};
 }
 
@@ -521,7 +521,8 @@ void cuda_scaler_end(void *state, struct scaler *scaler, bool used_momentum)
 
 /* -- outside of a step -- */
 
-/* After the host wrote a parameter: rounds it where it has no master, and updates its half copy. */
+/* Call after the host wrote a parameter: rounds it if it has no master, and updates its half
+ * copy. */
 void cuda_refresh(void *state, const struct backend_param *param)
 {
     struct cuda *cuda = state;

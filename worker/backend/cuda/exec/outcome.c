@@ -1,5 +1,5 @@
-/* What a step came to: whether its gradients are finite, its loss, the loss scaler's state. Every
- * call queues; a failure is kept for the next call that can report it. */
+/* The outcome of a step: whether its gradients are finite, its loss, the loss scaler's state. Every
+ * call queues its work; an error is kept for the next call that can report it. */
 #include <assert.h>
 #include <string.h>
 
@@ -101,7 +101,7 @@ void cuda_step_end(void *state, const struct scaler *scaler)
     uint32_t slot;
 
     if (cuda->outcome_count ==
-        NET_OUTCOMES) { /* the oldest is dropped: its copy is before ours on the stream */
+        NET_OUTCOMES) { /* drop the oldest: its copy is before ours on the stream */
         cuda->outcome_first = (cuda->outcome_first + 1) % NET_OUTCOMES;
         cuda->outcome_count--;
     }
@@ -137,14 +137,14 @@ enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcom
 }
 
 /* Values share memory, so most are overwritten by now. Forward runs again from the images, which
- * stay, and each value is checked right after it was written. Side effect: running statistics are
- * updated once more. */
+ * are kept, and each value is checked right after it is written. Side effect: running statistics
+ * are updated once more. */
 uint32_t cuda_first_nonfinite(void *state)
 {
     struct cuda *cuda = state;
 
-    cuda->norm_sum = NULL;                 /* one rank may do this alone */
-    cuda->options.stats = CUDA_STATS_NONE; /* and every value is written */
+    cuda->norm_sum = NULL;                 /* one rank may run this without the others */
+    cuda->options.stats = CUDA_STATS_NONE; /* so that every value is written */
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
         struct cuda_layer *layer = &cuda->layers[i];
         const struct backend_span span = {layer->out.data, cuda->rows * layer->out.image_size,

@@ -6,9 +6,9 @@
 #include "worker/backend/cuda/exec/internal.h"
 #include "worker/net/profile.h"
 
-enum { PARTS_A_STEP = 16 }; /* some come more than once */
+enum { PARTS_A_STEP = 16 }; /* some occur more than once */
 
-/* A piece of work under way: it ran between two events. */
+/* A piece of work in progress, between two events. */
 struct span {
     struct CUevent_st *begin, *end;
     struct CUstream_st *stream;
@@ -20,7 +20,7 @@ struct cuda_profile {
     bool is_on;
     struct span *spans;
     uint32_t span_count, used;
-    bool is_open; /* the last used one */
+    bool is_open; /* the last used span is open */
     uint64_t *ns, *calls;
     uint32_t entry_count;
 };
@@ -123,7 +123,8 @@ void cuda_profile_end(struct cuda *cuda)
     cuda_keep(cuda, cuda->runtime->event_record(span->end, span->stream, &err), &err);
 }
 
-/* Waits for the stream, then for the end of each piece: copies and reductions are on others. */
+/* Waits for the stream, then for the end of each piece: copies and reductions are on other
+ * streams. */
 static enum status collect(struct cuda *cuda, struct err *err)
 {
     struct cuda_profile *profile = cuda->profile;

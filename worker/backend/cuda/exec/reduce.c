@@ -1,6 +1,6 @@
-/* Collectives of a step, one for each bucket, on a stream of their own. That stream waits for the
- * bucket; the step's stream waits for it at the end of backward. This file queues, reducer.c
- * decides when. */
+/* Collectives of a step, one per bucket, on a separate stream. That stream waits for the bucket;
+ * the step's stream waits for that stream at the end of backward. This file queues the work;
+ * reducer.c decides when. */
 #include "worker/backend/cuda/exec/internal.h"
 
 /* Makes room for a bucket as fp32. Only in a step's first run, which is never captured. */
@@ -13,7 +13,7 @@ static enum status make_room(struct cuda *cuda, size_t count, struct err *err)
         return STATUS_OK;
     if (cuda->mode != CUDA_EAGER)
         return err_set(err, STATUS_CONFLICT, 0, "gradients of %zu values came unannounced", count);
-    status = cuda->runtime->stream_sync(cuda->reduces, err); /* nobody uses the old one */
+    status = cuda->runtime->stream_sync(cuda->reduces, err); /* the old one is now unused */
     if (status != STATUS_OK)
         return status;
     cuda->runtime->memory_free(&cuda->wide);
@@ -61,7 +61,7 @@ static enum status reduce_span(struct cuda *cuda, const struct backend_span *spa
     return queue_scale(cuda, span->memory, span->dtype, memory, dtype, postscale, span->count, err);
 }
 
-/* After the work that made the bucket, while backward goes on. */
+/* Queues the collective after the work that computes the bucket; backward continues meanwhile. */
 enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *err)
 {
     enum status status = cuda->runtime->event_record(cuda->bucket_done[bucket], cuda->stream, err);
@@ -76,7 +76,7 @@ enum status cuda_reduce_bucket(struct cuda *cuda, uint32_t bucket, struct err *e
     return status;
 }
 
-/* What the step's stream does from here on comes after the collectives. */
+/* Later work on the step's stream waits for the collectives. */
 enum status cuda_reduce_join(struct cuda *cuda, struct err *err)
 {
     enum status status = cuda->runtime->event_record(cuda->reduced, cuda->reduces, err);

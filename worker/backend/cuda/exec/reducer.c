@@ -1,6 +1,7 @@
 /* The net's reducer on the device. An eager step queues each bucket's collective when the bucket is
- * complete, beside backward; in a captured step the collectives become part of the CUDA graph. A
- * replayed step queues nothing here, and a deferred one queues all of it in cuda_backward_end. */
+ * complete, parallel to backward. In a captured step the collectives become part of the CUDA graph.
+ * A replayed step queues nothing here, and a deferred one queues everything in
+ * cuda_backward_end. */
 #include <assert.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -36,7 +37,7 @@ static enum status finish(void *context, struct err *err)
 
     if (cuda->ready_count < cuda->graph->bucket_count) {
         cuda->is_reduced =
-            false; /* backward failed: what is queued ends by itself or by an abort */
+            false; /* backward failed: the queued work ends normally or by an abort */
         return STATUS_OK;
     }
     if (cuda_is_quiet(cuda))

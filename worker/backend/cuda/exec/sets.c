@@ -1,5 +1,5 @@
-/* Plans of the net, one set for each batch size. A set is built when its size first comes (the last
- * batch of an epoch may be smaller), and kept. */
+/* Plans of the net, one set for each batch size. A set is built when its size first occurs (the
+ * last batch of an epoch may be smaller), and kept. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -22,14 +22,14 @@ static enum status grow_workspace(struct cuda *cuda, size_t bytes, struct err *e
 
     if (bytes <= cuda->workspace_bytes)
         return STATUS_OK;
-    assert(cuda->mode == CUDA_EAGER);                       /* memory is not made in a capture */
-    status = cuda->runtime->stream_sync(cuda->stream, err); /* the old one is not in use */
+    assert(cuda->mode == CUDA_EAGER);                       /* no allocation during a capture */
+    status = cuda->runtime->stream_sync(cuda->stream, err); /* after this the old one is unused */
     if (status != STATUS_OK)
         return status;
     cuda->runtime->memory_free(&cuda->workspace);
     cuda->bytes -= cuda->workspace_bytes;
     cuda->workspace_bytes = 0;
-    for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++) { /* they hold the old address */
+    for (uint32_t i = 0; i < CUDA_STEPS_MAX; i++) { /* graphs hold the old address */
         cuda->runtime->graph_free(&cuda->steps[i].graph);
         cuda->steps[i] = (struct cuda_step){0};
     }
@@ -58,7 +58,8 @@ static enum status take_infos(struct cuda *cuda, struct cuda_set *set,
     return grow_workspace(cuda, workspace, err);
 }
 
-/* The data gradients that another reader of the convolution's input has begun. */
+/* Lists the data gradients to which another reader of the convolution's input contributed first;
+ * their plans add. */
 static uint32_t list_additions(const struct cuda *cuda, const struct plan_request *from,
                                uint32_t count, struct plan_request *requests)
 {

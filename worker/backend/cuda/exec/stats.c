@@ -5,15 +5,15 @@
  *            NORM_APPLY is one pass that normalises, adds and applies the ReLU. Without a ReLU
  *            it is NORM_EVALUATE with the batch's statistics. Backward is NORM_BACKWARD.
  * prologue:  CONV_STATS -> STATS_FINALIZE
- *            The normalised value is never written: the only convolution that reads it makes it
- *            from its input (CONV_STATS_PROLOGUE, CONV_WGRAD_PROLOGUE). In backward that
- *            convolution's data gradient also makes the norm's sums (CONV_DGRAD_NORM), and the
+ *            The normalised value is never written: the only convolution that reads it computes it
+ *            from the norm's input (CONV_STATS_PROLOGUE, CONV_WGRAD_PROLOGUE). In backward that
+ *            convolution's data gradient also computes the norm's sums (CONV_DGRAD_NORM), and the
  *            norm itself is NORM_DX.
  *
- * stats_choose.c chooses the form of each norm. Evaluation runs without all this.
+ * stats_choose.c chooses the form of each norm. Evaluation uses none of this.
  *
- * Accuracy: in fp32, variance = mean of squares - square of the mean; what a convolution makes on
- * its way in has a scale and a shift that were rounded to 16 bits, NORM_APPLY has them in fp32. */
+ * Accuracy: in fp32, variance = mean of squares - square of the mean. The prologue of a convolution
+ * uses a scale and a shift that are rounded to 16 bits; NORM_APPLY has them in fp32. */
 #include <assert.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -106,7 +106,7 @@ static void *made(const struct cuda_tensor *tensor)
 
 /* -- the convolution's side -- */
 
-/* The norm after this convolution that takes its statistics in this step; NULL. */
+/* The norm after this convolution that uses its sums in this step; NULL: none. */
 static const struct cuda_layer *norm_after(const struct cuda *cuda, const struct cuda_layer *conv)
 {
     const uint32_t user = graph_only_user(cuda->graph, conv->index);
@@ -117,7 +117,7 @@ static const struct cuda_layer *norm_after(const struct cuda *cuda, const struct
     return &cuda->layers[user];
 }
 
-/* The norm before this convolution whose value the convolution makes itself; NULL. */
+/* The norm before this convolution whose value the convolution computes; NULL: none. */
 static const struct cuda_layer *norm_before(const struct cuda *cuda, const struct cuda_layer *conv)
 {
     const struct cuda_layer *in = &cuda->layers[conv->graph->inputs[0]];

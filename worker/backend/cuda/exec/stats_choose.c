@@ -1,6 +1,6 @@
-/* Which batch norm takes its statistics and its value in which form: once for every set of plans. A
- * norm whose plans are missing runs without; with DDP_CUDA_STATS=auto so does one that was measured
- * to be no faster. */
+/* Which form each batch norm has for its statistics and its value: chosen once for every set of
+ * plans. A norm whose plans are missing uses CUDA_STATS_NONE; with DDP_CUDA_STATS=auto so does a
+ * norm for which no other form was measured to be faster. */
 #include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
 
@@ -22,9 +22,9 @@ bool cuda_stats_requested(const struct cuda *cuda)
     return cuda->options.stats != CUDA_STATS_NONE && !cuda->evaluate_only && cuda->norm_sum == NULL;
 }
 
-/* -- what there are plans for -- */
+/* -- which plans exist -- */
 
-/* The plan that writes the norm's value from given statistics. */
+/* The plan that computes the norm's value from given statistics. */
 static enum plan_kind apply_kind(const struct cuda_layer *norm)
 {
     return norm->graph->fused_relu ? PLAN_NORM_APPLY : PLAN_NORM_EVALUATE;
@@ -39,8 +39,8 @@ static bool can_apply(const struct cuda *cuda, const struct cuda_layer *norm)
            cuda_has_plan(cuda, norm, apply_kind(norm));
 }
 
-/* The norm after that convolution comes later in the graph, and norms are chosen from the last to
- * the first: so its form is known. */
+/* The norm after that convolution is later in the graph, and forms are chosen from the last norm to
+ * the first, so its form is known. */
 static bool can_prologue(const struct cuda *cuda, const struct cuda_layer *norm)
 {
     const struct cuda_layer *conv = cuda_stats_reader(cuda, norm);
@@ -52,7 +52,7 @@ static bool can_prologue(const struct cuda *cuda, const struct cuda_layer *norm)
            cuda->set->forms[graph_only_user(cuda->graph, conv->index)] != CUDA_STATS_NONE;
 }
 
-/* Buffers were laid out for the forms of the first set. */
+/* Buffers were laid out for the forms of the first set of plans. */
 static bool is_laid_out(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum cuda_stats form)
 {
@@ -60,7 +60,7 @@ static bool is_laid_out(const struct cuda *cuda, const struct cuda_layer *layer,
            (layer->uses_plans && cuda->sets[0].forms[layer->index] >= (uint8_t)form);
 }
 
-/* -- what was measured -- */
+/* -- measured times -- */
 
 /* The sum of times in microseconds; NO_TIME where one of them was not measured. */
 #define NO_TIME 1e30F
@@ -90,8 +90,8 @@ static float forward_time(const struct cuda *cuda, const struct cuda_layer *norm
     return sum_times(times, form == CUDA_STATS_APPLY ? 3 : 2);
 }
 
-/* The convolution after the norm, whose statistics are taken in both forms, and the norm's
- * backward. */
+/* The time of the convolution after the norm, whose statistics are taken in both forms, and of the
+ * norm's backward. */
 static float around_time(const struct cuda *cuda, const struct cuda_layer *norm,
                          enum cuda_stats form)
 {
@@ -109,7 +109,7 @@ static float around_time(const struct cuda *cuda, const struct cuda_layer *norm,
 
 /* -- the choice -- */
 
-/* The fastest. Not timed: CUDA_STATS_NONE, the unfused form. */
+/* The fastest form. Not timed: CUDA_STATS_NONE, the unfused form. */
 static enum cuda_stats choose_measured(const struct cuda *cuda, const struct cuda_layer *norm,
                                        bool may_prologue)
 {
@@ -141,7 +141,7 @@ static enum cuda_stats choose(const struct cuda *cuda, const struct cuda_layer *
     return may_prologue ? CUDA_STATS_PROLOGUE : CUDA_STATS_APPLY;
 }
 
-/* Logs how many norms have which form, once a net: a missing plan shows nowhere else. */
+/* Logs how many norms have which form, once for a net: nothing else shows a missing plan. */
 static void log_forms(const struct cuda *cuda)
 {
     static const char *const requests[] = {"0", "1", "2", "auto"};

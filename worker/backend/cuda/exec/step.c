@@ -1,9 +1,9 @@
-/* A step: its layers queued one by one or replayed as a graph.
+/* A step: its layers are queued one by one or replayed as a graph.
  *
- * images.c brings the batch. A capture (a CUDA graph) holds forward and backward of one batch size,
- * reductions included: from the images in their place to the last gradient. The optimizer step is a
- * graph of its own (optimizer_step.c). The first step that is announced by net_step_graphable runs
- * eagerly, so that libraries settle; the second one is captured. */
+ * images.c provides the batch. A capture (a CUDA graph) holds forward and backward of one batch
+ * size, reductions included: from the unpacked images to the last gradient. The optimizer step is a
+ * separate graph (optimizer_step.c). The first step that is announced by net_step_graphable runs
+ * eagerly, so that libraries can initialise; the second one is captured. */
 #include <assert.h>
 #include <string.h>
 
@@ -82,7 +82,7 @@ enum status cuda_step_begin(void *state, const struct net_images *images, const 
     cuda->n = n;
     cuda->training = training;
     cuda->slot_next = (slot + 1) % CUDA_SLOTS;
-    cuda_profile_collect(cuda); /* of an inner step of an accumulation */
+    cuda_profile_collect(cuda); /* for the step before, if gradients are accumulated */
     if (status == STATUS_OK)
         status = take_plans(cuda, err);
     if (status == STATUS_OK)
@@ -106,7 +106,7 @@ static enum status forward(struct cuda *cuda, uint32_t index, struct err *err)
     return status;
 }
 
-/* Adds this layer's share to input gradients that another reader has written before. */
+/* Adds this layer's share to input gradients that another reader wrote before. */
 static enum status add_shares(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -142,7 +142,7 @@ bool cuda_is_quiet(const struct cuda *cuda)
     return cuda->mode == CUDA_REPLAY || cuda->mode == CUDA_DEFER;
 }
 
-/* All steps are eager from now on. */
+/* From now on all steps are eager. */
 static void stop_captures(struct cuda *cuda, const struct err *why)
 {
     cuda->runtime->graph_free(&cuda->step->graph);
@@ -183,7 +183,7 @@ enum status cuda_layer_forward(void *state, uint32_t layer, struct err *err)
     return cuda_settle(cuda, status, &why, err);
 }
 
-/* A whole step, eagerly. */
+/* Runs a whole step eagerly. */
 static enum status run_eagerly(struct cuda *cuda, struct err *err)
 {
     const uint32_t count = cuda->graph->layer_count;
@@ -198,7 +198,7 @@ static enum status run_eagerly(struct cuda *cuda, struct err *err)
     return status == STATUS_OK && cuda->is_reduced ? cuda_reduce_all(cuda, err) : status;
 }
 
-/* Where the capture failed, this step and all others are eager. */
+/* If the capture failed, this step and all later ones are eager. */
 static enum status end_capture(struct cuda *cuda, struct err *err)
 {
     struct err why = {.text = ""};
@@ -228,8 +228,8 @@ enum status cuda_backward_end(void *state, struct err *err)
     return cuda_settle(cuda, status, &why, err);
 }
 
-/* A capture holds one scale of the gradients: with another one it is dropped, and made again in a
- * later step. */
+/* A capture holds one scale of the gradients: with another scale it is dropped, and a later step
+ * captures again. */
 static enum status check_scale(struct cuda *cuda, float grad_scale, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -260,8 +260,8 @@ enum status cuda_layer_backward(void *state, uint32_t layer, float grad_scale, s
     return cuda_settle(cuda, status, &why, err);
 }
 
-/* In an eager step a reducer on the host may open the bucket (cuda_view_open): it waits for this
- * event alone. A failure comes up in the next call that can report it. */
+/* In an eager step a reducer on the host may open the bucket (cuda_view_open): it waits only for
+ * this event. The next call that can report an error reports one of this call. */
 void cuda_bucket_ready(void *state, uint32_t bucket, const struct backend_span *grads)
 {
     struct cuda *cuda = state;

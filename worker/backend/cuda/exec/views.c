@@ -1,4 +1,4 @@
-/* Host copies of the backend's memory: bytes, views of state and of buckets. */
+/* Host copies of the backend's memory: bytes, and views of state and of buckets. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ enum status cuda_memory_read(void *state, const void *memory, void *host, size_t
     struct cuda *cuda = state;
     enum status status = cuda_failed(cuda, err);
 
-    assert(cuda->mode != CUDA_CAPTURE); /* a wait ends the capture */
+    assert(cuda->mode != CUDA_CAPTURE); /* a wait would end the capture */
     if (status == STATUS_OK)
         status = cuda->runtime->queue_copy_out(host, memory, bytes, cuda->stream, err);
     return status == STATUS_OK ? cuda->runtime->stream_sync(cuda->stream, err) : status;
@@ -29,7 +29,7 @@ enum status cuda_memory_write(void *state, void *memory, const void *host, size_
     return status == STATUS_OK ? cuda->runtime->stream_sync(cuda->stream, err) : status;
 }
 
-/* Room for a span, kept for the next one. */
+/* Allocates room for a span, which is kept for the next one. */
 static enum status make_room(struct cuda *cuda, struct cuda_stage *stage,
                              const struct backend_span *span, struct err *err)
 {
@@ -55,8 +55,8 @@ static enum status make_room(struct cuda *cuda, struct cuda_stage *stage,
     return STATUS_OK;
 }
 
-/* A bucket waits for its own event alone, on a stream that does not wait for the step's; this may
- * be another thread than the one that queues. */
+/* A bucket waits only for its own event, on a stream that does not wait for the step's stream. The
+ * caller may be another thread than the one that queues. */
 static enum status wait_for(struct cuda *cuda, uint32_t bucket, struct err *err)
 {
     enum status status = cuda->runtime->device_use(cuda->options.device_index, err);

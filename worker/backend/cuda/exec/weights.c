@@ -1,19 +1,19 @@
-/* The layers with weights, convolution and linear, by plans. A plan writes weight gradients in the
- * type of the values; where the gradient arena has another type, a cast copies them into it. */
+/* Layers with weights (convolution and linear), by plans. A plan writes weight gradients in the
+ * type of the values; if the gradient arena has another type, a cast copies them into it. */
 #include <assert.h>
 
 #include "worker/backend/cuda/exec/internal.h"
 
 enum { WEIGHT, BIAS };
 
-/* The weights that the layer computes with. */
+/* The weights with which the layer computes. */
 static void *stored(const struct cuda_tensor *tensor)
 {
     return tensor->half != NULL ? tensor->half : tensor->param;
 }
 
-/* Requests a buffer for the gradient that a plan writes, unless the arena has the plan's type: then
- * the plan writes into the arena. */
+/* Requests a buffer for the gradient that a plan writes. If the arena has the plan's type, no
+ * buffer is needed: the plan writes into the arena. */
 static enum status request_made(struct cuda *cuda, struct cuda_layer *layer,
                                 struct cuda_tensor *tensor, struct err *err)
 {
@@ -118,7 +118,7 @@ static enum status request_columns(struct cuda *cuda, struct cuda_layer *layer, 
         kernel_columns_bytes(cuda_type(layer->out.dtype), rows, layer->out.channels, 1), err);
 }
 
-/* The gradient of the bias: the sum of the output's over its rows. */
+/* The gradient of the bias: the sum of the output's gradient over its rows. */
 static enum status bias_columns(struct cuda *cuda, struct cuda_layer *layer, size_t rows,
                                 struct err *err)
 {
@@ -171,7 +171,7 @@ static enum status add_once(struct cuda *cuda, void *user, struct err *err)
     return cuda_launched(cuda, NULL, code, "sum of gradients", err);
 }
 
-/* 0: not known. */
+/* Microseconds of the addition; 0: not known. */
 static float time_addition(struct cuda *cuda, const struct cuda_value *value)
 {
     const size_t bytes = cuda_value_bytes(cuda, value);

@@ -1,5 +1,5 @@
-/* Order of the checks: the module first (is this build made for CUDA at all?), then the driver (is
- * it there, is it new enough for the module?), then the device. Each refusal is final for the
+/* Order of the checks: the module first (was this build made for CUDA at all?), then the driver
+ * (does it exist, is it new enough for the module?), then the device. Each refusal is final for the
  * process; the caller decides between --device cpu and giving up. */
 #include "worker/backend/cuda/module/load.h"
 
@@ -13,8 +13,7 @@
 #define PATH_BYTES_MAX 1024
 #define DRIVER_NAME "libcuda.so.1"
 
-/* "DIR/name" for the folder of the running program; false where it does not fit or is not readable.
- */
+/* "DIR/name" for the folder of the running program; false if it is too long or not readable. */
 static bool beside_program(const char *name, char path[PATH_BYTES_MAX])
 {
     char program[PATH_BYTES_MAX];
@@ -88,8 +87,8 @@ static enum status open_module(const char *path, const struct cuda_module **modu
     return STATUS_OK;
 }
 
-/* Needed: the driver serves at least the module's major CUDA version (NVIDIA's minor version
- * compatibility: CUDA Compatibility guide, section 2). */
+/* Requires that the driver supports at least the module's major CUDA version (NVIDIA's minor
+ * version compatibility: CUDA Compatibility guide, section 2). */
 static enum status check_driver(const char *name, const struct cuda_module *module, struct err *err)
 {
     uint32_t major = module->runtime_cuda / 1000;

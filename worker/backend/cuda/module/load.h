@@ -6,11 +6,11 @@
 #include "worker/backend/cuda/module/module.h"
 
 struct cuda_load_options {
-    /* NULL: $DDP_CUDA_MODULE, else beside the program: backend/cuda/ddp_cuda.so in a build folder,
-     * ../lib/ddp/ddp_cuda.so where it is installed. */
+    /* NULL: $DDP_CUDA_MODULE, else a path relative to the program: backend/cuda/ddp_cuda.so in a
+     * build folder, ../lib/ddp/ddp_cuda.so in an installation. */
     const char *module_path;
     const char *driver_name; /* NULL: "libcuda.so.1"; tests give others */
-    uint32_t device_index;   /* among the devices that CUDA_VISIBLE_DEVICES leaves */
+    uint32_t device_index;   /* among the devices that CUDA_VISIBLE_DEVICES makes visible */
 };
 
 /* Open the module, check its version, the driver's and the device's; the device becomes current.

@@ -1,5 +1,5 @@
-/* ddp_cuda.so: the function table over the CUDA runtime and our kernels. Linked with the static
- * runtime, which opens the driver by itself: loading this module needs no CUDA library on the
+/* ddp_cuda.so: the function table over the CUDA runtime and our kernels. It is linked with the
+ * static runtime, which opens the driver itself: loading this module needs no CUDA library on the
  * machine. */
 #include "worker/backend/cuda/module/module.h"
 
@@ -11,7 +11,7 @@
 
 static enum status fail(struct err *err, const char *what, cudaError_t error)
 {
-    (void)cudaGetLastError(); /* reported here; must not come up again in the next call */
+    (void)cudaGetLastError(); /* clear it, so that the next call does not report it again */
     return err_set(err, error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY,
                    (int)error, "CUDA %s: %s (%s)", what, cudaGetErrorString(error),
                    cudaGetErrorName(error));

@@ -1,9 +1,9 @@
 /* The interface of ddp_cuda.so, the only part of the product that links CUDA. It is loaded at run
- * time (load.h), so one ddp-worker runs on machines with and without a GPU.
+ * time (load.h), so the same ddp-worker runs on machines with and without a GPU.
  *
  * The module exports one function, ddp_cuda_module(), which returns the table below. `abi` and
- * `build` keep their places for ever, so that a program can refuse a module of another version by
- * name. Every call but device_query needs a device; calls are made from one thread. */
+ * `build` must never move, so that a program can refuse a module of another version and name that
+ * version. Every call except device_query needs a device; calls are made from one thread. */
 #ifndef WORKER_BACKEND_CUDA_MODULE_MODULE_H
 #define WORKER_BACKEND_CUDA_MODULE_MODULE_H
 
@@ -16,7 +16,7 @@
 #include "worker/backend/cuda/module/runtime.h"
 #include "worker/backend/cuda/plans/plans.h"
 
-#define CUDA_MODULE_ABI 12 /* raised with every change of the table */
+#define CUDA_MODULE_ABI 12 /* increase with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */
@@ -25,14 +25,14 @@ struct cuda_device {
     uint64_t memory_bytes;
     uint32_t capability; /* 90 for compute capability 9.0 */
     uint32_t device_count;
-    uint8_t uuid[16];     /* the same in every process that sees it */
+    uint8_t uuid[16];     /* the same in every process that sees the device */
     uint32_t driver_cuda; /* the newest CUDA that the driver supports, 13000 for 13.0 */
 };
 
 struct cuda_module {
     uint32_t abi;          /* CUDA_MODULE_ABI of the module's build */
     const char *build;     /* "ddp 0.1.0, CUDA 13.0, sm_80 sm_90 sm_100"; static */
-    uint32_t runtime_cuda; /* the CUDA that it was built with, 13000 for 13.0 */
+    uint32_t runtime_cuda; /* the CUDA version that it was built with, 13000 for 13.0 */
 
     /* Make device `index` current and describe it. Errors: STATUS_UNSUPPORTED (no device, no
      * driver, a device that the kernels were not built for), with CUDA's code and words. */
@@ -42,21 +42,20 @@ struct cuda_module {
      * for 0 bytes. */
     enum status (*memory_new)(void **memory, size_t byte_count, uint8_t fill, struct err *err);
     void (*memory_free)(void **memory);
-    /* Blocking copies; they wait for what was queued on the default stream before. STATUS_LIBRARY.
-     */
+    /* Blocking copies; they wait for earlier work on the default stream. STATUS_LIBRARY. */
     enum status (*copy_in)(void *device, const void *host, size_t byte_count, struct err *err);
     enum status (*copy_out)(void *host, const void *device, size_t byte_count, struct err *err);
-    /* Wait for everything queued; reports what failed in the meantime. STATUS_LIBRARY. */
+    /* Waits for everything queued; reports errors of that work. STATUS_LIBRARY. */
     enum status (*sync)(struct err *err);
 
-    /* Every kernel by its name; NULL where there is none. Takes a stream, and returns as its header
-     * says: kernels/table.h. */
+    /* A kernel by its name; NULL: there is none. Its last argument is a stream; for the result see
+     * its header. Names: kernels/table.h. */
     kernel_function (*kernel)(const char *name);
 
     const struct cuda_runtime *runtime; /* streams, events, captures */
-    const struct cuda_nccl *nccl;       /* NULL: as `plans` */
-    const struct cuda_plans *plans;     /* NULL: built where cuDNN's, cuBLAS' or NCCL's headers were
-                                           missing */
+    const struct cuda_nccl *nccl;       /* NULL: as for `plans` */
+    const struct cuda_plans *plans;     /* NULL: the headers of cuDNN, cuBLAS or NCCL were missing
+                                           in the build */
 };
 
 typedef const struct cuda_module *(*cuda_module_function)(void);

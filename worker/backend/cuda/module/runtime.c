@@ -7,7 +7,7 @@ static enum status check(cudaError_t error, const char *what, struct err *err)
 {
     if (error == cudaSuccess)
         return STATUS_OK;
-    (void)cudaGetLastError(); /* reported here; must not come up again in the next call */
+    (void)cudaGetLastError(); /* clear it, so that the next call does not report it again */
     return err_set(err, error == cudaErrorMemoryAllocation ? STATUS_MEMORY : STATUS_LIBRARY,
                    (int)error, "CUDA %s: %s (%s)", what, cudaGetErrorString(error),
                    cudaGetErrorName(error));
@@ -29,7 +29,8 @@ static void memory_free(void **memory)
     *memory = NULL;
 }
 
-/* Our streams do not wait for the default stream, which the memset is on: so the host does. */
+/* The memset is on the default stream. Our streams do not wait for that stream, so the host
+ * waits. */
 static enum status memory_new(void **memory, size_t bytes, struct err *err)
 {
     enum status status;
@@ -164,7 +165,8 @@ static enum status queue_zero(void *memory, size_t bytes, struct CUstream_st *st
     return check(cudaMemsetAsync(memory, 0, bytes, stream), "memset", err);
 }
 
-/* Thread-local mode: calls of other threads, such as copies from pinned memory, do not end it. */
+/* Thread-local mode: calls of other threads, such as copies from pinned memory, do not end the
+ * capture. */
 static enum status capture_begin(struct CUstream_st *stream, struct err *err)
 {
     return check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal),

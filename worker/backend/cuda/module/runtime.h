@@ -1,11 +1,11 @@
-/* What the backend needs of the CUDA runtime, as a table of functions: device and pinned memory,
- * streams, events, captures. A test can pass a table over host memory.
+/* What the backend needs from the CUDA runtime, as a table of functions: device and pinned memory,
+ * streams, events, captures. A test can pass a table that works on host memory.
  *
- * Everything named `queue_` is queued on a stream and returns before it ran. Host memory of such a
- * copy is pinned, and must not change until the stream has passed the copy.
+ * Functions named `queue_` queue work on a stream and return before it has run. Host memory of such
+ * a copy is pinned, and must not change until the stream has done the copy.
  *
- * Errors: STATUS_MEMORY, STATUS_LIBRARY with CUDA's code, name and words. A failure of earlier work
- * on the device is reported by whatever call comes next. */
+ * Errors: STATUS_MEMORY, STATUS_LIBRARY with CUDA's code, name and words. An error of earlier work
+ * on the device is reported by the next call, whichever it is. */
 #ifndef WORKER_BACKEND_CUDA_MODULE_RUNTIME_H
 #define WORKER_BACKEND_CUDA_MODULE_RUNTIME_H
 
@@ -20,15 +20,15 @@ struct CUevent_st;     /* cudaEvent_t */
 struct CUgraphExec_st; /* cudaGraphExec_t */
 
 struct cuda_runtime {
-    /* Make device `index` current on the calling thread; every thread does so first. */
+    /* Makes device `index` current on the calling thread; every thread calls this first. */
     enum status (*device_use)(uint32_t index, struct err *err);
-    /* Free and all bytes of the current device. */
+    /* Free bytes and all bytes of the current device. */
     enum status (*memory_info)(size_t *free_bytes, size_t *total_bytes, struct err *err);
 
     /* Zeroed, 256-byte aligned; NULL for 0 bytes. */
     enum status (*memory_new)(void **memory, size_t bytes, struct err *err);
     void (*memory_free)(void **memory);
-    /* Pinned host memory: the device copies from and to it by itself. */
+    /* Pinned host memory: the device can copy from and to it directly. */
     enum status (*pinned_new)(void **memory, size_t bytes, struct err *err);
     void (*pinned_free)(void **memory);
 
@@ -36,7 +36,7 @@ struct cuda_runtime {
     enum status (*stream_new)(struct CUstream_st **stream, struct err *err);
     void (*stream_free)(struct CUstream_st **stream);
     enum status (*stream_sync)(struct CUstream_st *stream, struct err *err);
-    /* Events of event_new carry no times. */
+    /* Events of event_new do not record times. */
     enum status (*event_new)(struct CUevent_st **event, struct err *err);
     void (*event_free)(struct CUevent_st **event);
     enum status (*event_record)(struct CUevent_st *event, struct CUstream_st *stream,
@@ -46,8 +46,8 @@ struct cuda_runtime {
                               struct err *err);
     enum status (*event_sync)(struct CUevent_st *event, struct err *err);
     enum status (*event_passed)(struct CUevent_st *event, bool *passed, struct err *err);
-    /* An event whose record takes the device's time; freed as any other. event_elapsed: the time
-     * between the records of two of them, both of which have passed. */
+    /* An event that records the device's time; freed as any other event. event_elapsed: the time
+     * between the records of two such events; both must have completed. */
     enum status (*event_new_timed)(struct CUevent_st **event, struct err *err);
     enum status (*event_elapsed)(struct CUevent_st *begin, struct CUevent_st *end, double *us,
                                  struct err *err);
@@ -61,11 +61,11 @@ struct cuda_runtime {
     enum status (*queue_zero)(void *memory, size_t bytes, struct CUstream_st *stream,
                               struct err *err);
 
-    /* Between begin and end, work of this thread on the stream, and on streams that wait for an
-     * event of it, is captured into a graph instead of run. Captures do not nest. Until the end
-     *   no device memory may be made or freed, nothing may wait for these streams;
-     *   the stream must wait for every other one that joined.
-     * end is always called; after a failure `*graph` is NULL and the stream works as before. */
+    /* Between begin and end, work that this thread queues on the stream, and on streams that wait
+     * for an event of it, is captured into a graph instead of run. Captures do not nest. Until end,
+     * no device memory may be allocated or freed, nothing may wait for these streams; the stream
+     * must wait for every other stream that joined. Always call end; after an error `*graph` is
+     * NULL and the stream works as before. */
     enum status (*capture_begin)(struct CUstream_st *stream, struct err *err);
     enum status (*capture_end)(struct CUstream_st *stream, struct CUgraphExec_st **graph,
                                struct err *err);
@@ -73,14 +73,14 @@ struct cuda_runtime {
                                struct err *err);
     void (*graph_free)(struct CUgraphExec_st **graph);
 
-    /* For the code that a kernel's launch returned: STATUS_OK for 0, else STATUS_LIBRARY with
+    /* Converts the code that a kernel's launch returned: STATUS_OK for 0, else STATUS_LIBRARY with
      * CUDA's words. */
     enum status (*launched)(int code, const char *what, struct err *err);
-    /* Ends this process's use of the device and gives all its memory back. */
+    /* Ends this process's use of the device and frees all its memory. */
     void (*device_reset)(void);
 };
 
-/* All functions, as an implementation has them: under these names, after `prefix`. */
+/* Lists all functions of an implementation: these names, after `prefix`. */
 /* clang-format off */
 #define CUDA_RUNTIME_TABLE(prefix)                                                                 \
     {.device_use = prefix##device_use, .memory_info = prefix##memory_info,                         \

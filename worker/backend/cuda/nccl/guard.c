@@ -12,14 +12,14 @@
 struct nccl_guard {
     struct nccl_guard_options options;
     pthread_t thread;
-    pthread_mutex_t lock; /* all below */
+    pthread_mutex_t lock; /* protects all fields below */
     pthread_cond_t changed;
     struct nccl_watch watch;
     struct err why;
-    bool stopping, is_taken; /* the verdict has been read */
+    bool stopping, is_taken; /* is_taken: the verdict was read */
 };
 
-/* Waits for a change; false when the time has passed. Called with the lock. */
+/* Waits for a change; false if the time has passed. Call with the lock held. */
 static bool wait_until(struct nccl_guard *guard, uint64_t until_us)
 {
     const struct timespec until = {.tv_sec = (time_t)(until_us / 1000000),
@@ -48,9 +48,10 @@ static void *abort_link(void *user)
     return NULL;
 }
 
-/* Once, with the lock: aborts the communicator, then waits for the training thread. ncclCommAbort
- * ends the collectives on the device at once, but returns only when every captured graph with one
- * of them is destroyed. The training thread destroys those, so the abort runs on its own thread. */
+/* Call once, with the lock held: aborts the communicator, then waits for the training thread.
+ * ncclCommAbort ends the collectives on the device at once, but returns only when every captured
+ * graph that contains one of them is destroyed. The training thread destroys those, so the abort
+ * runs on a separate thread. */
 static void end(struct nccl_guard *guard, const struct err *cause)
 {
     const uint64_t until_us = mono_us() + guard->options.grace_us;
@@ -72,7 +73,7 @@ static void end(struct nccl_guard *guard, const struct err *cause)
     (void)pthread_mutex_lock(&guard->lock);
 }
 
-/* One look, without the lock. */
+/* One check, without the lock. */
 static struct nccl_watch_event look(const struct nccl_guard *guard, struct err *cause)
 {
     struct nccl_watch_event tick = {.type = NCCL_WATCH_TICK};
@@ -103,7 +104,7 @@ static void *run(void *user)
         tick = look(guard, &cause);
         (void)pthread_mutex_lock(&guard->lock);
         if (tick.now_us < guard->watch.since_us)
-            tick.now_us = guard->watch.since_us; /* progress came in between */
+            tick.now_us = guard->watch.since_us; /* progress was reported in between */
         if (nccl_watch_step(&guard->watch, &tick))
             end(guard, &cause);
     }

@@ -1,9 +1,9 @@
 /* A thread that watches training over NCCL and aborts it in time: see watch.h.
  *
- * What it finds is kept for nccl_guard_verdict, which the training thread asks when a call failed
- * and between steps; the communicator is aborted so that this thread comes back from the device.
- * Where it does not within the grace, `give_up` is called on the guard's thread: it reports and
- * ends the process. */
+ * It keeps its verdict for nccl_guard_verdict, which the training thread calls when a call failed
+ * and between steps. It aborts the communicator so that the training thread returns from the
+ * device. If that thread does not return within grace_us, the guard's thread calls `give_up`, which
+ * reports the error and ends the process. */
 #ifndef WORKER_BACKEND_CUDA_NCCL_GUARD_H
 #define WORKER_BACKEND_CUDA_NCCL_GUARD_H
 
@@ -21,22 +21,22 @@ struct nccl_guard_options {
     bool (*gone)(void *user, struct err *err);
     void (*give_up)(void *user, const struct err *why); /* does not return */
     void *user;
-    uint64_t grace_us; /* for the training thread to come back */
-    bool has_launcher; /* it finds hangs too, see watch.h */
+    uint64_t grace_us; /* how long to wait for the training thread */
+    bool has_launcher; /* the launcher finds hangs too, see watch.h */
 };
 
 /* Errors: STATUS_MEMORY, STATUS_SYSTEM. */
 enum status nccl_guard_new(struct nccl_guard **guard, const struct nccl_guard_options *options,
                            struct err *err);
 /* Call before the link is closed and after net_drop_captures, since it waits for an abort to end.
- * NULL inside is legal. */
+ * `*guard` may be NULL. */
 void nccl_guard_free(struct nccl_guard **guard);
-/* A step has ended on the device. */
+/* Call when a step has ended on the device. */
 void nccl_guard_progress(struct nccl_guard *guard);
-/* Until the next step has ended none is expected. */
+/* No step is expected to end until the next nccl_guard_progress. */
 void nccl_guard_pause(struct nccl_guard *guard);
-/* STATUS_OK, or why it was ended: STATUS_PEER_LOST naming the rank, STATUS_LIBRARY, STATUS_TIMEOUT.
- */
+/* STATUS_OK, or why training was aborted: STATUS_PEER_LOST naming the rank, STATUS_LIBRARY,
+ * STATUS_TIMEOUT. */
 enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err);
 
 #endif

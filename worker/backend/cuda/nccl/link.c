@@ -1,4 +1,4 @@
-/* The communicator: every call that NCCL may leave unfinished is polled to its end. */
+/* The communicator: every NCCL call that may return before it is finished is polled to its end. */
 #include "worker/backend/cuda/nccl/nccl.h"
 
 #include <arpa/inet.h>
@@ -25,13 +25,14 @@ enum {
 
 struct nccl_link {
     struct nccl_api api;
-    ncclComm_t comm; /* NULL: none, or ended */
+    ncclComm_t comm; /* NULL: none, or already destroyed */
     struct nccl_link_options options;
     void *registered[REGISTERED_MAX]; /* handles */
     uint32_t registered_count;
     atomic_bool is_aborted;
-    pthread_mutex_t lock; /* held in each call on comm but abort: the training thread and the guard
-                             both poll it, and ncclCommGetAsyncError may join NCCL's own threads */
+    pthread_mutex_t lock; /* held in each call on comm except abort: the training thread and the
+                             guard both poll it, and ncclCommGetAsyncError may join NCCL's own
+                             threads */
 };
 
 static const ncclDataType_t types[] = {
@@ -54,8 +55,8 @@ static void nap(uint32_t us)
     (void)nanosleep(&time, NULL);
 }
 
-/* The communicator's state into *state: ncclInProgress while a call is unfinished; ncclSuccess also
- * after an abort. */
+/* Stores the communicator's state in *state: ncclInProgress while a call is unfinished; ncclSuccess
+ * also after an abort. */
 static ncclResult_t ask(struct nccl_link *link, ncclResult_t *state)
 {
     ncclResult_t rc = ncclSuccess;
@@ -69,7 +70,7 @@ static ncclResult_t ask(struct nccl_link *link, ncclResult_t *state)
 }
 
 /* Polls the call that returned `rc` until it is finished. Errors: STATUS_TIMEOUT, STATUS_CLOSED
- * (the communicator was aborted), STATUS_LIBRARY, that of options.gone (a lost peer). */
+ * (the communicator was aborted), STATUS_LIBRARY, the error of options.gone (a lost peer). */
 static enum status settle(struct nccl_link *link, ncclResult_t rc, const char *what,
                           uint64_t timeout_us, struct err *err)
 {
@@ -112,7 +113,7 @@ static bool has_address(const struct sockaddr *have, const char *address)
     return text[0] != '\0' && strcmp(text, address) == 0;
 }
 
-/* Before NCCL is initialised. Left alone it may choose another interface than the one with
+/* Call before NCCL is initialised. By default NCCL may choose another interface than the one with
  * `address`, and its RAS service opens a port. */
 static void prepare_environment(const char *address)
 {
@@ -127,7 +128,7 @@ static void prepare_environment(const char *address)
         if (!has_address(at->ifa_addr, address))
             continue;
         (void)snprintf(name, sizeof name, "=%.*s", IF_NAMESIZE,
-                       at->ifa_name); /* "=": this name exactly */
+                       at->ifa_name); /* "=": exactly this name */
         (void)setenv("NCCL_SOCKET_IFNAME", name, 0);
         break;
     }
@@ -172,8 +173,8 @@ static enum status connect_all(struct nccl_link *link, struct err *err)
 }
 
 /* Aborts the communicator, once. First waits until no other thread is in a call on it: such a call
- * does not wait for peers, so the lock is free soon. A call that hangs all the same is ended by the
- * abort. */
+ * does not wait for peers, so the lock is free soon. If a call hangs nevertheless, the abort ends
+ * it. */
 static void end_now(struct nccl_link *link)
 {
     struct timespec until;
@@ -278,7 +279,7 @@ static enum status register_memory(struct nccl_link *link, void *memory, size_t 
     if (atomic_load(&link->is_aborted))
         return err_set(err, STATUS_CLOSED, 0, "NCCL was ended");
     if (link->registered_count == REGISTERED_MAX)
-        return STATUS_OK; /* it works without */
+        return STATUS_OK; /* NCCL works without it */
     rc = link->api.CommRegister(link->comm, memory, bytes,
                                 &link->registered[link->registered_count]);
     if (rc == ncclSuccess && link->registered[link->registered_count] != NULL)

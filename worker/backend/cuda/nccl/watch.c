@@ -43,7 +43,7 @@ bool nccl_watch_step(struct nccl_watch *watch, const struct nccl_watch_event *ev
         return watch->verdict != NCCL_WATCH_FINE;
     case NCCL_WATCH_STEP:
         if (watch->has_step && !watch->is_paused && took_us > watch->longest_us)
-            watch->longest_us = took_us; /* the first has plans and captures in it */
+            watch->longest_us = took_us; /* the first step includes plans and captures */
         watch->has_step = true;
         watch->is_paused = false;
         break;

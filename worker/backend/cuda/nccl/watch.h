@@ -1,12 +1,12 @@
-/* When training over NCCL has to be aborted: a peer was lost, NCCL reports an error, or no step
- * ends any more. Pure; guard.h is its edge.
+/* When training over NCCL has to be aborted: a peer was lost, NCCL reports an error, or steps no
+ * longer end. Pure functions; guard.h is the edge.
  *
  * A collective on the device does not fail when a peer dies: it waits. So the guard checks every
  * NCCL_WATCH_TICK_US, and aborts. A stall is
  *   before the first step has ended: NCCL_WATCH_FIRST_US
- *   then, without an end of a step: NCCL_WATCH_STALL_US, or five times the longest step so far
- * Where a launcher watches over hangs too, both are twice as long: it finds the hang first, keeps the stacks
- * of all ranks, and names the one that the others wait for. */
+ *   later, without the end of a step: NCCL_WATCH_STALL_US, or five times the longest step so far
+ * If a launcher watches for hangs too, both limits are twice as long: then the launcher finds the
+ * hang first, keeps the stacks of all ranks, and names the rank that the others wait for. */
 #ifndef WORKER_BACKEND_CUDA_NCCL_WATCH_H
 #define WORKER_BACKEND_CUDA_NCCL_WATCH_H
 
@@ -19,36 +19,36 @@
 
 enum nccl_watch_verdict {
     NCCL_WATCH_FINE,
-    NCCL_WATCH_PEER,    /* a peer is lost */
-    NCCL_WATCH_ERROR,   /* NCCL's own report */
-    NCCL_WATCH_STALLED, /* no step ends */
+    NCCL_WATCH_PEER,    /* a peer was lost */
+    NCCL_WATCH_ERROR,   /* NCCL reported an error */
+    NCCL_WATCH_STALLED, /* no step ends any more */
 };
 
 struct nccl_watch {
-    enum nccl_watch_verdict verdict; /* the first that was not FINE stands */
+    enum nccl_watch_verdict verdict; /* the first verdict other than FINE stays */
     bool is_paused;                  /* no steps are expected */
-    bool has_step;                   /* one has ended */
-    uint32_t patience;               /* a factor on the limits of a stall */
+    bool has_step;                   /* at least one step has ended */
+    uint32_t patience;               /* factor on the limits of a stall */
     uint64_t since_us;               /* of the last progress */
-    uint64_t longest_us;             /* step */
+    uint64_t longest_us;             /* the longest step so far */
 };
 
 enum nccl_watch_event_type {
     NCCL_WATCH_TICK,
     NCCL_WATCH_STEP,  /* a step has ended on the device; ends a pause */
-    NCCL_WATCH_PAUSE, /* validation, a checkpoint, new plans: what comes is no step */
+    NCCL_WATCH_PAUSE, /* validation, a checkpoint, new plans: no step is expected */
 };
 
 struct nccl_watch_event {
     enum nccl_watch_event_type type;
     uint64_t now_us;
-    bool peer_lost, has_error; /* TICK */
+    bool peer_lost, has_error; /* only for TICK */
 };
 
 void nccl_watch_init(struct nccl_watch *watch, uint64_t now_us);
-/* True once: the communicator has to be ended now, for watch->verdict. */
+/* True only once: the communicator has to be aborted now, because of watch->verdict. */
 bool nccl_watch_step(struct nccl_watch *watch, const struct nccl_watch_event *event);
-/* How long without progress is a stall, as things are. */
+/* How long a time without progress is a stall, in the present state. */
 uint64_t nccl_watch_limit_us(const struct nccl_watch *watch);
 
 #endif

@@ -24,7 +24,7 @@ static struct cudnn_dims weight_dims(const struct plan_request *request)
                                request->window.kernel};
 }
 
-/* A bound tensor of [c] in f32. */
+/* A tensor of [c] in f32, bound to `port`. */
 static descriptor per_channel(struct cudnn_graph *graph, enum plan_port port, uint32_t c)
 {
     return cudnn_tensor(graph, port, cudnn_channels(c), CUDNN_DATA_FLOAT);
@@ -86,8 +86,8 @@ static void conv_dgrad_add(struct cudnn_graph *graph, const struct plan_request 
     cudnn_conv_add(graph, CUDNN_CONV_DGRAD, &request->window, x, w, y);
 }
 
-/* The batch norm's value, before the operations of norm_followers: [+ ADD], [ReLU], [MASK]. Of
- * these the last one writes Y, and the value itself is an intermediate. */
+/* The batch norm's value, before the operations of norm_followers: [+ ADD], [ReLU], [MASK]. The
+ * last of these writes Y; then the norm's value itself is an intermediate. */
 static descriptor norm_value(struct cudnn_graph *graph, const struct plan_request *request)
 {
     return request->has_add || request->has_relu
@@ -150,8 +150,8 @@ static void norm_forward(struct cudnn_graph *graph, const struct plan_request *r
     norm_followers(graph, request, slots[count - 1].tensor, true);
 }
 
-/* NORM_EVALUATE and NORM_APPLY. As operations one by one: cuDNN's own inference batch norm has no
- * engine for these. */
+/* NORM_EVALUATE and NORM_APPLY. Built from single operations: cuDNN's own inference batch norm has
+ * no engine for them. */
 static void norm_evaluate(struct cudnn_graph *graph, const struct plan_request *request)
 {
     static const struct {
@@ -177,7 +177,8 @@ static void norm_evaluate(struct cudnn_graph *graph, const struct plan_request *
     norm_followers(graph, request, value, request->kind == PLAN_NORM_APPLY);
 }
 
-/* The gradient that reaches the norm: DY, or DY where MASK is set, which is DADD's value too. */
+/* The gradient of the norm's output: DY, or DY where MASK is set, which is also the value of
+ * DADD. */
 static descriptor norm_gradient(struct cudnn_graph *graph, const struct plan_request *request)
 {
     const cudnnDataType_t type = cudnn_type(request->type);
@@ -213,7 +214,7 @@ static void norm_backward(struct cudnn_graph *graph, const struct plan_request *
     cudnn_norm_backward(graph, slots, sizeof slots / sizeof slots[0]);
 }
 
-/* X, or what a batch norm and a ReLU make of it on the way into a convolution. */
+/* X, or the output of batch norm and ReLU on X if the convolution applies them to its input. */
 static descriptor conv_input(struct cudnn_graph *graph, const struct plan_request *request,
                              bool has_prologue)
 {
@@ -249,8 +250,8 @@ static void wgrad_prologue(struct cudnn_graph *graph, const struct plan_request 
     cudnn_conv(graph, CUDNN_CONV_WGRAD, &request->window, x, dw, dy);
 }
 
-/* Found to be accepted in this form alone: the norm made again step by step, coefficients in f32.
- */
+/* cuDNN was found to accept only this form: the norm computed again step by step, coefficients in
+ * f32. */
 static void dgrad_norm(struct cudnn_graph *graph, const struct plan_request *request)
 {
     const cudnnDataType_t type = cudnn_type(request->type);

@@ -4,9 +4,9 @@
 
 #include "worker/backend/cuda/plans/op_graph.h"
 
-/* Whether cuDNN is asked for it; else cublasLt is. */
+/* Whether cuDNN serves this kind; else cublasLt does. */
 bool cudnn_serves(enum plan_kind kind);
-/* Add the operations of the request to the empty graph; see graph->failure. */
+/* Adds the operations of the request to the empty graph; for errors see graph->failure. */
 void cudnn_layer_build(struct cudnn_graph *graph, const struct plan_request *request);
 
 #endif

@@ -50,8 +50,8 @@ struct engine_notes {
     bool tensor_cores, rounds_inputs, is_random, is_compiled;
 };
 
-/* How many elements an array of `limit` got. cuDNN answers with how many the attribute has, which may
- * be more than were asked for (cuDNN API reference, cudnnBackendGetAttribute). */
+/* How many elements cuDNN wrote to an array of `limit`. cuDNN returns how many the attribute has,
+ * which may be more than were requested (cuDNN API reference, cudnnBackendGetAttribute). */
 static int64_t got_of(int64_t count, int64_t limit)
 {
     return count < limit ? count : limit;
@@ -117,8 +117,8 @@ void cudnn_plan_close(const struct cudnn_api *api, struct cudnn_plan *plan)
     plan->descriptor = NULL;
 }
 
-/* The descriptor and the workspace of a plan whose source `name` (a configuration or JSON) is set.
- */
+/* Creates the descriptor of a plan whose source `name` (a configuration or JSON) is set, and gets
+ * its workspace size. */
 static bool finalise(const struct cudnn_target *target, cudnnBackendAttributeName_t name,
                      cudnnBackendAttributeType_t type, int64_t count, const void *source,
                      struct cudnn_plan *plan, struct cudnn_refusal *refusal)
@@ -152,7 +152,7 @@ static bool finalise(const struct cudnn_target *target, cudnnBackendAttributeNam
     return false;
 }
 
-/* One mode's configurations, best first. Returns how many. */
+/* The configurations of one heuristics mode, best first. Returns how many. */
 static uint32_t ask(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
                     cudnnBackendHeurMode_t mode,
                     cudnnBackendDescriptor_t configs[CUDNN_CANDIDATES_MAX],
@@ -190,7 +190,7 @@ static uint32_t ask(const struct cudnn_target *target, cudnnBackendDescriptor_t 
                                                      : 0;
 }
 
-/* Descriptors for the heuristics to fill. */
+/* Creates descriptors that the heuristics fill. */
 static uint32_t new_configs(const struct cudnn_api *api,
                             cudnnBackendDescriptor_t configs[CUDNN_CANDIDATES_MAX])
 {
@@ -203,7 +203,7 @@ static uint32_t new_configs(const struct cudnn_api *api,
     return count;
 }
 
-/* Adds the plans of one mode to [0, found). Returns the new count. */
+/* Appends the plans of one mode to the `found` plans so far. Returns the new count. */
 static uint32_t propose(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
                         enum graph_dtype type, cudnnBackendHeurMode_t mode,
                         struct cudnn_plan *plans, uint32_t found, uint32_t limit,
@@ -229,8 +229,8 @@ static uint32_t propose(const struct cudnn_target *target, cudnnBackendDescripto
     return found;
 }
 
-/* Engine `index` with its own defaults, as a finalised configuration; the status says how it went.
- */
+/* Engine `index` with its default settings, as a finalised configuration; the status says whether
+ * it worked. */
 static cudnnStatus_t config_of(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
                                int64_t index, cudnnBackendDescriptor_t *config)
 {
@@ -270,8 +270,8 @@ bool cudnn_needs_driver(cudnnStatus_t code)
            code == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER;
 }
 
-/* Tries every engine by its number, where the heuristics propose none. `refusal` is that of an
- * engine that only lacks a driver, since this reason is the most useful; else of the last one. */
+/* Tries every engine by its number, if the heuristics propose none. `refusal` is that of an engine
+ * that only lacks a driver, since this reason is the most useful; else that of the last engine. */
 static uint32_t propose_all(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
                             enum graph_dtype type, struct cudnn_plan *plans, uint32_t limit,
                             struct cudnn_refusal *refusal)

@@ -1,5 +1,5 @@
-/* Inside of plans.h: what a set holds, shared by plans.c and plan_*.c. Calls go one way: plans.c ->
- * plan_build.c -> plan_tune.c -> plan_run.c. */
+/* Internal to plans.h: what a set holds, shared by plans.c and plan_*.c. Calls go one way: plans.c
+ * -> plan_build.c -> plan_tune.c -> plan_run.c. */
 #ifndef WORKER_BACKEND_CUDA_PLANS_INTERNAL_H
 #define WORKER_BACKEND_CUDA_PLANS_INTERNAL_H
 
@@ -10,11 +10,12 @@
 #include "worker/backend/cuda/plans/plan_cache.h"
 #include "worker/backend/cuda/plans/plan_lt.h"
 
-/* One request. Requests that compute the same share what was built for the first of them. */
+/* One request. Requests that compute the same share the plans that were built for the first of
+ * them. */
 struct plan {
     struct plan_request request;
     struct plan_info info;
-    uint32_t built_as; /* the index of that first one; its own where it is that */
+    uint32_t built_as; /* index of that first request, which may be this one */
     bool is_linear;
     struct cudnn_binding bindings[CUDNN_GRAPH_BINDINGS_MAX];
     uint32_t binding_count;
@@ -32,10 +33,10 @@ struct plan_set {
     struct cudnn_target target;
     bool has_device;
     uint32_t device_index;
-    char device_key[160]; /* of the cache: cuDNN and the device */
-    cudnnHandle_t handle; /* NULL without a device, as the next */
+    char device_key[160]; /* key in the cache: cuDNN and the device */
+    cudnnHandle_t handle; /* NULL without a device, also the next */
     cublasLtHandle_t lt_handle;
-    struct CUstream_st *stream; /* that the handle is set to */
+    struct CUstream_st *stream; /* the handle's stream */
     struct plan_cache cache;
     uint32_t candidates, threads;
     int32_t processors; /* of the device; 0: not known */
@@ -44,9 +45,9 @@ struct plan_set {
     void *note_user;
     struct plan *plans;
     uint32_t count;
-    pthread_mutex_t lock; /* of the next two, while threads build */
+    pthread_mutex_t lock; /* protects the next two fields, while threads build */
     uint32_t next;
-    uint32_t damaged_count; /* files of the cache that could not be used */
+    uint32_t damaged_count; /* cache files that could not be used */
 };
 
 /* The line that names a plan in the cache; requests with the same key share a plan. */
@@ -55,15 +56,16 @@ void plan_key(const struct plan_set *set, const struct plan_request *request,
 
 /* plan_build.c. Candidates of every plan, on threads. Errors: STATUS_SYSTEM (no thread). */
 enum status plan_build_all(struct plan_set *set, struct err *err);
-/* plan_run.c. Queue candidate `index` of what was built for `plan`, with the pointers of `plan`. */
+/* plan_run.c. Queues candidate `index` of the plans that were built for `plan`, with the pointers
+ * of `plan`. */
 enum status plan_queue(struct plan_set *set, struct plan *plan, uint32_t index,
                        struct CUstream_st *stream, void *workspace, void *const *pointers,
                        struct err *err);
-/* plan_tune.c. On a device: times the candidates and sets `chosen`. Without memory for the operands
- * it stays the first, with a note. Errors: STATUS_LIBRARY. */
+/* plan_tune.c. On a device: times the candidates and sets `chosen`. If there is no memory for the
+ * operands, the first candidate stays chosen and a note is given. Errors: STATUS_LIBRARY. */
 enum status plan_tune_all(struct plan_set *set, struct err *err);
 
-/* CUDA, kept apart so that the rest builds plans without it (plan_tune.c). */
+/* The parts that use CUDA, kept apart so that the rest can build plans without it (plan_tune.c). */
 struct plan_device {
     char name[64];
     int capability, processors;

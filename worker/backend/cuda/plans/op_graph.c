@@ -8,7 +8,7 @@
 
 #define ALIGNMENT 16 /* bytes, of every tensor */
 
-/* Ids of tensors; two of one port differ by ID_AGAIN. */
+/* Ids of tensors; the ids of two tensors on one port differ by ID_AGAIN. */
 enum { ID_PORT = 1, ID_AGAIN = 100, ID_NUMBER = 1000, ID_VIRTUAL = 2000 };
 
 void cudnn_graph_init(struct cudnn_graph *graph, const struct cudnn_api *api)

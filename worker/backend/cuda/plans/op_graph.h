@@ -1,9 +1,9 @@
-/* cuDNN's operation graphs from C: builders for the few operations that nets here are made of.
+/* cuDNN's operation graphs from C: builders for the few operations that our nets use.
  *
- * A graph is built front to back; the first refusal is kept with cuDNN's own text and every later
+ * A graph is built front to back; the first error is kept with cuDNN's own text and every later
  * call does nothing, so that a builder reads as a list. All tensors are NHWC in memory; dimensions
- * are given as cuDNN takes them, n, c, h, w. A tensor is bound to a port of plans.h, or is virtual:
- * an intermediate that is never in memory. Nothing here touches a device. */
+ * are given in cuDNN's order, n, c, h, w. A tensor is bound to a port of plans.h, or is virtual: an
+ * intermediate that is never in memory. Nothing here uses a device. */
 #ifndef WORKER_BACKEND_CUDA_PLANS_OP_GRAPH_H
 #define WORKER_BACKEND_CUDA_PLANS_OP_GRAPH_H
 
@@ -17,8 +17,8 @@
 #define CUDNN_GRAPH_OPS_MAX 12
 #define CUDNN_GRAPH_BINDINGS_MAX 24
 
-/* Numbers that a plan is given when it runs. Every number and port has an id of its own, so that a
- * plan from the cache finds them whatever order a builder took. */
+/* Numbers that a plan gets when it runs. Every number and port has its own id, so that a plan from
+ * the cache finds them whatever order the builder used. */
 enum cudnn_number {
     CUDNN_NUMBER_EPS,
     CUDNN_NUMBER_MOMENTUM,
@@ -26,7 +26,7 @@ enum cudnn_number {
     CUDNN_NUMBER_ZERO
 };
 
-/* What a tensor's id stands for when a plan runs: a port's pointer or a number. */
+/* What a tensor's id means when a plan runs: a port's pointer or a number. */
 struct cudnn_binding {
     int64_t id;
     enum plan_port port; /* PLAN_PORTS: a number */
@@ -38,15 +38,15 @@ struct cudnn_binding {
 
 struct cudnn_graph {
     const struct cudnn_api *api;
-    cudnnBackendDescriptor_t descriptors[CUDNN_GRAPH_DESCRIPTORS_MAX]; /* to destroy */
+    cudnnBackendDescriptor_t descriptors[CUDNN_GRAPH_DESCRIPTORS_MAX]; /* to destroy at the end */
     uint32_t descriptor_count;
     cudnnBackendDescriptor_t ops[CUDNN_GRAPH_OPS_MAX];
     uint32_t op_count;
     struct cudnn_binding bindings[CUDNN_GRAPH_BINDINGS_MAX];
     uint32_t binding_count;
     uint32_t virtual_count;
-    cudnnStatus_t failure; /* the first */
-    char text[192];        /* of it */
+    cudnnStatus_t failure; /* the first error */
+    char text[192];        /* cuDNN's text of that error */
 };
 
 struct cudnn_dims {
@@ -71,7 +71,7 @@ void cudnn_set(struct cudnn_graph *graph, cudnnBackendDescriptor_t descriptor,
 void cudnn_finalize(struct cudnn_graph *graph, cudnnBackendDescriptor_t descriptor,
                     const char *what);
 
-/* Tensors. Several may be bound to one port: a running mean is read and written there. */
+/* Creates tensors. Several may be bound to one port: a running mean is read and written there. */
 cudnnBackendDescriptor_t cudnn_tensor(struct cudnn_graph *graph, enum plan_port port,
                                       struct cudnn_dims dims, cudnnDataType_t type);
 cudnnBackendDescriptor_t cudnn_tensor_virtual(struct cudnn_graph *graph, struct cudnn_dims dims,
@@ -83,14 +83,14 @@ cudnnBackendDescriptor_t cudnn_number_i64(struct cudnn_graph *graph, enum cudnn_
 
 /* Operations, all computing in f32. */
 enum cudnn_conv { CUDNN_CONV_FORWARD, CUDNN_CONV_DGRAD, CUDNN_CONV_WGRAD };
-/* x, w, y: the three tensors, or their gradients where they are the result or take y's place. */
+/* x, w, y: the three tensors. In backward, y is a gradient, and so is the result (x or w). */
 void cudnn_conv(struct cudnn_graph *graph, enum cudnn_conv kind, const struct graph_window *window,
                 cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y);
-/* The same, added to what the result's memory holds (beta 1). */
+/* The same, but adds to the values in the result's memory (beta 1). */
 void cudnn_conv_add(struct cudnn_graph *graph, enum cudnn_conv kind,
                     const struct graph_window *window, cudnnBackendDescriptor_t x,
                     cudnnBackendDescriptor_t w, cudnnBackendDescriptor_t y);
-/* y = mode(x, b); b NULL for those of one input. */
+/* y = mode(x, b); b is NULL for operations with one input. */
 void cudnn_pointwise(struct cudnn_graph *graph, cudnnPointwiseMode_t mode,
                      cudnnBackendDescriptor_t x, cudnnBackendDescriptor_t b,
                      cudnnBackendDescriptor_t y);
@@ -106,18 +106,18 @@ struct cudnn_slot {
     cudnnBackendDescriptor_t tensor;
 };
 
-/* A batch norm: inference or training by `phase`. */
+/* A batch norm; `phase`: inference or training. */
 void cudnn_norm_forward(struct cudnn_graph *graph, cudnnBackendNormFwdPhase_t phase,
                         const struct cudnn_slot *slots, uint32_t slot_count);
 void cudnn_norm_backward(struct cudnn_graph *graph, const struct cudnn_slot *slots,
                          uint32_t slot_count);
-/* The gradients of scale and shift, and what the data gradient is made of. */
+/* The gradients of scale and shift, and the coefficients of the data gradient. */
 void cudnn_norm_weights(struct cudnn_graph *graph, const struct cudnn_slot *slots,
                         uint32_t slot_count);
 void cudnn_stats_finalize(struct cudnn_graph *graph, const struct cudnn_slot *slots,
                           uint32_t slot_count);
 
-/* The whole as one descriptor, NULL after a failure. */
+/* The whole graph as one descriptor; NULL after a failure. */
 cudnnBackendDescriptor_t cudnn_graph_finish(struct cudnn_graph *graph);
 
 cudnnDataType_t cudnn_type(enum graph_dtype dtype);

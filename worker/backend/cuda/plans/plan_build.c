@@ -1,5 +1,5 @@
 /* Candidates for every request: from the cache, else from the heuristics. Several threads each take
- * the next request until there is none. */
+ * the next request until all are done. */
 #include "worker/backend/cuda/plans/internal.h"
 
 #include <assert.h>
@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #define THREADS_MAX 16
-#define BUILDER_VERSION 3 /* raised whenever cudnn_layers.c builds another graph for a request */
+#define BUILDER_VERSION 3 /* increase when cudnn_layers.c builds another graph for a request */
 
-/* How many multiprocessors an engine of this kind shall use; 0: all. */
+/* How many multiprocessors an engine of this kind should use; 0: all. */
 static int32_t sm_target(const struct plan_set *set, enum plan_kind kind)
 {
     const bool is_norm = kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD;
@@ -53,7 +53,8 @@ static void count_damage(struct plan_set *set)
     (void)pthread_mutex_unlock(&set->lock);
 }
 
-/* "time_us 12.500", a line, before the plan; with " spares" behind it where the plan does. */
+/* Reads the line "time_us 12.500" before the plan; " spares" follows if the plan leaves
+ * multiprocessors free. */
 static const char *read_line(const char *text, struct plan_info *info)
 {
     const char *end = strchr(text, '\n');
@@ -87,7 +88,7 @@ static bool take_from_cache(struct plan_set *set, struct plan *plan, const char 
     return plan->candidate_count > 0;
 }
 
-/* First with the wish for fewer multiprocessors, where there is one; then without. */
+/* First asks for engines that use fewer multiprocessors, if this is wanted; then without this. */
 static void propose_cudnn(const struct plan_set *set, struct plan *plan,
                           cudnnBackendDescriptor_t whole, struct cudnn_refusal *refusal)
 {
@@ -143,8 +144,8 @@ static enum status propose_linear(struct plan_set *set, struct plan *plan,
     return status;
 }
 
-/* The bias's gradient as the product's epilogue exists for some types and sizes only; elsewhere it
- * is left to the caller. */
+/* A product's epilogue can compute the bias's gradient only for some types and sizes; otherwise the
+ * caller has to compute it. */
 static void build_linear(struct plan_set *set, uint32_t index)
 {
     struct plan *plan = &set->plans[index];

@@ -15,7 +15,7 @@
 #define PATH_BYTES_MAX 640
 #define TEXT_BYTES_MAX (64U << 20)
 
-/* FNV-1a: against accidents, not against enemies; those cannot write to the folder. */
+/* FNV-1a: detects accidental damage, not attacks; attackers cannot write to the folder. */
 static uint64_t hash(const char *bytes, size_t count)
 {
     uint64_t value = 0xcbf29ce484222325U;
@@ -25,7 +25,7 @@ static uint64_t hash(const char *bytes, size_t count)
     return value;
 }
 
-/* Every folder of `path` that is not there yet. */
+/* Creates every folder of `path` that does not exist. */
 static bool make_folders(const char *path)
 {
     char part[512];
@@ -90,7 +90,7 @@ static void file_of(const struct plan_cache *cache, const char *key, char path[P
                    hash(key, strlen(key)));
 }
 
-/* A line without its end; false at the end of the file. */
+/* Reads a line without its end; false at the end of the file. */
 static bool read_line(FILE *file, char *line, size_t bytes)
 {
     size_t length;

@@ -1,7 +1,7 @@
-/* Plans on disk: what was built once for a version of cuDNN, a device and a shape is read the next
- * time. Each plan is a file, which is named by a hash of the key and contains the key. Files are
- * replaced atomically; one that is damaged or has another key is ignored. Several processes may use
- * one folder. */
+/* Plans on disk: a plan that was built once for a version of cuDNN, a device and a shape is read
+ * the next time. Each plan is a file, named by a hash of its key; the file contains the key. Files
+ * are replaced atomically; damaged files and files with another key are ignored. Several processes
+ * may use one folder. */
 #ifndef WORKER_BACKEND_CUDA_PLANS_PLAN_CACHE_H
 #define WORKER_BACKEND_CUDA_PLANS_PLAN_CACHE_H
 
@@ -14,18 +14,18 @@ struct plan_cache {
     char folder[512]; /* "": no cache */
 };
 
-/* What became of a read. */
+/* The result of a read. */
 enum plan_cache_answer { PLAN_CACHE_FOUND, PLAN_CACHE_NONE, PLAN_CACHE_DAMAGED };
 
-/* Make the folder (and those above it), for this user alone. folder: NULL for the user's cache
- * folder, "" for no cache. False where it cannot be used, with the reason in `why`: no home, no
- * right to write, owned by another user or writable by others. Then there is no cache. */
+/* Creates the folder (and those above it), for this user alone. folder: NULL for the user's cache
+ * folder, "" for no cache. False if it cannot be used, with the reason in `why`: no home, no right
+ * to write, owned by another user or writable by others. Then there is no cache. */
 bool plan_cache_open(struct plan_cache *cache, const char *folder, char *why, size_t why_bytes);
 
 /* The text under `key` (one line), malloc'ed: `*byte_count` bytes and a NUL. NULL unless FOUND. */
 enum plan_cache_answer plan_cache_read(const struct plan_cache *cache, const char *key, char **text,
                                        size_t *byte_count);
-/* Whether it is kept now. */
+/* Whether the text was written. */
 bool plan_cache_write(const struct plan_cache *cache, const char *key, const char *text,
                       size_t byte_count);
 

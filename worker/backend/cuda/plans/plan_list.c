@@ -45,7 +45,7 @@ const char *plan_type_name(enum graph_dtype type)
 #define FACTORS (BIT(DY_FACTOR) | BIT(X_FACTOR) | BIT(TERM))
 #define SUMS (BIT(SUM) | BIT(SQ_SUM))
 
-/* Ports by kind: always, and with has_bias, has_add, has_relu. */
+/* Ports of each kind: always, and with has_bias, has_add, has_relu. */
 static const struct {
     uint32_t always, bias, add, relu;
 } takes[PLAN_KINDS] = {
@@ -80,7 +80,7 @@ bool plan_takes(const struct plan_request *request, enum plan_port port)
     bits |= request->has_add ? takes[request->kind].add : 0;
     bits |= request->has_relu ? takes[request->kind].relu : 0;
     if (request->kind == PLAN_NORM_BACKWARD && request->has_add && request->has_relu)
-        bits |= BIT(DADD); /* without a ReLU the gradient of what was added is DY itself */
+        bits |= BIT(DADD); /* without a ReLU the gradient of the added value is DY itself */
     return (bits >> port & 1U) != 0;
 }
 
@@ -149,7 +149,7 @@ uint32_t plan_stored_channels(uint32_t channels, bool is_input)
     return (channels + step - 1) / step * step;
 }
 
-/* Through what changes the type alone. */
+/* The layer's source: skips casts, which change only the type. */
 static uint32_t source(const struct graph *graph, uint32_t layer)
 {
     while (graph->layers[layer].op == GRAPH_CAST)
@@ -157,7 +157,7 @@ static uint32_t source(const struct graph *graph, uint32_t layer)
     return layer;
 }
 
-/* The only layer that reads the value of `layer`; GRAPH_NONE. */
+/* The only layer that reads the value of `layer`; GRAPH_NONE if there is none or several. */
 static uint32_t only_user(const struct graph *graph, uint32_t layer)
 {
     uint32_t user = GRAPH_NONE;
@@ -173,8 +173,8 @@ static uint32_t only_user(const struct graph *graph, uint32_t layer)
     return user;
 }
 
-/* Stored channels of a layer's value, or stored features: those of a flattened image are its
- * positions, each with all its stored channels. */
+/* Stored channels of a layer's value, or stored features: a flattened image has height * width
+ * times its stored channels. */
 static uint32_t stored(const struct graph *graph, uint32_t layer)
 {
     const uint32_t from = source(graph, layer);
@@ -206,7 +206,7 @@ static void add(struct lister *lister, struct plan_request request, enum plan_ki
     lister->count++;
 }
 
-/* What all plans of a layer have in common. */
+/* The fields that all plans of a layer have in common. */
 static struct plan_request common(const struct lister *lister, uint32_t index)
 {
     const struct graph_layer *layer = &lister->graph->layers[index];
@@ -252,7 +252,7 @@ static void list_window(struct lister *lister, uint32_t index)
     if (!lister->trains)
         return;
     if (is_conv)
-        request.has_bias = false; /* its gradient is another kernel's */
+        request.has_bias = false; /* another kernel computes its gradient */
     add(lister, request, is_conv ? PLAN_CONV_WGRAD : PLAN_LINEAR_WGRAD);
     request.has_bias = false;
     if (!first)
@@ -298,7 +298,7 @@ uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only
     return lister.count;
 }
 
-/* The batch norm that takes its statistics from convolution `index`; GRAPH_NONE. */
+/* The batch norm that takes its statistics from convolution `index`; GRAPH_NONE: there is none. */
 static uint32_t norm_of(const struct graph *graph, uint32_t index)
 {
     const struct graph_layer *conv = &graph->layers[index];
@@ -313,8 +313,8 @@ static uint32_t norm_of(const struct graph *graph, uint32_t index)
     return user;
 }
 
-/* Whether batch norm `index`, whose statistics come out of a convolution, has its value made on the
- * way into the only convolution that reads it. */
+/* Whether the value of batch norm `index`, whose statistics come from a convolution, is computed
+ * inside the only convolution that reads it. */
 static bool is_absorbed(const struct graph *graph, uint32_t index)
 {
     const struct graph_layer *norm = &graph->layers[index];

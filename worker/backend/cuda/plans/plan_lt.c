@@ -52,7 +52,7 @@ void lt_plan_close(const struct cublaslt_api *api, struct lt_plan *plan)
     memset(plan, 0, sizeof *plan);
 }
 
-/* Workspace and alignment that algorithms may count on: plans.h promises 16 bytes. */
+/* Sets workspace and alignment that algorithms may rely on: plans.h promises 16 bytes. */
 static cublasStatus_t set_limits(const struct cublaslt_api *api,
                                  cublasLtMatmulPreference_t preference, size_t workspace_limit)
 {
@@ -71,7 +71,7 @@ static cublasStatus_t set_limits(const struct cublaslt_api *api,
     return code;
 }
 
-/* Transpositions and the epilogue. */
+/* Sets the transpositions and the epilogue. */
 static cublasStatus_t describe(const struct cublaslt_api *api, const struct plan_request *request,
                                const struct shape *shape, struct lt_plan *plan)
 {

@@ -1,5 +1,5 @@
-/* Linear layers by cublasLt: the three products of a step, the bias and its gradient in their
- * epilogues. All values row-major; see plans.h. */
+/* Linear layers by cublasLt: the three products of a step, with the bias and its gradient in their
+ * epilogues. All values are row-major; see plans.h. */
 #ifndef WORKER_BACKEND_CUDA_PLANS_PLAN_LT_H
 #define WORKER_BACKEND_CUDA_PLANS_PLAN_LT_H
 
@@ -8,7 +8,7 @@
 
 #define LT_CANDIDATES_MAX 16
 
-/* One product d = op(a) op(b), column-major as cublasLt has it. */
+/* One product d = op(a) op(b), column-major as in cublasLt. */
 struct lt_plan {
     cublasLtMatmulDesc_t product;
     cublasLtMatrixLayout_t a, b, d;
@@ -18,10 +18,11 @@ struct lt_plan {
     uint32_t algorithm_count;
 };
 
-/* The product's description; no device. Errors: STATUS_LIBRARY, cublasLt's text in `err`. */
+/* Creates the product's description; needs no device. Errors: STATUS_LIBRARY, cublasLt's text in
+ * `err`. */
 enum status lt_plan_open(const struct cublaslt_api *api, const struct plan_request *request,
                          bool tf32, struct lt_plan *plan, struct err *err);
-/* Fills algorithms with at most `limit`. Errors: STATUS_UNSUPPORTED (none). */
+/* Fills `algorithms` with at most `limit` entries. Errors: STATUS_UNSUPPORTED (none). */
 enum status lt_plan_propose(const struct cublaslt_api *api, cublasLtHandle_t handle,
                             size_t workspace_limit, uint32_t limit, struct lt_plan *plan,
                             struct err *err);

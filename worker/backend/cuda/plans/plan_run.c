@@ -1,10 +1,10 @@
-/* One plan onto a stream: its pointers are handed to cuDNN or cublasLt. */
+/* Queues one plan on a stream: passes its pointers to cuDNN or cublasLt. */
 #include <assert.h>
 #include <string.h>
 
 #include "worker/backend/cuda/plans/internal.h"
 
-/* cuDNN's form of the pointers, made anew when one has changed. */
+/* Puts the pointers into cuDNN's form; again only if one has changed. */
 static cudnnStatus_t pack(struct plan_set *set, struct plan *plan, void *workspace,
                           void *const *pointers)
 {

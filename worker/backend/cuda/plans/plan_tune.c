@@ -1,8 +1,8 @@
 /* The parts that need CUDA: the device's name, and which candidate is the fastest on it.
  *
- * A candidate is timed as it will run in training: a captured graph of ten runs, so that the rate at
- * which the host launches does not count; on random values, since a GPU takes less power and clocks
- * higher on constant ones; after work of WARM_US, in which the clock has risen. */
+ * A candidate is timed under the conditions of training: as a captured graph of ten runs, so that
+ * the host's launch rate does not count; on random values, since a GPU takes less power and has a
+ * higher clock on constant ones; after work of WARM_US, during which the clock rises. */
 #include "worker/backend/cuda/plans/internal.h"
 
 #include <assert.h>
@@ -16,8 +16,8 @@
 #include "kernels/values.h"
 
 #define RUNS 10                 /* timed together */
-#define PASSES 2                /* of which the better one counts, after one that warms up */
-#define WARM_US 200000          /* of work, before the first time is taken */
+#define PASSES 2                /* the better one counts; one more run before them warms up */
+#define WARM_US 200000          /* of work, before the first measurement */
 #define ALIGN 256               /* bytes */
 #define PIECE ((size_t)1 << 20) /* bytes of random values, copied over all operands */
 #define FAILED 1e30F
@@ -57,7 +57,7 @@ static size_t room(size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-/* Where each port of the request lies in one piece of memory. Returns the bytes of all. */
+/* Where each port of the request is in one piece of memory. Returns the total bytes. */
 static size_t lay_out(const struct plan_request *request, char *memory, void *pointers[PLAN_PORTS])
 {
     size_t at = 0;
@@ -76,10 +76,10 @@ struct stopwatch {
     cudaStream_t stream;
     cudaEvent_t from, to;
     char *memory; /* operands, then workspace */
-    size_t bytes; /* of it */
+    size_t bytes; /* of `memory` */
     void *piece;  /* on the host */
     bool is_filled;
-    enum graph_dtype type; /* of the random values that it is filled with */
+    enum graph_dtype type; /* of the random values in memory */
 };
 
 static size_t workspace_of(const struct plan *plan, uint32_t candidate)
@@ -88,7 +88,7 @@ static size_t workspace_of(const struct plan *plan, uint32_t candidate)
                            : plan->candidates[candidate].workspace_bytes;
 }
 
-/* Values between -1 and 1 of the type; by splitmix64 (Steele, Lea, Flood 2014). */
+/* Random values of the type, between -1 and 1; by splitmix64 (Steele, Lea, Flood 2014). */
 static void draw_piece(void *piece, enum graph_dtype type)
 {
     uint64_t state = 1;
@@ -121,7 +121,7 @@ static cudaError_t fill(struct stopwatch *watch, enum graph_dtype type)
         done += more;
     }
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(watch->stream); /* the piece is written again */
+        error = cudaStreamSynchronize(watch->stream); /* `piece` is overwritten later */
     watch->is_filled = true;
     watch->type = type;
     return error;
@@ -146,7 +146,7 @@ static bool queue_runs(const struct run *run, const struct stopwatch *watch, int
     return true;
 }
 
-/* RUNS runs as a graph; NULL where they cannot be captured. */
+/* RUNS runs as a graph; NULL if they cannot be captured. */
 static cudaGraphExec_t capture(const struct run *run, const struct stopwatch *watch)
 {
     cudaGraphExec_t graph = NULL;
@@ -182,7 +182,8 @@ static float time_pass(const struct run *run, const struct stopwatch *watch, cud
     return ms * 1000.0F / RUNS;
 }
 
-/* FAILED for a candidate that fails; with `captured` also for one that cannot be captured. */
+/* Returns FAILED for a candidate that fails; with `captured` also for one that cannot be
+ * captured. */
 static float time_one(const struct run *run, const struct stopwatch *watch, bool captured)
 {
     cudaGraphExec_t graph = NULL;
@@ -223,7 +224,7 @@ static void tune_by(struct plan_set *set, struct plan *plan, const struct stopwa
     }
 }
 
-/* A candidate that cannot be captured would make every step eager: it is taken where there is no
+/* A candidate that cannot be captured would make every step eager: it is chosen only if there is no
  * other. */
 static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
 {
@@ -237,7 +238,7 @@ static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch
     }
 }
 
-/* Work for WARM_US: the plan's first candidate, else writes to memory. */
+/* Work for WARM_US: runs the plan's first candidate, or writes to memory if that fails. */
 static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
 {
     const struct run run = {set, plan, 0};
@@ -253,7 +254,8 @@ static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct
     return error;
 }
 
-/* A single candidate is timed too: DDP_CUDA_STATS=auto needs its time, and it may fail to run. */
+/* A single candidate is timed too: DDP_CUDA_STATS=auto needs its time, and the candidate may fail
+ * to run. */
 static bool needs_tuning(const struct plan_set *set, uint32_t index)
 {
     const struct plan *plan = &set->plans[index];
@@ -344,7 +346,7 @@ enum status plan_tune_all(struct plan_set *set, struct err *err)
             tune(set, plan, &watch);
     }
     close_watch(&watch);
-    set->stream = NULL; /* it is gone; the handle is set anew */
+    set->stream = NULL; /* the stream is destroyed; the next run sets the handle's stream again */
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
         report_no_memory(set, watch.bytes);

@@ -1,4 +1,4 @@
-/* A set from open to close. The libraries are loaded here; candidates are made in plan_build.c,
+/* A set from open to close. The libraries are loaded here; candidates are built in plan_build.c,
  * timed in plan_tune.c and queued in plan_run.c. */
 #include "worker/backend/cuda/plans/plans.h"
 
@@ -34,7 +34,7 @@ static enum status read_description(const char *path, char **json, struct err *e
                    path);
 }
 
-/* FNV-1a, to tell descriptions apart in the cache. */
+/* FNV-1a, to tell device descriptions apart in the cache. */
 static uint64_t hash(const char *text)
 {
     uint64_t value = 0xcbf29ce484222325U;
@@ -44,7 +44,7 @@ static uint64_t hash(const char *text)
     return value;
 }
 
-/* The multiprocessors that a description names; 0: it does not. */
+/* The number of multiprocessors in a description; 0: it has none. */
 static int32_t processors_in(const char *json)
 {
     static const char name[] = "\"multiProcessorCount\":";
@@ -241,7 +241,7 @@ static enum status set_build(struct plan_set *set, const struct plan_request *re
 {
     enum status status;
 
-    assert(set->plans == NULL); /* once for a set */
+    assert(set->plans == NULL); /* only once for a set */
     set->plans = calloc((size_t)count + 1, sizeof *set->plans);
     if (set->plans == NULL)
         return err_set(err, STATUS_MEMORY, 0, "plans: out of memory");

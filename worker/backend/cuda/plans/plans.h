@@ -1,22 +1,22 @@
-/* The heavy layers as prepared plans: what cuDNN and cublasLt do for us, as a table of functions of
- * the CUDA module. A test can pass a table that calls plain C on host memory.
+/* The heavy layers as prepared plans, which cuDNN and cublasLt execute: a table of functions of the
+ * CUDA module. A test can pass a table that calls plain C on host memory.
  *
  * Life of a set:
  *   open    for a device
- *   build   once, all requests of a net; on several threads; from the cache on disk where it has
- *           them, else candidates are timed where there is a device
+ *   build   once, all requests of a net; on several threads; from the cache on disk if it has them,
+ *           else candidates are timed if there is a device
  *   run     in a step: allocates nothing and waits for nothing, so a step can be captured
  *   close
  *
  * Storage:
  *   values             [n][h][w][c] of one type; linear ones [n][c]. c is the stored number of
- *                      channels (plan_stored_channels); surplus channels are 0 on the way in, and
- *                      come out as 0.
+ *                      channels (plan_stored_channels); surplus channels must be 0 in inputs and
+ *                      are 0 in outputs.
  *   weights            [k][r][s][c]; linear ones [k][c]; of the values' type
  *   their gradients    and those of biases: of the values' type (fp16 weights, fp16 gradients)
  *   batch norms        scale, shift, their gradients, statistics, running statistics: f32 [c]
  *
- * All pointers are 16-byte aligned. Sums are made in f32. */
+ * All pointers are 16-byte aligned. Sums are computed in f32. */
 #ifndef WORKER_BACKEND_CUDA_PLANS_PLANS_H
 #define WORKER_BACKEND_CUDA_PLANS_PLANS_H
 
@@ -29,7 +29,7 @@
 
 struct CUstream_st; /* what CUDA's cudaStream_t points to */
 
-/* What a plan computes, and the pointers (ports) that run() takes. In brackets: only where the
+/* What a plan computes, and the pointers (ports) that run() takes. In brackets: only if the
  * request has has_bias, has_add, has_relu.
  *
  * CONV_FORWARD         y = x * w [+ bias]
@@ -54,7 +54,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  * LINEAR_DGRAD         DY, W, DX
  * LINEAR_WGRAD         DY, X, DW, [DBIAS]
  *
- * Stage two: statistics come out of the convolution, and the normalised value is never written.
+ * Stage two: the convolution computes the statistics, and with a prologue kind the normalised value
+ * is never written.
  *
  * CONV_STATS           y = x * w; per channel sum = sum of y, sq_sum = sum of y^2
  *                      X, W, Y, SUM, SQ_SUM (f32 [k])
@@ -106,7 +107,7 @@ enum plan_kind {
         PLAN_KINDS
 };
 
-/* Places in run()'s pointers; NULL where a plan does not take one. */
+/* Indices of run()'s pointers; NULL if a plan does not take one. */
 #define PLAN_PORT_TABLE(ENTRY)                                                                     \
     ENTRY(X)                                                                                       \
     ENTRY(W)                                                                                       \
@@ -142,7 +143,7 @@ enum plan_port {
         PLAN_PORTS
 };
 
-/* What is computed, in numbers. Requests that differ only in `layer` and `name` share a plan. */
+/* The parameters of a plan. Requests that differ only in `layer` and `name` share a plan. */
 struct plan_request {
     enum plan_kind kind;
     uint32_t layer; /* in the graph; for messages and for the caller */
@@ -158,78 +159,81 @@ struct plan_request {
 
 /* What was built for a request. */
 struct plan_info {
-    enum status status;     /* UNSUPPORTED: no engine does this here; use another way */
-    size_t workspace_bytes; /* one workspace of the largest serves all plans of a stream */
+    enum status status;     /* UNSUPPORTED: no engine can do this here; use another way */
+    size_t workspace_bytes; /* one of the largest size serves all plans of a stream */
     bool from_cache;
     bool lacks_bias;   /* LINEAR_WGRAD with a bias: no engine writes DBIAS */
     bool spares_sms;   /* built to leave options.spared_sms free */
-    bool needs_driver; /* only the driver is missing: the engine compiles its kernel then */
-    float time_us;     /* measured for the chosen candidate, maybe when it was put into the cache;
-                          0: not measured */
+    bool needs_driver; /* only the driver is missing: the engine compiles its kernel at run time */
+    float time_us;     /* of the chosen candidate, maybe measured when it was put into the cache; 0:
+                          not measured */
     char engine[96];   /* the chosen engine, or why there is none */
 };
 
 struct plan_options {
     uint32_t device_index;
-    bool deterministic;  /* the same bits in every run: only engines that promise this */
+    bool deterministic;  /* the same bits in every run: uses only engines that promise this */
     bool tf32;           /* f32 convolutions and linear layers may round their inputs to TF32 */
-    uint32_t candidates; /* timed on the device for each request, 1: the heuristics' first; 0: 8 */
-    uint32_t threads;    /* that build; 0: one a processor, at most 16 */
+    uint32_t candidates; /* to time for each request; 1: take the heuristics' first; 0: 8 */
+    uint32_t threads;    /* threads that build; 0: one per processor, at most 16 */
     uint32_t
-        spared_sms; /* multiprocessors that batch norms leave to collectives beside them, where an
-                            engine takes such a wish: with persistent blocks on all of them it would
-                            wait for NCCL's kernel to end, or that for it */
+        spared_sms; /* multiprocessors that batch norms leave to collectives that run at the same
+                       time, if an engine accepts such a wish. With persistent blocks on all
+                       multiprocessors the norm would wait for NCCL's kernel to end, or NCCL's
+                       kernel for the norm */
     size_t workspace_limit;   /* bytes; 0: 1 GiB */
     const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
     const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */
     const char *cublaslt_name;
-    void (*note)(void *user, const char *text); /* reports a cache that is not usable; NULL */
+    void (*note)(void *user, const char *text); /* reports an unusable cache; may be NULL */
     void *note_user;
-    const char *device_file; /* a description of a device in cuDNN's JSON, to build plans where
-                                there is none; such plans cannot run; NULL: the device */
+    const char *device_file; /* a description of a device in cuDNN's JSON, to build plans without a
+                                device; such plans cannot run; NULL: the device */
 };
 
 struct plan_set;
 
-/* One thread calls; run() may be called during a capture. */
+/* Calls come from one thread; run() may be called during a capture. */
 struct cuda_plans {
-    /* Loads the libraries and makes their handles. `err` has name, version and remedy.
+    /* Loads the libraries and creates their handles. `err` has name, version and remedy.
      * Errors: STATUS_NOT_FOUND    a library is missing
      *         STATUS_UNSUPPORTED  too old; no device */
     enum status (*open)(struct plan_set **set, const struct plan_options *options, struct err *err);
     void (*close)(struct plan_set **set);
-    /* A plan for each request; once for a set. A request that nothing can do is no error: see info.
-     * Blocks for seconds to minutes without a cache. Errors: STATUS_MEMORY, STATUS_LIBRARY. */
+    /* Builds a plan for each request; once for a set. A request for which there is no engine is no
+     * error: see info. Without a cache this blocks for seconds to minutes. Errors: STATUS_MEMORY,
+     * STATUS_LIBRARY. */
     enum status (*build)(struct plan_set *set, const struct plan_request *requests, uint32_t count,
                          struct err *err);
     const struct plan_info *(*info)(const struct plan_set *set, uint32_t index);
-    /* Queue plan `index` on the stream.
+    /* Queues plan `index` on the stream.
      *   pointers: [PLAN_PORTS], device memory
-     *   workspace: info's bytes, 256-byte aligned; free again when the stream has passed
+     *   workspace: info's bytes, 256-byte aligned; may be reused after the stream has done the plan
      * Errors: STATUS_LIBRARY, with the layer's name. */
     enum status (*run)(struct plan_set *set, uint32_t index, struct CUstream_st *stream,
                        void *workspace, void *const *pointers, struct err *err);
 };
 
-extern const struct cuda_plans cuda_plans; /* in the module alone */
+extern const struct cuda_plans cuda_plans; /* only in the module */
 
 const char *plan_kind_name(enum plan_kind kind);
 const char *plan_port_name(enum plan_port port);
 const char *plan_type_name(enum graph_dtype type); /* "fp16" */
-/* Whether a plan of this request takes a pointer there. */
+/* Whether a plan of this request takes a pointer at this port. */
 bool plan_takes(const struct plan_request *request, enum plan_port port);
 
-/* Bytes that the port's memory has for this request. */
+/* Bytes of the port's memory for this request. */
 size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
 
-/* How many channels (or features) memory has for `channels`: the next multiple of 8; of 4 for the
+/* How many channels (or features) are stored for `channels`: the next multiple of 8; of 4 for the
  * network's input, which then needs no workspace in the first convolution. */
 uint32_t plan_stored_channels(uint32_t channels, bool is_input);
 
-/* The plans that a net needs: of every convolution, batch norm and linear layer of the (passed)
+/* The plans that a net needs: for every convolution, batch norm and linear layer of the (passed)
  * graph, for a training step and a forward one. Batch norms of a forward one need none: our kernel
  * does them in one pass, and starts at once. In layer order, forward before backward; no data
- * gradient for layers that read the network's input. Returns how many; requests NULL: counts. */
+ * gradient for layers that read the network's input. Returns how many; requests NULL: only
+ * counts. */
 uint32_t plan_list(const struct graph *graph, uint32_t batch, bool evaluate_only,
                    struct plan_request *requests);
 /* The plans of stage two, in addition to plan_list's.
