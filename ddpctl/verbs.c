@@ -7,6 +7,7 @@
 
 #include "common/array_spec.h"
 #include "common/io/conn.h"
+#include "ddpctl/job_lines.h"
 #include "ddpctl/job_pages.h"
 #include "ddpctl/request.h"
 #include "ddpctl/units.h"
@@ -390,12 +391,13 @@ static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
         output_status_json(info, &out);
     } else {
         const struct part_job *job = &info->jobs.items[0];
-        char watch[64];
+        char watch[64], id[JOB_LINE_ID_BYTES];
 
+        job_line_id(job, id);
         (void)snprintf(watch, sizeof watch, "\n  watch  ddpctl status -w %llu",
                        (unsigned long long)job->job_id);
-        screen_message(&ctl->screen, "%s %s (%llu)%s", job->ended ? "ended:" : "cancelling",
-                       job->name, (unsigned long long)job->job_id, job->ended ? "" : watch);
+        screen_message(&ctl->screen, "%s %s (%s)%s", job->ended ? "ended:" : "cancelling",
+                       job->name, id, job->ended ? "" : watch);
     }
     return verb_done(ctl, &out);
 }
@@ -410,25 +412,36 @@ static int wait_cancelled(struct ctl *ctl, const char *word)
     return rc;
 }
 
-/* Cancels a job, or all jobs of an array: after the named job the last ones first, so that none
- * that waits starts meanwhile. */
+static int on_member(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    struct member *member = context;
+
+    if (msg->job_info.jobs.count != 1)
+        return ctl_fail_unexpected(ctl, msg);
+    *member = member_of(&msg->job_info.jobs.items[0]);
+    return CTL_OK;
+}
+
+/* Cancels a job, or all jobs of an array: the last ones first, so that none that waits starts when
+ * one before it has ended. */
 static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
 {
-    struct member job = {0}, other;
+    struct msg get = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
+    struct member job = {0}, cancelled;
     char number[24];
     int rc = verb_check_job(ctl, word);
 
-    msg->cancel.job = word;
     if (rc == CTL_OK)
-        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &job);
-    if (rc != CTL_OK || !array_spec_is_whole(word, job.array_job))
+        rc = verb_ask(ctl, &get, MSG_TYPE_JOB_INFO, on_member, &job);
+    if (rc != CTL_OK)
         return rc;
+    msg->cancel.job = word;
+    if (!array_spec_is_whole(word, job.array_job))
+        return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
+    msg->cancel.job = number;
     for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
-        if (job.array_job + i == job.job_id)
-            continue;
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
-        msg->cancel.job = number;
-        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &other);
+        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
     }
     return rc;
 }

@@ -113,6 +113,7 @@ def arrays():
         equal(states(cluster, f"{array}_3", f"{array}_2"), ["cancelled", "queued"])
         equal(cluster.ctl("cancel", "--now", "--wait", array).returncode, 0)
         equal(states(cluster, *(f"{array}_{i}" for i in range(10))), ["cancelled"] * 10)
+        equal([i for i in range(10) if cluster.status(f"{array}_{i}")["started_at"]], [0])  # none started as others were cancelled
         equal(cluster.ctl("status", f"{array}_77").returncode, 3)
 
         for wrong in ("9-1", "0-1000", "1,1", "x"):

@@ -143,7 +143,8 @@ enum plan_port {
         PLAN_PORTS
 };
 
-/* The parameters of a plan. Requests that differ only in `layer` and `name` share a plan. */
+/* The parameters of a plan. Requests that differ only in `layer`, `name`, `eps` and `momentum` share a plan: eps and
+ * momentum are given to it at each run. */
 struct plan_request {
     enum plan_kind kind;
     uint32_t layer; /* in the graph; for messages and for the caller */
