@@ -71,9 +71,9 @@ struct oracle_part *oracle_part(const struct oracle_gen *gen, uint32_t node)
     return NULL;
 }
 
-/* -- the time that the server has run -- */
+/* -- how long the server has run -- */
 
-#define SHORT_PAUSE_US (2 * SECOND_US) /* one that need not be noticed */
+#define SHORT_PAUSE_US (2 * SECOND_US) /* the server need not notice a pause this short */
 
 uint64_t oracle_ran_us(const struct sim *sim)
 {
@@ -190,15 +190,16 @@ static bool cannot_run(const struct oracle_gen *gen)
     return gen != NULL && (has_exit(gen, 126) || has_exit(gen, 127));
 }
 
-/* --max-restarts is for failures of the program, 20 restarts for those of machines. A job that two
- * failures of a machine have excluded from it may find no other. */
+/* --max-restarts limits restarts after failures of the program; for failures of machines the limit
+ * is 20. Two failures of a machine exclude the job from it, and then it may find no other
+ * machine. */
 static bool may_give_up(const struct oracle_job *job, const struct rdzv_record *record)
 {
     const uint32_t unsure = job->failures[BLAME_UNSURE];
 
     return job->restarts[BLAME_PROGRAM] + unsure >= record->max_restarts ||
            job->failures[BLAME_MACHINE] + unsure + job->crashes >= 2 || cannot_run(job->newest) ||
-           job->crashes >= 3; /* it may have been at one step */
+           job->crashes >= 3; /* perhaps all at the same step */
 }
 
 static void check_failed(struct sim *sim, const struct sim_client *client,
@@ -232,7 +233,7 @@ static void check_success(struct sim *sim, const struct sim_client *client,
 static void check_job_outcome(struct sim *sim, const struct sim_client *client,
                               const struct rdzv_record *record)
 {
-    const bool is_cancelled = /* of an array, its first job alone */
+    const bool is_cancelled = /* in an array only the first job is cancelled */
         client->cancel_at_us != UINT64_MAX && record->job_id == client->job_id;
     const bool in_vain = oracle_waits_in_vain(sim, client);
 
@@ -279,7 +280,7 @@ static void check_left(struct sim *sim, uint32_t index)
                  told->shim_count, (unsigned long long)told->closed_mask);
 }
 
-/* Which jobs have not ended, and why, as their users see it. */
+/* Notes each job that has not ended, with the reason that its user sees. */
 void oracle_note_waiting(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++) {

@@ -8,52 +8,52 @@
  *   one-slot         one worker a slot
  *   one-generation   workers of two generations never run at once, except on nodes that were lost,
  *                    and then only of jobs that have a fence of their own, or after the lease
- *   stored           a generation is in the store before anything of it is sent or runs; what was
+ *   stored           a generation is in the store before any order for it is sent or any part of it runs; what was
  *                    acknowledged (submit, cancel, drain) is there after any crash, once
  *   written          what may be written: generations rise by one, ended jobs stay, checkpoints never
- *                    go back, and only the current generation's progress counts
+ *                    go back, and progress counts only if the current generation made it
  *   budget           restarts since the last checkpoint stay within --max-restarts
  *   back-off         the second restart without progress waits, and the time doubles
- *   cause            a generation is stopped as failed only if something of it failed: an outage of
- *                    the server that is shorter than the lease, or its own pause, touches nothing
- *   hang             a generation is stopped as hung only if one of its processes stands still, or comes to no collective. One that
- *                    does is found within the bound of docs/hangs.md, if all could be heard meanwhile,
- *                    and named
+ *   cause            a generation is stopped as failed only if a part of it failed: an outage of
+ *                    the server that is shorter than the lease, or a pause of the server, does no harm
+ *   hang             a generation is stopped as hung only if one of its processes stands still, or never enters the next
+ *                    collective. Such a process is found within the bound of docs/hangs.md, if all nodes could be
+ *                    heard meanwhile, and it is named
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled
- *   time-limit       it is kept, and only when it is over, also by a restarted server
- *   grace            workers have a signal and the grace that was asked for, neither less nor more, also
+ *   time-limit       a job is stopped when its time limit is over, not before, also by a restarted server
+ *   grace            workers get the signal and exactly the grace that was asked for, also
  *                    when another rank has failed; 10 s more where launcherd must kill a shim that is
  *                    stuck. No grace when the lease is over, or when a rank cannot be spawned
- *   local-peers      the first failure of a worker stops the others of its shim, within the grace
+ *   local-peers      the first failure of a worker stops the other workers of its shim, within the grace
  *   store            the store of a generation ends after its last rank on any node, unless the
  *                    generation has failed, is stopped, or the lease is over; it is gone at the end
  *   go, world        go after every shim is ready, with the port of rank 0; the world after every
  *                    rank has joined, with the blob of rank 0
  *   fifo             a job never starts before an earlier one that fits wherever it does, and later
- *                    jobs do not take from the first that waits
- *   after            a job that waits for another starts when that has ended as it was to end, and ends as
- *                    cancelled if it cannot
- *   array            all jobs of an array are in the store, or none; only so many as wanted run at once
- *   requeue          at its time limit a job of --requeue-at-limit goes back into the queue, behind those that wait, if it has
- *                    a newer checkpoint than at the last one; else it ends with 124
- *   warm             processes wait for a job on slots of no other job, no rank runs beside them, and they end with the job
- *   warn             the warning of --warn comes once in a generation, that long before the time limit
- *   preempt          a running job is stopped for one that waits and whose priority is higher, and starts
- *                    after it
- *   ranks            a restart keeps ranks on nodes that can have them; where it has another number of
- *                    nodes, those that stay come first and keep their order
- *   elastic          a job has as many nodes as it asked for; only one that may have another number is
+ *                    jobs do not take slots from the first waiting job
+ *   after            a job that waits for another starts when that one has ended in the required way, and
+ *                    ends as cancelled if that cannot happen
+ *   array            all jobs of an array are in the store, or none; no more of them run at once than allowed
+ *   requeue          at its time limit a job with --requeue-at-limit goes back into the queue, behind the waiting jobs,
+ *                    if it has a newer checkpoint than the last time its limit was over; else it ends with 124
+ *   warm             waiting processes of a job are on slots of no other job, no rank runs beside them, and they end with the job
+ *   warn             the warning of --warn comes once in a generation, at the chosen time before the time limit
+ *   preempt          a running job is stopped only for a waiting job of higher priority, and starts
+ *                    again after that job
+ *   ranks            a restart keeps ranks on nodes that still have room for them; if the number of nodes
+ *                    changes, the nodes that stay come first and keep their order
+ *   elastic          a job has as many nodes as it asked for; only a job whose number of nodes may change is
  *                    stopped as planned, which uses no budget; it grows at a checkpoint when it can
- *   placed           nothing is placed on slots that the node has closed, or has something on, or
- *                    that are drained, nor on a GPU that is not free
- *   leave            a node that leaves ends only when nothing runs on it, and gets nothing new once the
- *                    server has acknowledged that it leaves; no other node stops a shim by itself
- *   name             the name of a node that beats is not given to another process
- *   orphans          a part that has ended has left no process
- *   unkillable       processes that do not die are given up after a minute
- *   outcome          how jobs end; and then nothing is left */
+ *   placed           no rank is placed on a slot that the node has closed or still uses, or
+ *                    that is drained, nor on a GPU that is not free
+ *   leave            launcherd on a leaving node ends only when nothing runs there, and gets no new work once the
+ *                    server has acknowledged that the node leaves; no other node stops a shim by itself
+ *   name             while a node sends beats, no other process gets its name
+ *   orphans          a part that has ended leaves no process behind
+ *   unkillable       launcherd gives up on processes that do not die after a minute
+ *   outcome          each job ends as it must, and then nothing is left of it */
 #ifndef TESTS_SIM_ORACLE_H
 #define TESTS_SIM_ORACLE_H
 
@@ -68,8 +68,8 @@ void oracle_time(struct sim *sim);
 void oracle_wall_clock_set(struct sim *sim);
 /* is_old: an older version wrote the stored state. */
 void oracle_server_started(struct sim *sim, bool is_old);
-/* oracle_write: a row is about to be written; before: the present row, or NULL. The second: the
- * whole transaction was written. */
+/* oracle_write: a row is about to be written; before: the present row, or NULL. oracle_committed:
+ * the whole transaction was written. */
 void oracle_write(struct sim *sim, const struct rdzv_record *before,
                   const struct rdzv_record *after);
 void oracle_committed(struct sim *sim);
@@ -117,7 +117,7 @@ void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 
 /* Writes the jobs that have not ended into the trace. */
 void oracle_note_waiting(struct sim *sim);
-/* Now and then; at the end. */
+/* Regular checks during the run; the checks at its end. */
 void oracle_check(struct sim *sim);
 void oracle_check_end(struct sim *sim);
 

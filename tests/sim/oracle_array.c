@@ -1,4 +1,5 @@
-/* Job arrays: all of their jobs are there, or none, and only so many of them at once. */
+/* Job arrays: either all jobs of an array are in the store or none, and no more of them run at once
+ * than allowed. */
 #include "tests/sim/oracle_facts.h"
 
 static bool is_active(const struct rdzv_record *record)

@@ -1,4 +1,4 @@
-/* Jobs whose number of nodes changes: how many they have, and that they grow. */
+/* Jobs whose number of nodes may change: how many they have, and that they grow. */
 #include "rendezvous/core/elastic.h"
 #include "rendezvous/core/failure.h"
 #include "tests/sim/oracle_facts.h"
@@ -12,13 +12,13 @@ bool oracle_is_elastic(const struct sim *sim, uint64_t job_id)
     return client->nodes_min < client->nodes;
 }
 
-/* It may leave a node for others while it runs. */
+/* Whether a job may replace a node by another while it runs. */
 static bool may_move(const struct sim *sim, uint64_t job_id)
 {
     return oracle_is_elastic(sim, job_id) || client_of(sim, job_id)->spares > 0;
 }
 
-/* The server has been told of a rank on another node that failed then, or not long before. */
+/* The server was told that a rank on another node failed at about that time, or later. */
 static bool is_missed(const struct oracle_gen *gen, uint32_t index, uint64_t closed_us)
 {
     for (uint32_t i = 0; i < gen->cause_count; i++) {
@@ -92,7 +92,7 @@ void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
         sim->oracle->grown_id = after->job_id;
 }
 
-/* Nothing else wants slots, and the server hears every node. */
+/* No other job waits for slots, and the server hears every node. */
 static bool is_alone(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
@@ -108,7 +108,7 @@ static bool is_alone(const struct sim *sim)
     return sim->disk.drain_count == 0;
 }
 
-/* A node that is not of the job has room for a part of it. */
+/* A node outside the generation has room for a part of the job. */
 static bool has_room(const struct sim *sim, const struct oracle_gen *gen,
                      const struct rdzv_record *record)
 {
@@ -119,7 +119,7 @@ static bool has_room(const struct sim *sim, const struct oracle_gen *gen,
     return false;
 }
 
-/* No node of it has closed its slots: the next generation can have them all. */
+/* No node of the generation has closed its slots, so the next generation can use them all. */
 static bool all_can_stay(const struct sim *sim, const struct oracle_gen *gen)
 {
     for (uint32_t i = 0; i < gen->part_count; i++)
@@ -128,8 +128,8 @@ static bool all_can_stay(const struct sim *sim, const struct oracle_gen *gen)
     return true;
 }
 
-/* The step that has taken a checkpoint ends the generation, if the job can grow. Which slots are held as
- * spares is not stored, so nobody knows it here. */
+/* If the job can grow, the step that records a checkpoint also ends the generation. The store does
+ * not say which slots are held as spares, so runs with spares are not checked. */
 void oracle_check_growth(struct sim *sim)
 {
     const struct sim_row *row =
@@ -148,7 +148,7 @@ void oracle_check_growth(struct sim *sim)
         sim->now_us < gen->running_us + SIM_GROW_US + SIM_GROW_US / 10 ||
         sim->now_us < sim->server.started_us + 2 * SIM_GROW_US || sim->oracle->wall_sets > 0 ||
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >=
-            2 || /* excluded */
+            2 || /* a node may be excluded */
         !is_alone(sim) ||
         !all_can_stay(sim, gen) || !has_room(sim, gen, &row->record))
         return;

@@ -1,4 +1,4 @@
-/* The oracle's state; only for its own files. */
+/* The oracle's state; only its own files include this. */
 #ifndef TESTS_SIM_ORACLE_FACTS_H
 #define TESTS_SIM_ORACLE_FACTS_H
 
@@ -25,8 +25,8 @@ struct oracle_part {
     uint64_t slot_mask;
     bool is_ready;
     bool end_was_told; /* the server was told */
-    bool was_lost;     /* with its node, before the next generation started */
-    bool was_gone;     /* its node was gone too long for the part to be awaited */
+    bool was_lost;     /* lost with its node, before the next generation started */
+    bool was_gone;     /* its node was gone too long to wait for the part */
 };
 
 /* What the server has heard about a rank's progress. */
@@ -49,9 +49,9 @@ struct oracle_gen {
     uint64_t step, step_us;    /* the highest step reported, and when; 0: none */
     uint64_t gap_max_us;       /* the longest time between two reported steps */
     uint64_t told_us;          /* the newest progress reported by any rank */
-    uint64_t heard_since_us;   /* since when all of its nodes can be heard */
-    uint64_t stands_since_us;  /* since when none of its processes has moved */
-    uint64_t still_since_us;   /* since when no rank has taken a step, nor will take one */
+    uint64_t heard_since_us;   /* the time since which all of its nodes can be heard */
+    uint64_t stands_since_us;  /* the time since which none of its processes has moved */
+    uint64_t still_since_us;   /* the time since which no rank takes steps, nor will take one */
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
@@ -59,7 +59,7 @@ struct oracle_gen {
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* which server stored it */
     uint64_t checkpoint;  /* the newest that its workers have committed */
-    bool has_hung;        /* the server has found it to hang */
+    bool has_hung;        /* the server has concluded that it hangs */
     bool has_impostor;    /* another process has used the name of one of its nodes */
     uint32_t cause_count;
     struct oracle_cause causes[ORACLE_CAUSES_MAX];
@@ -71,15 +71,15 @@ enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_NOBODY, BL
 
 struct oracle_job {
     struct oracle_gen *newest;
-    uint64_t checkpoint_heard; /* the newest that the server has heard of its current generation */
+    uint64_t checkpoint_heard; /* the newest of the current generation that the server knows of */
     enum oracle_blame blame;   /* for the end of the last generation */
     uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */
     uint32_t failures[BLAME_COUNT]; /* in all */
     uint32_t crashes;               /* ranks that died of a signal, in all */
     uint64_t closed_us;             /* when its last generation had ended, */
     uint32_t closed_server;         /* by which server, */
-    uint32_t closed_wall;           /* by which setting of the wall clock */
-    int64_t place_ms;               /* in the queue */
+    uint32_t closed_wall;           /* after how many settings of the wall clock */
+    int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
     bool is_old;           /* an older version has written its row */
 };
@@ -88,8 +88,8 @@ struct oracle_job {
 struct oracle_node {
     uint32_t shim_count;
     struct part_beat_shim shims[SHIMS_PER_NODE_MAX];
-    uint64_t closed_mask; /* listed as closed, or with a GPU whose shim has ended since the list */
-    uint64_t left_mask;   /* with a GPU whose part has ended since; listed before or not */
+    uint64_t closed_mask; /* listed as closed, or with a GPU whose shim ended since the list */
+    uint64_t left_mask;   /* with a GPU whose part ended since; listed before or not */
     uint32_t conn;        /* the open connection that the server accepted; 0: none */
     bool is_expected;     /* with a GPU, whose part has ended since; listed before or not */
     uint64_t heard_us;    /* on the clock of oracle_ran_us */
@@ -156,7 +156,7 @@ void oracle_is_back(struct sim *sim, uint32_t node);
 void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
 void oracle_check_growth(struct sim *sim);
-/* Every node's state is close to what the server was told. */
+/* Slots become free only when jobs end: no GPUs, drains, restarts or silent nodes. */
 bool oracle_is_calm(const struct sim *sim);
 /* oracle_hang.c */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);

@@ -1,11 +1,12 @@
-/* Hangs: nothing is stopped as hung that works, and what hangs is found in time, and named. The bounds are
- * those of docs/hangs.md, plus the time that the questions to the nodes take. */
+/* Hangs: no generation that works is stopped as hung, and each hang is found in time, with the rank
+ * that hangs. The bounds are those of docs/hangs.md, plus the time that questions to the nodes
+ * take. */
 #include "tests/sim/oracle_facts.h"
 
 #define HANG_SLACK_US (20 * SECOND_US) /* from the last look at the processes to the end */
 #define LEAST_US (30 * SECOND_US)
 #define STEP_FACTOR 5u
-#define LOOK_US (15 * SECOND_US) /* for one question to the nodes: 10 s, if an answer comes */
+#define LOOK_US (15 * SECOND_US) /* for one question to the nodes: an answer takes 10 s at most */
 #define FINE_US (5 * SECOND_US)
 #define HEARD_US (3500000u) /* a beat comes each second */
 
@@ -23,7 +24,7 @@ static const struct sim_shim *shim_of(const struct sim *sim, const struct oracle
     return NULL;
 }
 
-/* NULL: it is not there. */
+/* The worker of a rank; NULL: it does not exist. */
 static const struct sim_worker *worker_of(const struct sim *sim, const struct oracle_gen *gen,
                                           uint32_t rank)
 {
@@ -37,7 +38,7 @@ static const struct sim_worker *worker_of(const struct sim *sim, const struct or
     return NULL;
 }
 
-/* One of its workers hangs, or has: the server may end a generation that makes no progress. */
+/* One of its workers hangs, or did: the server may end the generation for lack of progress. */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen)
 {
     for (uint32_t rank = 0; rank < gen->world; rank++) {
@@ -49,7 +50,7 @@ bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen)
     return false;
 }
 
-/* It is stopped, or comes to no collective: the others wait for it. */
+/* The worker is stopped, or enters no collective, so the others wait for it. */
 static bool stands(const struct sim *sim, const struct sim_worker *worker, uint64_t slack_us)
 {
     return worker != NULL && worker->alive &&
@@ -58,13 +59,14 @@ static bool stands(const struct sim *sim, const struct sim_worker *worker, uint6
                                               sim->now_us - worker->absent_until_us < slack_us)));
 }
 
-/* It takes a step, or will; not one that stands, nor one that waits for such a one. */
+/* The worker takes steps, or will. False if it stands still, or waits for one that does. */
 static bool goes_on(const struct sim *sim, const struct sim_worker *worker)
 {
     return worker != NULL && worker->alive && !stands(sim, worker, 0) && !worker->is_waiting;
 }
 
-/* Or till a moment ago. One that has ended, and does not die, stands too. */
+/* The rank stands still, or did until a moment ago. A process that was killed and does not die
+ * counts too. */
 static bool may_be_hung(const struct sim *sim, const struct oracle_gen *gen, uint32_t rank)
 {
     const struct sim_worker *worker = worker_of(sim, gen, rank);
@@ -73,7 +75,7 @@ static bool may_be_hung(const struct sim *sim, const struct oracle_gen *gen, uin
            (worker != NULL && worker->alive && worker->is_dying);
 }
 
-/* What can be seen tells one rank from the others: it is stopped, or others wait for it in a collective. */
+/* The server can tell which rank hangs: it is stopped, or others wait for it in a collective. */
 static bool can_be_named(const struct sim *sim, const struct oracle_gen *gen)
 {
     bool any_is_stopped = false, any_is_absent = false, any_waits = false;
@@ -122,7 +124,8 @@ void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
     gen->step_us = sim->now_us;
 }
 
-/* -- in time ------------------------------------------------------------------------------------ */
+/* -- hangs are found in time
+ * -------------------------------------------------------------------- */
 
 static bool is_heard(const struct sim *sim, const struct oracle_gen *gen,
                      const struct oracle_part *part)
@@ -157,7 +160,7 @@ static void note_heard(const struct sim *sim, struct oracle_gen *gen)
     }
 }
 
-/* A rank that works is none that the others wait for; one that spins works, for all that can be seen. */
+/* The others do not wait for a rank that works. A rank that spins looks like one that works. */
 static void note_standing(const struct sim *sim, struct oracle_gen *gen)
 {
     gen->stands_since_us = later(gen->stands_since_us, later(gen->told_us, gen->heard_since_us));
@@ -178,7 +181,7 @@ static void fail_late(struct sim *sim, const struct oracle_gen *gen, const char 
              (unsigned long long)gen->job_id, gen->generation, what);
 }
 
-/* It told steps, and idles: its nodes are asked each quarter of the limit. */
+/* The job has reported steps, and idles: its nodes are asked every quarter of the limit. */
 static void check_idle(struct sim *sim, const struct oracle_gen *gen)
 {
     const uint64_t limit_us =
@@ -192,7 +195,7 @@ static void check_idle(struct sim *sim, const struct oracle_gen *gen)
         fail_late(sim, gen, "none of its ranks works");
 }
 
-/* It told again and again, and its process is stopped. */
+/* A rank that repeated its reports has fallen silent, since its process is stopped. */
 static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us = later(LEAST_US, STEP_FACTOR * again_us);
@@ -210,7 +213,7 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
     }
 }
 
-/* All ranks tell again and again that they are in the same step, whether they work or not. */
+/* All ranks repeat that they are in the same step, no matter whether they work. */
 static void check_still(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us =

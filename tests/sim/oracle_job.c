@@ -1,4 +1,4 @@
-/* What is written about a job, and what the server sends about it. */
+/* Checks what the server writes and sends about a job. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 
 #define SLACK_US 20000u
 
-/* As the store has it. */
+/* The values that the store uses. */
 enum stopping { STOPPING_NOT, STOPPING_FAILURE, STOPPING_CANCEL, STOPPING_TIME, STOPPING_PLANNED };
 
 static void *zeroed(size_t count, size_t bytes)
@@ -39,7 +39,7 @@ static bool has_cause(struct sim *sim, const struct oracle_gen *gen)
     return false;
 }
 
-/* The first failure that the server was told of; NULL: none. */
+/* Of the failures reported to the server, the earliest one; NULL: none. */
 static const struct oracle_cause *first_told(const struct oracle_gen *gen)
 {
     const struct oracle_cause *first = NULL;
@@ -155,7 +155,7 @@ static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen
         return BLAME_PROGRAM;
     if (shown == NULL || shown->number == 125)
         return BLAME_MACHINE;
-    if (cause_of_rank(gen, -1) != NULL) /* a peer on a node that was gone may be the cause */
+    if (cause_of_rank(gen, -1) != NULL) /* a peer on a lost node may be the cause */
         return BLAME_UNSURE;
     return has_gpu(sim, gen, shown->rank) ? BLAME_UNSURE : BLAME_PROGRAM;
 }
@@ -193,8 +193,9 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
 
 /* -- a new generation -- */
 
-/* The first restart is immediate, the next waits a second at most, then twice as long, to a minute;
- * at least half of that. After the failure of a machine it may be one restart further. */
+/* The least back-off. The first restart is immediate. The limit for the second is one second; it
+ * doubles with each restart, up to a minute, and the server waits at least half of it. After the
+ * failure of a machine the back-off may be one restart further. */
 static uint64_t least_delay_us(const struct oracle_job *job)
 {
     const uint32_t done = job->blame >= BLAME_UNSURE ? 0 : job->restarts[job->blame];
@@ -259,7 +260,7 @@ static void on_new_gen(struct sim *sim, const struct rdzv_record *before,
                                                      !client_of_record(sim, after)->requeues)))
         sim_fail(sim, "cancel", "job %llu g%u starts after a stored cancel or time limit",
                  (unsigned long long)after->job_id, after->generation);
-    if (before != NULL && before->part_count > 0) /* it ended in the same step */
+    if (before != NULL && before->part_count > 0) /* the old generation ended in the same step */
         on_closed(sim, job->newest, before, after);
     if (after->generation > 1) {
         check_back_off(sim, job, after);
@@ -280,7 +281,7 @@ static void on_new_gen(struct sim *sim, const struct rdzv_record *before,
 static void check_first_row(struct sim *sim, const struct rdzv_record *after)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
-        if (after->request_id[0] != '\0' && /* of an array, the first has it */
+        if (after->request_id[0] != '\0' && /* in an array only the first job has one */
             strcmp(sim->disk.written[i].record.request_id, after->request_id) == 0)
             sim_fail(sim, "stored", "jobs %llu and %llu are of one request",
                      (unsigned long long)sim->disk.written[i].record.job_id,
@@ -370,10 +371,10 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
         return;
     part = oracle_part(gen, node);
     if (sim->oracle->nodes[node].lost_us >= gen->stored_us || (part != NULL && part->was_gone))
-        return; /* its part counts as over, and what is left of it is killed */
+        return; /* its part counts as over, and leftover processes are killed */
     if (record->stopping == STOPPING_NOT && gen->exited_ok == gen->world &&
         gen->node_of[0] == node + 1)
-        return; /* only the store of the generation is left */
+        return; /* only the generation's store still runs */
     if (record->stopping == STOPPING_NOT)
         sim_fail(sim, "stored", "job %llu g%u is stopped, and the store does not have that",
                  (unsigned long long)record->job_id, record->generation);
@@ -398,7 +399,7 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
     if (msg->type == MSG_TYPE_WARM)
         oracle_warms(sim, sim->conns[conn].node, &msg->warm);
     if (job_id == 0)
-        return; /* it is about nothing that is stored */
+        return; /* the message is not about a stored job */
     if (row == NULL) {
         sim_fail(sim, "stored", "an order of job %llu, which is not in the store",
                  (unsigned long long)job_id);
@@ -411,7 +412,7 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                  (unsigned long long)job_id, msg->start.generation, row->record.generation);
 }
 
-/* -- now and then -- */
+/* -- regular checks -- */
 
 static void check_client(struct sim *sim, uint32_t index)
 {
@@ -430,7 +431,7 @@ static void check_client(struct sim *sim, uint32_t index)
                  (unsigned long long)client->job_id);
 }
 
-/* The limit is enforced by a server that has run for some seconds. */
+/* Only a server that has run for some seconds must have enforced the limit. */
 static void check_limit(struct sim *sim, const struct rdzv_record *record)
 {
     const struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);

@@ -1,4 +1,4 @@
-/* What runs on the nodes: leases, ranks, slots, how workers end. */
+/* Checks what runs on the nodes: leases, ranks, slots, how workers end. */
 #include "tests/sim/oracle_facts.h"
 
 #define KILL_SLACK_US 150000u
@@ -71,7 +71,7 @@ void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
         shim->facts.end_was_sent = true;
     gen = oracle_gen(sim, report->job_id, report->generation);
     part = gen == NULL ? NULL : oracle_part(gen, index);
-    /* launcherd has refused the start. That is a cause where a GPU may have been in the way. */
+    /* launcherd has refused the start. That is a cause if a GPU may have been busy. */
     if (shim == NULL && part != NULL &&
         (part->slot_mask & ((1ull << sim->nodes[index].gpu_count) - 1)) != 0)
         oracle_add_cause(sim, report->job_id, report->generation, -1, 0);
@@ -173,8 +173,8 @@ void oracle_goes(struct sim *sim, const struct sim_shim *shim, uint32_t port)
                  gen->port);
 }
 
-/* A worker of an older generation that lives: only on a node that was lost; and where no rank had
- * joined, so that nothing else fences it, only until the end of its lease. */
+/* A worker of an older generation may live only on a node that was lost. If no rank had joined,
+ * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
                         const struct sim_shim *older)
 {
@@ -291,7 +291,8 @@ static bool has_running(const struct sim_shim *shim)
     return false;
 }
 
-/* By when the workers must have ended: the shim was told so, or one of them has failed. 0: never. */
+/* The time by which the workers must have ended, since the shim was told to stop or one of them
+ * failed. 0: never. */
 static uint64_t grace_end_us(const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -365,7 +366,7 @@ void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 
 /* -- the warning before the time limit -- */
 
-/* UINT64_MAX: there is to be none. */
+/* When the warning is due; UINT64_MAX: there must be none. */
 static uint64_t warn_at_us(const struct sim *sim, const struct sim_shim *shim)
 {
     const struct sim_client *client = client_of(sim, shim->job_id);
@@ -388,7 +389,7 @@ void oracle_warns(struct sim *sim, uint32_t node, const struct sim_shim *shim, u
                  (unsigned long long)shim->job_id, shim->generation);
 }
 
-/* Its workers run, and nothing ends them yet. */
+/* A warning that is due must have been sent while the workers run and nothing ends them. */
 static void check_warned(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -416,7 +417,7 @@ static void earlier(struct deadline *deadline, uint64_t at_us, const char *rule,
         *deadline = (struct deadline){at_us, rule, what};
 }
 
-/* By when every worker of the shim that can die must be dead. */
+/* The time by which every worker of the shim that can die must be dead. */
 static struct deadline deadline_of(const struct sim_node *node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;

@@ -1,4 +1,5 @@
-/* Who starts, and where: the order of the queue, what is reserved, ranks that stay on their nodes. */
+/* Which job starts, and where: the order of the queue, reserved slots, ranks that stay on their
+ * nodes. */
 #include "tests/sim/oracle_facts.h"
 
 static bool is_waiting(const struct sim *sim, const struct rdzv_record *record)
@@ -14,8 +15,8 @@ static bool is_before(const struct sim *sim, uint64_t a, uint64_t b)
     return place_a != place_b ? place_a < place_b : a < b;
 }
 
-/* One that fits wherever the other does starts first, if it is before it in the queue. The slots of a spare are
- * for its own job alone. */
+/* A job that is earlier in the queue and fits wherever a later one does starts before it. The slots
+ * of a spare node are for its own job alone. */
 static void check_order(struct sim *sim, const struct rdzv_record *started)
 {
     for (uint32_t i = 0; started->spares == 0 && i < sim->disk.row_count; i++) {
@@ -30,7 +31,7 @@ static void check_order(struct sim *sim, const struct rdzv_record *started)
     }
 }
 
-/* -- the first that waits -- */
+/* -- the first waiting job -- */
 
 static uint64_t first_waiting(const struct sim *sim)
 {
@@ -45,7 +46,7 @@ static uint64_t first_waiting(const struct sim *sim)
     return first;
 }
 
-/* Nothing but the ends of jobs decides when slots are free. */
+/* Slots become free only when jobs end: no GPUs, drains, restarts or silent nodes. */
 bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
@@ -78,7 +79,7 @@ static void note_first(struct sim *sim, uint64_t first)
     }
 }
 
-/* All that ran when the first began to wait has ended, or is about to. */
+/* Every generation that ran when the first waiting job became the first has ended. */
 static bool before_have_ended(const struct sim *sim)
 {
     const struct oracle *oracle = sim->oracle;
@@ -105,7 +106,7 @@ static void check_first(struct sim *sim)
         const struct rdzv_record *record = &disk_row(sim, oracle->started[i])->record;
 
         if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares)
-            note_first(sim, first); /* it may use what is reserved; or has kept its slots */
+            note_first(sim, first); /* it may use reserved slots, or has kept its own */
         else if (oracle->first_id == first && is_before(sim, first, record->job_id) &&
                  before_have_ended(sim))
             sim_fail(sim, "fifo", "job %llu starts, and job %llu waits for later ones",
@@ -127,14 +128,14 @@ void oracle_check_queue(struct sim *sim)
 
 /* -- ranks -- */
 
-/* It restarts, or was preempted. */
+/* The job restarts, or was preempted. */
 static bool is_to_go_on(const struct rdzv_record *record)
 {
     return record->state == JOB_RESTARTING ||
            (record->state == JOB_QUEUED && record->generation > 0);
 }
 
-/* A job before it waits, and may hold slots, or have some reserved. */
+/* A job earlier in the queue waits; slots may be held or reserved for it. */
 static bool is_behind_another(const struct sim *sim, uint64_t job_id)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++) {
@@ -147,7 +148,7 @@ static bool is_behind_another(const struct sim *sim, uint64_t job_id)
     return false;
 }
 
-/* Nodes of the last generation come first, in the order that they had. */
+/* Nodes of the last generation come first, in their previous order. */
 static void check_survivors(struct sim *sim, const struct oracle_gen *last,
                             const struct oracle_gen *gen)
 {
@@ -172,7 +173,8 @@ void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
     const struct oracle_job *job = oracle_job(sim, record->job_id);
     const struct oracle_gen *gen = job->newest, *last = gen->older;
 
-    /* two failures of a node exclude it; a crash counts as one. Which slots are held as spares is not stored. */
+    /* Two failures of a node exclude it; a crash counts as one. The store does not say which slots
+     * are held as spares. */
     if (last == NULL || sim->has_spares ||
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 ||
         job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))

@@ -1,4 +1,4 @@
-/* --requeue-at-limit, as docs/queue.md has it. */
+/* --requeue-at-limit, as docs/queue.md describes it. */
 #include "tests/sim/oracle_facts.h"
 
 uint64_t oracle_checkpoint(const struct sim *sim, uint64_t job_id)
@@ -12,7 +12,7 @@ uint64_t oracle_checkpoint(const struct sim *sim, uint64_t job_id)
     return newest;
 }
 
-/* Behind those that wait, as if it were submitted now. */
+/* Puts the job behind the waiting jobs, as if it were submitted now. */
 static void put_back(struct sim *sim, struct oracle_job *job, const struct rdzv_record *after)
 {
     job->limited_step = after->checkpoint_step;

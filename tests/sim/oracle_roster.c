@@ -1,5 +1,5 @@
-/* What nodes have told the server, for how long they were silent, and what follows: where ranks may be
- * placed, who may count as lost. */
+/* What nodes have told the server and how long they were silent, and what follows from that: where
+ * ranks may be placed, and which nodes may count as lost. */
 #include <string.h>
 
 #include "tests/sim/oracle_facts.h"
@@ -26,8 +26,8 @@ static void told_list(struct oracle_node *told, const struct part_beat_shim *shi
         told->closed_mask |= 1ull << closed[i].slot;
 }
 
-/* When a rank failed, by the age in the reports: one that was under way for long makes it look later
- * than it was, never earlier. */
+/* When a rank failed, from the age in the report. A report that was long in flight makes the
+ * failure look later than it was, never earlier. */
 static void told_failure(struct sim *sim, struct oracle_gen *gen,
                          const struct msg_shim_report *report, bool was_lost)
 {
@@ -52,7 +52,8 @@ static void told_failure(struct sim *sim, struct oracle_gen *gen,
     }
 }
 
-/* Docs: a slot with a GPU is closed from the report of its shim's end to the node's next list. */
+/* As documented: a slot with a GPU is closed from the report of its shim's end until the node's
+ * next list. */
 static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_report *report)
 {
     struct oracle_node *told = &sim->oracle->nodes[node];
@@ -103,7 +104,7 @@ static void heard(struct sim *sim, uint32_t index)
     node->is_expected = false;
 }
 
-/* Nobody else who has this name was heard within the last five seconds. */
+/* No other process with this name was heard within the last five seconds. */
 static void check_name(struct sim *sim, uint32_t index, uint32_t conn)
 {
     const struct oracle_node *node = &sim->oracle->nodes[index];
@@ -114,7 +115,7 @@ static void check_name(struct sim *sim, uint32_t index, uint32_t conn)
                  index, (double)(sim->now_us - node->heard_at_us) / 1e6);
     if (!sim->conns[conn].is_impostor)
         return;
-    oracle_node_failed(sim, index); /* it says that nothing runs there */
+    oracle_node_failed(sim, index); /* the impostor says that nothing runs there */
     for (uint32_t i = 0; i < sim->oracle->job_count; i++) {
         struct oracle_gen *gen = sim->oracle->jobs[i].newest;
 
@@ -162,14 +163,14 @@ void oracle_conn_closed(struct sim *sim, uint32_t conn)
     }
 }
 
-/* -- who may count as lost -- */
+/* -- which nodes may count as lost -- */
 
 static uint64_t silence_us(const struct sim *sim, uint32_t node)
 {
     return oracle_ran_us(sim) - sim->oracle->nodes[node].heard_us;
 }
 
-/* More than half of those with a connection are silent: the server must doubt itself. */
+/* More than half of the connected nodes are silent: the server must doubt itself. */
 static bool must_doubt(const struct sim *sim)
 {
     uint32_t here = 0, silent = 0;
@@ -197,7 +198,7 @@ bool oracle_may_be_lost(struct sim *sim, uint32_t index)
     return true;
 }
 
-/* Its parts, as they are stored, must have been given up by now. */
+/* By now the server must have given up the parts that are stored for this node. */
 static void check_gone(struct sim *sim, uint32_t index)
 {
     for (uint32_t i = 0; i < sim->disk.row_count; i++) {
@@ -242,7 +243,8 @@ static void check_drained(struct sim *sim, const struct rdzv_part *part)
     }
 }
 
-/* A launcherd that has started again lists what has ended until it has looked; this server knows better. */
+/* A restarted launcherd lists shims that have ended until it has checked them; the server already
+ * knows of their end. */
 static bool has_ended(const struct sim *sim, uint32_t node, const struct part_beat_shim *shim)
 {
     const struct oracle_gen *gen = oracle_gen(sim, shim->job_id, shim->generation);

@@ -1,4 +1,4 @@
-/* Who waits for whom beside slots: --after, and preemption. */
+/* What jobs wait for besides slots: other jobs (--after), and preemption. */
 #include "tests/sim/oracle_facts.h"
 
 static const struct rdzv_record *record_of(const struct sim *sim, uint64_t job_id)
@@ -62,7 +62,7 @@ static bool is_waiting(const struct rdzv_record *record)
     return record->part_count == 0 && !rdzv_state_is_final(record->state);
 }
 
-/* It begins to stop for another. */
+/* The job begins to stop to make room for another. */
 static void check_preemption(struct sim *sim, const struct rdzv_record *after)
 {
     const struct rdzv_record *first = record_of(sim, after->preempted_by);
@@ -79,7 +79,7 @@ static void check_preemption(struct sim *sim, const struct rdzv_record *after)
                  (unsigned long long)after->job_id, (unsigned long long)first->job_id);
 }
 
-/* What the other waits for may have left with a node. */
+/* Slots that the other job waits for may be gone with a leaving node. */
 static bool any_leaves(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
@@ -97,8 +97,8 @@ static void note_turn(struct sim *sim, const struct rdzv_record *before)
             (struct oracle_turn){before->job_id, before->preempted_by, before->preempted_at};
 }
 
-/* A preempted job starts again, and the one that it has made room for waits still: both may start in one
- * transaction. */
+/* A preempted job starts again. By the end of the transaction, the job that it made room for must
+ * not wait any more; both may start in one transaction. */
 static void check_turn(struct sim *sim, const struct oracle_turn *turn)
 {
     const struct rdzv_record *first = record_of(sim, turn->first_id);

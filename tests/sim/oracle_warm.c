@@ -1,4 +1,4 @@
-/* Processes that wait for a job: on slots of no other job, and no longer than it. */
+/* Processes that wait for a job: they are on slots of no other job, and end with their job. */
 #include "tests/sim/oracle_facts.h"
 
 #define LEFT_US                                                                                    \
@@ -44,7 +44,7 @@ void oracle_warm_spawned(struct sim *sim, uint32_t node, const struct sim_shim *
     }
 }
 
-/* It beats, and is answered. */
+/* The node sends beats and gets answers. */
 static bool is_heard(const struct sim *sim, uint32_t index)
 {
     const struct sim_node *node = &sim->nodes[index];

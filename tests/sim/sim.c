@@ -131,7 +131,7 @@ void sim_at(struct sim *sim, uint64_t at_us, struct sim_event event)
     sift_up(sim, sim->heap_count - 1);
 }
 
-/* Until when the party of an event does not run; 0: it does. */
+/* Until when the party that handles an event is stopped; 0: it runs. */
 static uint64_t stopped_until_us(const struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
@@ -239,9 +239,9 @@ void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size)
     sim->seed = seed;
     sim->random = seed * 0x9e3779b97f4a7c15u + 1;
     sim->hash = 0xcbf29ce484222325u;
-    sim->now_us = 5 * SECOND_US; /* the machines were up before */
+    sim->now_us = 5 * SECOND_US; /* the machines booted before the run */
     sim->pid_next = 100;
-    sim->conn_count = 1; /* 0 is none */
+    sim->conn_count = 1; /* 0 stands for no connection */
     store_begin_run(sim);
 }
 

@@ -35,7 +35,7 @@ struct sim_size {
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
     uint64_t bound_us;            /* after the last fault: every job has ended by then */
-    uint32_t spinning;            /* so many events in a second: a timer spins */
+    uint32_t spinning;            /* this many events in a second: a timer spins */
 };
 
 /* A boot clock: runs slightly fast or slow, and started at its own time. */
@@ -48,7 +48,7 @@ struct sim_clock {
  * in order, each once; from the moment that the stream is broken, none does. */
 struct sim_stream {
     bool open;         /* the receiver has not closed it and does not know of its end */
-    bool broken;       /* everything that is sent is lost */
+    bool broken;       /* everything that is sent from now on is lost */
     uint64_t clear_us; /* when all that was sent has arrived; an orderly close comes after that */
     struct sim_bytes *first, *last;
 };
@@ -72,7 +72,7 @@ struct sim_worker {
     bool has_world;
     uint32_t steps_left;
     uint64_t hung_at_us, hung_until_us, unkillable_until_us;
-    uint64_t absent_until_us; /* until then it enters no collective; UINT64_MAX: for ever; 0: not */
+    uint64_t absent_until_us; /* it enters no collective until then; UINT64_MAX: ever; 0: it does */
     bool has_stepped;         /* in this generation */
     bool spins;               /* busy while it is absent; otherwise idle */
     bool is_waiting;          /* in a collective, for an absent rank */
@@ -86,19 +86,19 @@ struct sim_shim_facts {
     bool kill_now;       /* it was told to kill without grace, or to forget */
     uint64_t order_us;   /* the same, by launcherd's orders */
     uint64_t killed_us;  /* when its process was gone or killed by launcherd; 0: not */
-    uint64_t free_us;    /* since when it has run without a pause */
+    uint64_t free_us;    /* the time since which it has run without a pause */
     bool end_was_sent;   /* its end was reported to the server */
     bool spawned_late;   /* a worker was spawned after the stop, or after the failure */
-    bool was_asked;      /* its workers got a signal, to end by themselves */
+    bool was_asked;      /* its workers got a signal that asks them to end */
     uint64_t lease_us;   /* the lease that the shim was last told */
     uint64_t running_us; /* when its last worker was spawned; 0: not yet */
     bool was_warned;
 };
 
 struct sim_shim {
-    bool used;       /* the run directory is there */
+    bool used;       /* the run directory exists */
     bool pending;    /* launcherd has not forked yet */
-    bool alive;      /* the process */
+    bool alive;      /* its process runs */
     uint32_t serial; /* differs for each run directory */
     uint32_t boots;  /* boots of its machine when it began */
     uint32_t incarnation;
@@ -128,17 +128,17 @@ struct sim_shim {
 /* Processes that wait on a node for a job (sim_warm.c). */
 struct sim_warm {
     bool used;
-    uint32_t serial; /* another one for each */
+    uint32_t serial; /* differs for each */
     uint64_t job_id, slot_mask;
     enum warm_state state;
     bool holds_up_order; /* a start order was dropped because of it */
-    uint64_t heard_us;   /* the server, by launcherd */
-    uint64_t wanted_us;  /* for the oracle: until then there was a reason to keep them */
+    uint64_t heard_us;   /* when launcherd last heard the server */
+    uint64_t wanted_us; /* for the oracle: the last time at which there was a reason to keep them */
 };
 
 /* The truth about one GPU, whatever launcherd knows. */
 struct sim_gpu {
-    uint64_t held_until_us;   /* a stranger is on it */
+    uint64_t held_until_us;   /* until then a process of no job is on it */
     uint64_t leaked_until_us; /* until then it has memory of an ended job */
     uint64_t zombie_until_us; /* until then it has a process of a job that does not die */
     uint64_t ecc;
@@ -154,18 +154,18 @@ struct sim_node {
     struct sim_gpu gpus[SIM_WORKERS_MAX];
     uint64_t nvml_hangs_until_us;
     struct slots_record slots;       /* launcherd's file */
-    bool cut_to_server, cut_to_node; /* messages that way do not arrive */
+    bool cut_to_server, cut_to_node; /* messages in that direction do not arrive */
     uint32_t incarnation;
     uint64_t paused_until_us; /* launcherd */
     uint64_t frozen_until_us; /* the whole machine */
-    uint64_t steady_us;       /* since when launcherd has run without a pause; on its clock */
-    bool is_welcome;          /* on this connection */
-    bool has_welcome;         /* since launcherd started */
-    uint64_t welcome_us;      /* is_welcome: since when, of its clock */
-    uint64_t hello_us, lease_end_us; /* on its clock; by what was really acknowledged */
+    uint64_t steady_us;  /* the time since which launcherd has run without a pause; its clock */
+    bool is_welcome;     /* on this connection */
+    bool has_welcome;    /* since launcherd started */
+    uint64_t welcome_us; /* when is_welcome became true, on its clock */
+    uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
     bool is_leaving;                 /* launcherd was told to leave */
-    uint64_t leave_told_us; /* on this connection: the first beat that says so; 0: none yet */
-    bool leave_is_known;    /* it was acknowledged */
+    uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
+    bool leave_is_known;    /* the server has acknowledged that */
     struct launcher core;
     uint64_t timer_us; /* of its clock */
     uint32_t conn;     /* to the server */
@@ -234,8 +234,8 @@ struct sim_client {
     uint64_t warn_us;       /* SIM_WARN_SIGNAL comes this long before the time limit; 0: never */
     struct sim_after {
         uint32_t client;      /* these jobs wait for those of client `client` - 1; 0: for none */
-        bool any;             /* however those end */
-        uint64_t first, last; /* the ids asked for; 0: not acknowledged yet, so none */
+        bool any;             /* no matter how those jobs end */
+        uint64_t first, last; /* ids of those jobs; 0: not acknowledged yet, so it does not wait */
     } after[SIM_AFTER_MAX];
 };
 
@@ -249,7 +249,7 @@ static inline uint32_t client_job_count(const struct sim_client *client)
 struct sim_event {
     uint64_t at_us, order;
     void (*run)(struct sim *sim, const struct sim_event *event);
-    enum sim_party party; /* who handles it: it waits while that one is stopped */
+    enum sim_party party; /* who handles the event; it waits while that party is stopped */
     uint32_t conn, node, shim, worker, incarnation;
     bool to_far;
     uint32_t number, step;
@@ -285,9 +285,9 @@ struct sim {
     uint32_t trace_count;
     char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
     bool operator_acked;
-    bool has_absent; /* some worker was */
-    bool preempts;   /* as the server's option */
-    bool has_spares; /* some jobs do */
+    bool has_absent; /* some worker was absent */
+    bool preempts;   /* the server's option of that name */
+    bool has_spares; /* some jobs have spares */
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
     struct oracle *oracle;
@@ -316,7 +316,7 @@ static inline uint64_t sim_node_us(const struct sim *sim, uint32_t node)
 
 /* sim_setup.c: the kinds of runs */
 void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool is_large);
-/* sim_limits.c: everything at its limit; every event hits everything at once. */
+/* sim_limits.c: every count at its limit; each event hits all nodes or many jobs at once. */
 void sim_init_limits(struct sim *sim);
 
 /* sim_net.c */
@@ -338,11 +338,11 @@ void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
 /* Makes everything that was put durable. */
 void disk_commit(struct sim *sim);
-/* The process or machine is gone, and with it what was not committed. */
+/* The process or machine is gone, and with it all uncommitted data. */
 void disk_crash(struct sim *sim);
 /* Rewrites the rows as an older version of the server would have written them. */
 void disk_downgrade(struct sim *sim);
-/* NULL: no such job was written. */
+/* NULL: no such job is stored. */
 const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 
 /* sim_store.c: in some of the runs, the real store beside these rows. */
@@ -399,7 +399,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
-/* Tells launcherd when the process is gone, and when all its workers are. */
+/* Tells launcherd when the process is gone, and when all its workers are gone. */
 void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);
 bool shim_has_workers(const struct sim_shim *shim);
 uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
@@ -407,7 +407,7 @@ uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
 /* sim_worker.c */
 void worker_spawn_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_signal_all(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
-/* The same for processes that the workers left. */
+/* The same for processes that the workers left behind. */
 void worker_signal_left(struct sim *sim, uint32_t node, uint32_t shim);
 /* Kills all of them with everything that they started. */
 void worker_kill_all(struct sim *sim, uint32_t node, uint32_t shim);

@@ -1,5 +1,5 @@
-/* The server's disk in the simulation. What was written is seen by everybody at once, as in a file;
- * what was not synced is gone after a crash. */
+/* The server's disk in the simulation. Every reader sees written data at once, as in a file;
+ * unsynced data is lost in a crash. */
 #include "tests/sim/sim.h"
 
 #include <assert.h>
@@ -8,7 +8,7 @@
 const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id)
 {
     const struct sim_disk *disk = &sim->disk;
-    uint64_t guess = job_id - 1; /* ids are given in the order in which rows come */
+    uint64_t guess = job_id - 1; /* ids are assigned in the order of the rows */
 
     if (guess < disk->row_count && disk->written[guess].record.job_id == job_id)
         return &disk->written[guess];

@@ -25,7 +25,7 @@ bool fault_strikes(struct sim *sim, enum sim_fault rate)
            sim_chance(sim, sim->faults.amount[rate]);
 }
 
-/* Mostly short, sometimes longer than a lease. */
+/* How long a process or machine is down: mostly short, sometimes longer than a lease. */
 static uint64_t down_us(struct sim *sim)
 {
     return sim_draw(sim, sim_chance(sim, 150) ? 90 * SECOND_US : 4 * SECOND_US);
@@ -38,7 +38,7 @@ static uint32_t any_node(struct sim *sim)
 
 /* -- the server -- */
 
-/* number: 1: its rows are as an older version would have written them */
+/* number 1: the rows are rewritten as an older version of the server would have written them */
 static void restart_server(struct sim *sim, const struct sim_event *event)
 {
     sim->server.tear = 0;
@@ -64,7 +64,8 @@ static void kill_server(struct sim *sim, bool is_old)
            (struct sim_event){.run = restart_server, .number = is_old});
 }
 
-/* A pause within a longer one does not end that: what came meanwhile waits for the end of the longer one. */
+/* A pause within a longer pause does not shorten it: pending events wait for the end of the longer
+ * one. */
 static void pause_until(uint64_t *until_us, uint64_t at_us)
 {
     if (*until_us < at_us)
@@ -113,7 +114,7 @@ static void kill_node(struct sim *sim, bool with_machine)
            (struct sim_event){.run = restart_node, .node = node});
 }
 
-/* It runs again: how long it takes to do what is due counts from now on. */
+/* The node runs again: deadlines for overdue work count from now on. */
 static void resumed(struct sim *sim, const struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
@@ -153,7 +154,7 @@ static void leaves(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
 }
 
-/* One that is stopped learns of it when it runs again. */
+/* A stopped launcherd learns of it when it runs again. */
 static void tell_to_leave(struct sim *sim)
 {
     const uint32_t node = any_node(sim);
@@ -217,7 +218,7 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
-/* Another process says hello with the name of a node, and is gone once it was answered. */
+/* Another process says hello with the name of a node, and leaves once it has an answer. */
 static void impersonate(struct sim *sim)
 {
     uint32_t node = any_node(sim), conn;
@@ -246,7 +247,7 @@ static void impersonate(struct sim *sim)
 
 /* -- shims and workers -- */
 
-/* A living shim on some node; NULL: there is none. */
+/* A running shim on some node; NULL: there is none. */
 static struct sim_shim *any_shim(struct sim *sim, uint32_t *node, uint32_t *index)
 {
     uint32_t first_node = any_node(sim), first = (uint32_t)sim_draw(sim, SIM_SHIMS_MAX);
@@ -329,7 +330,7 @@ static void worker_fails(struct sim *sim, const struct sim_event *event)
     worker_end(sim, event->node, event->shim, event->worker, event->number);
 }
 
-/* Of one job, on all of its nodes, one after the other within a second. */
+/* Kills the workers of one job on all of its nodes, one after the other, within a second. */
 static void kill_workers(struct sim *sim)
 {
     uint32_t node, index;
@@ -366,7 +367,8 @@ static void hang_worker(struct sim *sim)
     worker->hung_until_us = sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
 }
 
-/* One that the server may have heard of; who tells again and again is heard in any case, and may stay so. */
+/* Picks a worker that has reported a step to the server. A worker that repeats its reports may stay
+ * absent for ever. */
 static void keep_worker_away(struct sim *sim)
 {
     uint32_t node, index, worker_index;
@@ -443,7 +445,7 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
         impersonate(sim);
         break;
     default:
-        break; /* of another group */
+        break; /* handled by another strike function */
     }
 }
 
@@ -478,7 +480,7 @@ static void strike_machine(struct sim *sim, enum sim_fault kind)
         gpu_drain(sim);
         break;
     default:
-        break; /* of another group */
+        break; /* handled by another strike function */
     }
 }
 
@@ -507,11 +509,11 @@ static void strike_process(struct sim *sim, enum sim_fault kind)
         stick_worker(sim);
         break;
     default:
-        break; /* of another group */
+        break; /* handled by another strike function */
     }
 }
 
-/* With its own random sequence. */
+/* Runs a planned fault with its own random sequence. */
 static void run_planned(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_planned *planned = &sim->faults.planned[event->number];
@@ -542,7 +544,7 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
     }
 }
 
-/* With a random sequence of its own, so that the rest of a seed is as without it. */
+/* Uses a random sequence of its own, so that this fault does not change the rest of the seed. */
 static void choose_absence(struct sim *sim, uint32_t chance_pm, uint32_t most,
                            const struct sim_mask *mask)
 {
@@ -585,6 +587,6 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
     choose_absence(sim, kinds[FAULT_WORKER_ABSENT].chance_pm, kinds[FAULT_WORKER_ABSENT].most,
                    mask);
     for (uint32_t i = 0; i < sim->node_count && faults->amount[FAULT_UNKILLABLE] > 0; i++)
-        sim_at(sim, faults->until_us + 420 * SECOND_US, /* whatever was drained meanwhile */
+        sim_at(sim, faults->until_us + 420 * SECOND_US, /* resumes slots drained meanwhile */
                (struct sim_event){.run = operator_comes, .node = i});
 }

@@ -1,6 +1,6 @@
-/* What can go wrong in the simulation. Each seed draws a subset of these kinds and how often each
- * happens; each planned fault has a random sequence of its own, so that leaving out one of them does
- * not change what another one does. */
+/* The faults of the simulation. Each seed draws a subset of these kinds and how often each happens.
+ * Each planned fault has a random sequence of its own, so leaving one out does not change the
+ * others. */
 #ifndef TESTS_SIM_SIM_FAULTS_H
 #define TESTS_SIM_SIM_FAULTS_H
 

@@ -1,6 +1,6 @@
-/* The GPUs of the simulation: what is true of them, NVML's answers (late ones too), and those who
- * make trouble with them; and the operators. Whatever goes wrong is repaired within minutes, so
- * that every job can end. */
+/* The GPUs of the simulation: their true state, NVML's answers (late ones too), faults, other
+ * processes on them, and operators. Every fault is repaired within minutes, so that every job can
+ * end. */
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #define MIB (1ull << 20)
 #define IDLE_BYTES (400 * MIB)
 
-#define SAW_MEMORY 0x100u /* in an event's number, above the slot: what was seen */
+#define SAW_MEMORY 0x100u /* bits in an event's number, above the slot: what NVML saw */
 #define SAW_GONE 0x200u
 #define SAW_STRANGER 0x400u
 
@@ -38,7 +38,7 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
 }
 
-/* A process whose shim is gone: one that does not die, perhaps. */
+/* A process on this slot whose shim is gone, perhaps because the process does not die. */
 static bool has_left(const struct sim_node *node, uint32_t slot)
 {
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
@@ -51,7 +51,7 @@ static bool has_left(const struct sim_node *node, uint32_t slot)
     return false;
 }
 
-/* What is seen now may be delivered much later. */
+/* NVML looks now; its answer may be delivered much later. */
 static void look(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
@@ -60,7 +60,7 @@ static void look(struct sim *sim, const struct sim_event *event)
 
     if (!node->alive || node->incarnation != event->incarnation)
         return;
-    if (sim->now_us < node->nvml_hangs_until_us) { /* it began to hang after it was asked */
+    if (sim->now_us < node->nvml_hangs_until_us) { /* NVML began to hang after it was asked */
         sim_at(sim, node->nvml_hangs_until_us, later);
         return;
     }
@@ -123,7 +123,8 @@ void gpu_hang(struct sim *sim)
     sim->nodes[node].nvml_hangs_until_us = sim->now_us + sim_draw(sim, 90 * SECOND_US);
 }
 
-/* An operator who asks until it is so: the server, the node or a message may be away. */
+/* An operator who repeats the request until no slot is drained, since the server or node may be
+ * away, or a message lost. */
 static void resume(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_node *node = &sim->nodes[event->node];
@@ -139,7 +140,7 @@ static void resume(struct sim *sim, const struct sim_event *event)
     if (!is_drained)
         return;
     for (uint32_t i = 0; i < SIM_WORKERS_MAX; i++)
-        sim->nodes[event->node].gpus[i].is_faulty = false; /* mended */
+        sim->nodes[event->node].gpus[i].is_faulty = false; /* repaired */
     msg.node_resume = (struct msg_node_resume){.name = name};
     oracle_resumed(sim, name);
     (void)server_operate(sim, RDZV_EVENT_NODE_RESUME, &msg);
@@ -153,7 +154,7 @@ void gpu_resume_later(struct sim *sim, uint32_t node)
            (struct sim_event){.run = resume, .node = node});
 }
 
-/* The driver says so; a launcherd that is away does not hear it. */
+/* The driver reports an Xid. A launcherd that does not run misses it. */
 static void xid(struct sim *sim, const struct sim_event *event)
 {
     struct sim_node *node = &sim->nodes[event->node];
@@ -188,7 +189,7 @@ void gpu_fault(struct sim *sim)
                                   .number = number,
                                   .incarnation = sim->nodes[node].incarnation});
     gpu_resume_later(sim, node);
-    sim_at(sim, sim->faults.until_us + 100 * SECOND_US, /* a counter is looked at when NVML can */
+    sim_at(sim, sim->faults.until_us + 100 * SECOND_US, /* ECC is read when NVML answers */
            (struct sim_event){.run = resume, .node = node});
 }
 

@@ -1,4 +1,5 @@
-/* The clients of the simulation: submit until it is acknowledged, and perhaps cancel. */
+/* The clients of the simulation: each repeats its submit until it is acknowledged, and may
+ * cancel. */
 #include "tests/sim/sim.h"
 
 #include <signal.h>
@@ -14,7 +15,7 @@ static const struct sim_row *row_of_request(const struct sim *sim, const char *r
     return NULL;
 }
 
-/* Of an array, the first job has the request id. */
+/* In an array the first job has the request id. */
 const struct sim_client *client_of_record(const struct sim *sim, const struct rdzv_record *record)
 {
     const bool is_later = record->array_job != 0 && record->array_job != record->job_id;
@@ -62,7 +63,7 @@ void jobs_find_failed(const struct sim *sim, struct rdzv_after *after)
     }
 }
 
-/* Once for each client: a retry asks for the same. */
+/* The jobs to wait for are chosen once for each client: a retry asks for the same ones. */
 static struct rdzv_after ask_for_others(struct sim *sim, struct sim_client *client)
 {
     struct rdzv_after after = {0};
@@ -84,7 +85,8 @@ static struct rdzv_after ask_for_others(struct sim *sim, struct sim_client *clie
     return after;
 }
 
-/* One step for each job of an array, as rendezvous/server/request.c; the last one commits all. */
+/* Takes one step for each job of an array, as rendezvous/server/request.c does; the last one
+ * commits all. */
 static void submit_all(struct sim *sim, const struct sim_client *client, struct rdzv_event event)
 {
     struct array_spec array = {.count = client->array_count, .at_most = client->array_at_most};
@@ -107,7 +109,7 @@ static void submit(struct sim *sim, uint32_t index)
     const struct sim_row *row = row_of_request(sim, client->request_id);
     struct msg msg = {.type = MSG_TYPE_SUBMIT};
 
-    if (row != NULL) { /* the edge asks the store before the core */
+    if (row != NULL) { /* like the edge, asks the store before the core */
         client->acked = true;
         client->job_id = row->record.job_id;
         return;

@@ -1,6 +1,7 @@
-/* One large run: 256 nodes, and 512 jobs that fill every slot, one of them with a rank on every node. All
- * nodes are cut off at once and lost in one tick of the server, come back at once, and meet a new
- * server at once; then many jobs are cancelled at once, and the others run to their end. */
+/* One large run: 256 nodes, and 512 jobs that fill every slot, one of them with a rank on every
+ * node. All nodes are cut off at the same time, are lost in one tick of the server, come back at
+ * the same time, and all reconnect to a new server. Then many jobs are cancelled at once, and the
+ * others run to their end. */
 #include "tests/sim/sim.h"
 
 #include <stdio.h>
@@ -8,9 +9,9 @@
 #define NODES 256u
 #define JOBS 512u
 #define NODES_PER_JOB 8u
-#define SLOTS (JOBS * NODES_PER_JOB / NODES + 1) /* one for the wide job */
+#define SLOTS (JOBS * NODES_PER_JOB / NODES + 1) /* the last slot is for the job on all nodes */
 #define CUT_US (20 * SECOND_US)
-#define LEASE_US (NODE_LOST_US + SECOND_US) /* all are silent: lost only when it ends */
+#define LEASE_US (NODE_LOST_US + SECOND_US) /* all are silent: lost when the lease ends */
 #define REJOIN_US (CUT_US + LEASE_US + 5 * SECOND_US)
 #define KILL_US (REJOIN_US + 5 * SECOND_US)
 #define CANCEL_US (KILL_US + 10 * SECOND_US)
@@ -82,12 +83,12 @@ void sim_init_limits(struct sim *sim)
             .nodes = i == 1 ? NODES : NODES_PER_JOB,
             .nproc = 1,
             .joins = i % 2 == 0,
-            .steps = 45, /* of 0.45 s: all are at it when they are cut off */
+            .steps = 45, /* of 0.45 s each: all jobs still train when the nodes are cut off */
             .max_restarts = 5,
             .grace_us = 2 * SECOND_US,
             .cancel_signal = 15,
             .cancel_grace_us = -1,
-            .submit_at_us = sim->now_us + (i == 1 ? 1 : 2) * SECOND_US + /* the wide one first */
+            .submit_at_us = sim->now_us + (i == 1 ? 1 : 2) * SECOND_US + /* the widest job first */
                             sim_draw(sim, SECOND_US),
             .cancel_at_us = i % 4 == 0 ? CANCEL_US : UINT64_MAX,
         };

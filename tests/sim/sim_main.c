@@ -1,11 +1,11 @@
 /* sim [--seeds COUNT] [--from N] [--seed N]... [--list FILE] [--jobs N] [--first] [--no-shrink]
  *     [--verbose] [--large] [--limits]
  *
- * Runs seeds, in N processes, and prints what failed: made smaller, with its trace. Each 50th runs
- * twice: the same trace, or something depends on more than the seed. --list: the seeds of a file,
+ * Runs seeds, in N processes, and prints each failure: made smaller, with its trace. Every 50th seed runs
+ * twice: a different trace shows that something depends on more than the seed. --list: the seeds of a file,
  * one on each line, "large" before it for a large one, "#" begins a comment. --first: stop at the
- * first that fails. --large: 64 nodes with 8 slots and 1,000 jobs each. --limits: one run with as
- * many nodes and jobs as there may be. */
+ * first that fails. --large: 64 nodes with 8 slots each, and 1,000 jobs. --limits: one run with the
+ * largest allowed number of nodes and jobs. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -35,13 +35,13 @@ struct options {
     bool first, shrinks, verbose, is_large, is_limits;
 };
 
-/* Of one process, shared with its parent. */
+/* The progress of one process, in memory shared with its parent. */
 struct progress {
     uint64_t next;   /* index of the current seed */
-    bool is_running; /* it has not ended */
+    bool is_running; /* the process has not ended */
     uint64_t events, simulated_us, seeds;
     uint32_t failed;
-    uint64_t failures[16]; /* indices */
+    uint64_t failures[16]; /* indices of the seeds that failed */
 };
 
 static struct seed seed_at(const struct options *options, uint64_t index)
@@ -134,7 +134,7 @@ static pid_t start(const struct options *options, struct progress *progress)
     return pid;
 }
 
-/* A core has failed an assertion: the seed counts as failed, and the others go on. */
+/* A core has failed an assertion: the seed counts as failed, and the other seeds still run. */
 static void on_crash(const struct options *options, struct progress *progress)
 {
     printf("seed %" PRIu64 ": at 0 s: assertion: the process has aborted\n",

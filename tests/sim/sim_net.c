@@ -1,4 +1,5 @@
-/* Connections as streams: in order and late, closed by one side, broken with messages under way. */
+/* Connections as streams: messages arrive in order and may be late; one side may close a
+ * connection, or it may break with messages in flight. */
 #include "tests/sim/sim.h"
 
 #include <assert.h>
@@ -11,7 +12,7 @@
 #define LATENCY_US 200u
 #define BLOCKED_RETRY_US 500000u
 
-/* One encoded message under way. */
+/* One encoded message in flight. */
 struct sim_bytes {
     struct sim_bytes *next;
     size_t byte_count;
@@ -93,7 +94,7 @@ static bool is_blocked(const struct sim *sim, const struct sim_conn *conn, bool 
            (to_far ? node->cut_to_server : node->cut_to_node);
 }
 
-/* Whose process receives what is sent that way. */
+/* Whose process receives messages in that direction. */
 static enum sim_party party_of(const struct sim_conn *conn, bool to_far)
 {
     if (conn->is_impostor && !to_far)
@@ -116,7 +117,7 @@ static struct sim_event event_of(const struct sim *sim, uint32_t id, bool to_far
                               .to_far = to_far};
 }
 
-/* NULL: the run directory that it belongs to is gone. */
+/* The shim of a connection; NULL: its run directory is gone. */
 static struct sim_shim *shim_of(struct sim *sim, const struct sim_conn *conn)
 {
     struct sim_shim *shim = &sim->nodes[conn->node].shims[conn->shim];
@@ -156,7 +157,7 @@ static void hand_over(struct sim *sim, uint32_t id, bool to_far, const struct ms
             server_step(sim,
                         (struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = id, .msg = msg});
     } else if (conn->is_impostor) {
-        net_close(sim, id, true); /* it has what it wanted to know */
+        net_close(sim, id, true); /* an impostor wants only the answer */
     } else if (!to_far) {
         to_node(sim, id, msg);
     } else if (shim != NULL) {
@@ -179,14 +180,14 @@ static void receive(struct sim *sim, uint32_t conn, bool to_far, const struct si
     arena_reset(&arena);
 }
 
-/* There is one such event for each message under way; it takes the first of the stream. */
+/* Each message in flight has one such event. The event takes the first message of the stream. */
 static void deliver(struct sim *sim, const struct sim_event *event)
 {
     struct sim_stream *stream = stream_of(sim, event->conn, event->to_far);
     struct sim_bytes *frame;
 
     if (stream->open &&
-        is_blocked(sim, &sim->conns[event->conn], event->to_far)) { /* sent again and again */
+        is_blocked(sim, &sim->conns[event->conn], event->to_far)) { /* TCP retransmits it */
         sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
         return;
     }
@@ -204,7 +205,7 @@ static void post(struct sim *sim, uint32_t id, bool to_far, const struct buf *by
     if (sim->conns[id].is_server && fault_strikes(sim, FAULT_LATE))
         at_us += sim_draw(sim, sim->faults.late_max_us);
     if (at_us < stream->clear_us)
-        at_us = stream->clear_us; /* what was sent before arrives before */
+        at_us = stream->clear_us; /* messages arrive in the order in which they were sent */
     stream->clear_us = at_us;
     push(stream, bytes);
     sim_at(sim, at_us, event_of(sim, id, to_far, deliver));
@@ -216,7 +217,7 @@ void net_send(struct sim *sim, uint32_t id, bool from_near, struct msg *msg)
     struct err err = {0};
 
     if (!stream_of(sim, id, !from_near)->open)
-        return; /* the sender has closed it */
+        return; /* the sender has closed this direction */
     if (msg_encode(msg, &bytes, &err) != STATUS_OK)
         sim_fail(sim, "codec", "a message of our own cannot be encoded: %s", err.text);
     else
@@ -265,7 +266,8 @@ static void closed(struct sim *sim, const struct sim_event *event)
 
     if (!stream->open)
         return;
-    /* It cannot know; it finds out by silence, or later. */
+    /* A side that is cut off cannot know of the close. It notices the silence, or learns of it
+     * later. */
     if (event->number == 0 && is_blocked(sim, &sim->conns[event->conn], event->to_far)) {
         sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
         return;
@@ -286,7 +288,7 @@ void net_close(struct sim *sim, uint32_t id, bool by_near)
 {
     struct sim_event own = event_of(sim, id, !by_near, closed);
 
-    own.number = 1; /* the side that closes knows, and at once */
+    own.number = 1; /* the side that closes knows of it at once */
     sim_at(sim, sim->now_us, own);
     learn_at(sim, id, by_near, stream_of(sim, id, by_near)->clear_us + LATENCY_US);
 }

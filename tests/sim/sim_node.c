@@ -24,7 +24,7 @@ static bool is_current(const struct sim *sim, const struct sim_event *event)
            sim->nodes[event->node].incarnation == event->incarnation;
 }
 
-/* The run directory that an event was about is still there. */
+/* Whether the run directory of an event still exists. */
 static bool has_shim(const struct sim *sim, const struct sim_event *event)
 {
     const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
@@ -53,7 +53,7 @@ static void connect_server(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN});
 }
 
-/* The shim takes the connection. One that is stopped does so later, or never. */
+/* The shim accepts the connection. A stopped shim does so later, or never. */
 static void accepted(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
@@ -62,7 +62,7 @@ static void accepted(struct sim *sim, const struct sim_event *event)
     if (!has_shim(sim, event) || !shim->alive || !sim->conns[event->conn].to_far.open)
         return;
     if (shim->conn != 0)
-        sim->conns[shim->conn].to_far.open = false; /* the newest is the one that counts */
+        sim->conns[shim->conn].to_far.open = false; /* only the newest connection counts */
     shim->conn = event->conn;
     hello.shim_hello = (struct msg_shim_hello){
         .protocol = PROTOCOL_VERSION,
@@ -96,7 +96,7 @@ static void connect_shim(struct sim *sim, const struct sim_event *event)
     sim_at(sim, sim->now_us, accept);
 }
 
-/* It ends before it is there: it cannot be forked, or is killed in the same step of launcherd. */
+/* The shim never starts: the fork fails, or the shim is killed in the same step of launcherd. */
 static void fork_failed(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
@@ -178,7 +178,7 @@ static void gone(struct sim *sim, const struct sim_event *event)
 
     if (!is_current(sim, event) || !has_shim(sim, event))
         return;
-    if (shim_has_workers(shim)) { /* swept again and again */
+    if (shim_has_workers(shim)) { /* repeat the sweep until none is left */
         if (event->asked_us == 0)
             node_step(sim, event->node,
                       (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_EXITED,
@@ -353,7 +353,7 @@ void node_step(struct sim *sim, uint32_t index, struct launcher_event event)
                               .incarnation = node->incarnation});
 }
 
-/* One that died in this boot counts as alive until its processes are swept. */
+/* A shim that died in this boot counts as alive until its processes are swept. */
 static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
 {
     struct sim_shim *shim = &sim->nodes[index].shims[shim_index];
@@ -366,7 +366,7 @@ static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
         .local_count = shim->local_count,
     };
     struct msg end = {.type = MSG_TYPE_SHIM_REPORT, .shim_report = shim->end};
-    /* one that is pending was never started */
+    /* a pending shim was never started */
     const bool same_boot = shim->boots == sim->nodes[index].boots && !shim->pending;
 
     (void)snprintf(known.cluster, sizeof known.cluster, "%s", shim->cluster);
@@ -439,7 +439,7 @@ void node_kill(struct sim *sim, uint32_t index)
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &node->shims[i];
 
-        shim->facts.order_us = 0; /* it will be told again */
+        shim->facts.order_us = 0; /* the next launcherd orders it anew */
         if (shim->used && shim->pending)
             oracle_failed(sim, shim, index, -1, 0);
     }
@@ -452,7 +452,7 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
     struct sim_node *node = &sim->nodes[index];
 
     oracle_node_failed(sim, index);
-    if (node->conn != 0) { /* nobody says goodbye */
+    if (node->conn != 0) { /* the connection is not closed in order */
         sim->conns[node->conn].to_near.open = false;
         net_break(sim, node->conn, 30 * SECOND_US);
     }
@@ -464,7 +464,7 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
     node->boots++;
     node->frozen_until_us = 0;
     node->lease_end_us = 0;
-    node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* it counts from the new boot on */
+    node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* a boot clock starts anew */
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &node->shims[i];
 

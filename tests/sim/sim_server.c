@@ -9,8 +9,8 @@
 #include "tests/sim/oracle.h"
 
 #define BEAT_US 1000000u
-#define TICK_US_MAX 1000000u  /* as rendezvous/server has it */
-#define PAUSE_MIN_US 1000000u /* likewise */
+#define TICK_US_MAX 1000000u  /* same value as in rendezvous/server */
+#define PAUSE_MIN_US 1000000u /* the same */
 #define RANKS_LOOKED_AT 64u
 #define WALL_START_MS 1000000000000
 
@@ -31,7 +31,7 @@ static void tick(struct sim *sim, const struct sim_event *event)
         server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
-/* As the edge does: never longer than a second, so that its own pauses are seen. */
+/* Like the real edge, waits at most a second, so that the server notices its own pauses. */
 static void arm_tick(struct sim *sim, uint64_t at_us)
 {
     struct sim_server *server = &sim->server;
@@ -117,7 +117,8 @@ static void reply(struct sim *sim, const struct rdzv_action *action)
     }
 }
 
-/* A node of a job in doubt has answered, or cannot; then what its ranks do counts. */
+/* Adds one node's answer, or that it cannot answer, to what the ranks of a job that may hang are
+ * doing. */
 static void look_at_part(struct sim *sim, uint32_t node, struct rdzv_event *looked,
                          struct part_rank_look looks[RANKS_LOOKED_AT])
 {
@@ -165,7 +166,7 @@ static void nodes_have_looked(struct sim *sim, const struct sim_event *event)
     const struct rdzv_record *record;
 
     if (!server_is_ready(sim) || sim->server.incarnation != event->incarnation)
-        return; /* the core waits for no answer for ever */
+        return; /* no answer; the core gives up waiting by itself */
     record = rdzv_job_record(sim->server.core, event->asked_us);
     for (uint32_t i = 0; record != NULL && i < record->part_count; i++)
         look_at_part(sim, (uint32_t)strtoul(record->parts[i].node + 4, NULL, 10), &looked, looks);
@@ -187,7 +188,7 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
     }
 
     if (action->type == RDZV_SEND_WARM && !client_of(sim, action->job_id)->joins)
-        return; /* a program that cannot wait */
+        return; /* only a ddp-worker can wait */
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
         note_order(sim, action, &msg);
@@ -241,7 +242,7 @@ static void persist(struct sim *sim)
     oracle_committed(sim);
 }
 
-/* The transaction, then the sends; a torn step dies between two of them. */
+/* Commits the transaction, then sends. In a torn step the server dies between two sends. */
 static void finish(struct sim *sim, uint32_t tear)
 {
     struct rdzv_actions *actions = &sim->server_actions;
@@ -307,7 +308,7 @@ void server_step(struct sim *sim, struct rdzv_event event)
     else if (event.type == RDZV_EVENT_NODE_CLOSED)
         oracle_conn_closed(sim, (uint32_t)event.conn);
     if (rdzv_has_more(&event) && !server_has_refused(sim)) {
-        (void)write_rows(sim); /* the transaction goes on with the next job of the array */
+        (void)write_rows(sim); /* the transaction continues with the next job of the array */
         if (server->tear > 1)
             server_kill(sim);
     } else if (!has_writes(actions)) {
@@ -380,7 +381,7 @@ void server_start(struct sim *sim)
     server->incarnation++;
     server->started_us = sim->now_us;
     server->paused_until_us = 0;
-    server->clock.offset_us = SECOND_US + sim_draw(sim, 1000 * SECOND_US); /* perhaps it rebooted */
+    server->clock.offset_us = SECOND_US + sim_draw(sim, 1000 * SECOND_US); /* perhaps a reboot */
     server->tick_us = 0;
     oracle_server_started(sim, false);
     server->is_loading = true;
@@ -395,7 +396,7 @@ void server_kill(struct sim *sim)
     sim_note(sim, "server is killed");
     oracle_time(sim);
     if (server->commits && sim_chance(sim, 500))
-        persist(sim); /* it was on the disk by then */
+        persist(sim); /* the transaction had reached the disk */
     server->alive = server->commits = false;
     server->tear = 0;
     disk_crash(sim);

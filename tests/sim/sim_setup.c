@@ -9,14 +9,14 @@
 #define SWARM_ARRAY_MAX 4u
 #define AGAIN_US (5 * SECOND_US)
 #define CROWD_JOBS 30u
-#define SMALL_JOBS (SWARM_JOBS_MAX * SWARM_ARRAY_MAX) /* no fewer than a crowd */
+#define SMALL_JOBS (SWARM_JOBS_MAX * SWARM_ARRAY_MAX) /* at least CROWD_JOBS */
 #define LARGE_NODES 64u
 #define LARGE_SLOTS 8u
 #define LARGE_JOBS 1000u
 #define DRIFT_PPM_MAX 200u
 
-/* Every fourth job may run on fewer nodes. Not drawn, so that the other jobs are those of the seed
- * without this. */
+/* Every fourth job may run on fewer nodes. This does not use the seed's random sequence, so the
+ * rest of the run is the same with and without it. */
 static uint32_t choose_least(const struct sim *sim, uint32_t index, uint32_t nodes)
 {
     const uint64_t mixed = (sim->seed * 31 + index + 1) * UINT64_C(0x9e3779b97f4a7c15);
@@ -32,8 +32,8 @@ static uint32_t choose_spares(const struct sim *sim, uint32_t index)
     return sim->has_spares && mixed >> 63 == 0 ? 1 + (uint32_t)(mixed >> 60 & 1) : 0;
 }
 
-/* Every sixth job waits for one before it, or for up to three, if those were submitted by then. Not drawn
- * either. */
+/* Every sixth job waits for up to three earlier jobs, if those were submitted by then. This does
+ * not use the random sequence either. */
 static void choose_after(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
     uint64_t mixed = (sim->seed * 37 + index + 7) * UINT64_C(0x9e3779b97f4a7c15);
@@ -48,9 +48,9 @@ static void choose_after(const struct sim *sim, struct sim_client *client, uint3
     }
 }
 
-/* Every fifth client submits an array, every other time limit has a warning, half of the jobs that have one go back into the
- * queue when it is over, and a third of the programs tell
- * their progress again and again. Not drawn either. */
+/* Every fifth client submits an array, every other time limit has a warning, half of the jobs with
+ * a time limit go back into the queue when it is over, and a third of the programs repeat their
+ * progress reports. This does not use the random sequence either. */
 static void choose_more(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
     const uint64_t mixed = (sim->seed * 43 + index + 11) * UINT64_C(0x9e3779b97f4a7c15);
@@ -61,7 +61,7 @@ static void choose_more(const struct sim *sim, struct sim_client *client, uint32
     }
     client->again_us = (mixed >> 45) % 3 == 0 ? AGAIN_US : 0;
     client->requeues = client->time_limit_us != 0 && (mixed >> 52 & 1) != 0;
-    if (client->requeues) { /* longer than its limit, mostly */
+    if (client->requeues) { /* most of these run longer than their limit */
         client->steps += 30;
         client->time_limit_us = (4 + (mixed >> 53 & 7)) * SECOND_US;
     }
@@ -70,7 +70,7 @@ static void choose_more(const struct sim *sim, struct sim_client *client, uint32
             SECOND_US + (mixed >> 20 & 0xffff) * SECOND_US / 1024 % (client->time_limit_us);
 }
 
-/* With preemption priorities differ more. */
+/* With preemption, priorities differ more. */
 static int32_t choose_priority(const struct sim *sim, uint32_t index, int32_t drawn)
 {
     const uint64_t mixed = (sim->seed * 41 + index + 3) * UINT64_C(0x9e3779b97f4a7c15);
@@ -108,7 +108,7 @@ static void choose_job(struct sim *sim, uint32_t index, bool is_large)
     if (is_large)
         client->steps = 1 + client->steps / 5;
     if (client->fails && sim_chance(sim, 500))
-        client->steps = 2; /* before its first checkpoint: the back-off grows */
+        client->steps = 2; /* it fails before its first checkpoint, so that the back-off grows */
     (void)snprintf(client->request_id, sizeof client->request_id, "%016llx%016llx",
                    (unsigned long long)sim->seed, (unsigned long long)index);
 }

@@ -32,7 +32,7 @@ bool shim_has_workers(const struct sim_shim *shim)
     return shim->has_orphans;
 }
 
-/* NULL: that process is gone. */
+/* The shim of an event; NULL: that process is gone. */
 static struct sim_shim *living(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = shim_at(sim, event->node, event->shim);
@@ -50,7 +50,7 @@ static struct sim_event own_event(struct sim *sim, uint32_t node, uint32_t shim,
                               .incarnation = shim_at(sim, node, shim)->incarnation};
 }
 
-/* number: 1 after KILL_TREE, which goes on until nothing is left. */
+/* number: 1 after KILL_TREE, which is repeated until no process is left. */
 static void tree_empty(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_shim *shim = living(sim, event);
@@ -83,7 +83,7 @@ static void port(struct sim *sim, const struct sim_event *event)
                (struct shim_event){.type = SHIM_EVENT_PORT, .port = number});
 }
 
-/* number: 1 where it was not told to. */
+/* number: 1 if nobody told the store to exit. */
 static void store_exited(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = living(sim, event);
@@ -110,7 +110,7 @@ void shim_kill_store(struct sim *sim, uint32_t node, uint32_t index)
     sim_at(sim, sim->now_us + 50, event);
 }
 
-/* Half of the jobs have a store. It is there before the first worker. */
+/* Half of the jobs have a store. It starts before the first worker. */
 static void spawn_store(struct sim *sim, uint32_t node, uint32_t index)
 {
     struct sim_shim *shim = shim_at(sim, node, index);
@@ -129,7 +129,7 @@ static void tick(struct sim *sim, const struct sim_event *event)
         shim_event(sim, event->node, event->shim, (struct shim_event){.type = SHIM_EVENT_TICK});
 }
 
-/* The process is gone; its workers are killed (parent-death signal and sweep). */
+/* The shim's process is gone; its workers are killed (parent-death signal and sweep). */
 static void leave(struct sim *sim, uint32_t node, uint32_t index)
 {
     struct sim_shim *shim = shim_at(sim, node, index);
@@ -167,7 +167,7 @@ static void send_report(struct sim *sim, uint32_t node, struct sim_shim *shim)
         net_send(sim, shim->conn, false, &msg);
 }
 
-/* The end is on the disk before it is reported. */
+/* The shim's end is written to disk before it is reported. */
 static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
 {
     if (shim->core.phase != SHIM_ENDED || shim->has_end)
@@ -205,7 +205,7 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         shim->facts.was_asked = true;
         worker_signal_all(sim, node, index, action->signal);
         break;
-    case SHIM_WARN: /* its workers ignore it */
+    case SHIM_WARN: /* the workers ignore the signal */
         oracle_warns(sim, node, shim, action->signal);
         shim->facts.was_warned = true;
         break;
@@ -248,7 +248,7 @@ void shim_event(struct sim *sim, uint32_t node, uint32_t index, struct shim_even
 {
     struct sim_shim *shim = shim_at(sim, node, index);
     struct sim_event later = own_event(sim, node, index, tick);
-    struct shim_actions actions; /* a step may lead to another one */
+    struct shim_actions actions; /* one step may cause another */
 
     if (!shim->used || !shim->alive || sim->failed)
         return;

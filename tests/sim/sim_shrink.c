@@ -1,5 +1,5 @@
-/* The smallest run of a seed that still fails in the same way: without whole kinds of faults, then
- * without single ones, then without jobs. Every attempt is a process of its own, since a core may
+/* Finds the smallest run of a seed that still fails in the same way: it leaves out whole kinds of
+ * faults, then single faults, then jobs. Every attempt is a process of its own, since a core may
  * abort. */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static struct sim *new_sim(const struct attempt *attempt)
     return sim;
 }
 
-/* In a child; what it prints goes nowhere. */
+/* Runs in a child; its output is discarded. */
 static void run(const struct attempt *attempt, int out)
 {
     struct sim *sim;
@@ -45,7 +45,7 @@ static void run(const struct attempt *attempt, int out)
     _exit(0);
 }
 
-/* The rule that fails, "" when a core aborts; false: the run is in order. */
+/* Writes the rule that fails, "" if a core aborts. False: the run does not fail. */
 static bool try(struct attempt *attempt, char rule[32])
 {
     int fds[2], status = 0;
@@ -104,7 +104,7 @@ static void print(const struct attempt *attempt, const struct sim *sim)
         puts(sim->trace[i % SIM_TRACE_LINES]);
 }
 
-/* The run that is left, with its trace. */
+/* Prints the smallest run, with its trace. */
 static void show(const struct attempt *attempt)
 {
     pid_t pid;
@@ -118,7 +118,7 @@ static void show(const struct attempt *attempt)
         return;
     sim = new_sim(attempt);
     if (attempt->rule[0] == '\0') {
-        (void)setvbuf(stdout, NULL, _IOLBF, 0); /* it will abort: each line as it comes */
+        (void)setvbuf(stdout, NULL, _IOLBF, 0); /* the run may abort, so write each line at once */
         sim->verbose = true;
     }
     sim_run(sim);

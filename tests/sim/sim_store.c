@@ -1,6 +1,6 @@
-/* In a share of the runs the server's rows are also in the real store, on a disk in memory that loses
- * what was not synced (tests/lib/disk_vfs.h). After each crash the server starts from what the store
- * gives back, which must be what was committed. */
+/* Some of the runs also keep the server's rows in the real store, on a disk in memory that loses
+ * unsynced data (tests/lib/disk_vfs.h). After each crash the server starts from the rows that the
+ * store returns; these must be the committed rows. */
 #include "tests/sim/sim.h"
 
 #include <assert.h>
@@ -12,14 +12,14 @@
 
 #define EVERY 4u
 
-static struct store *store; /* of the run; NULL: without one */
+static struct store *store; /* of this run; NULL: the run uses none */
 static struct arena records;
 
 static void on_end(struct store *ended, int code)
 {
     (void)ended;
     (void)code;
-    abort(); /* nothing fails on this disk but the power */
+    abort(); /* this disk fails only by losing power */
 }
 
 static void open_store(struct sim *sim)
@@ -83,7 +83,7 @@ void store_commit_all(void)
     if (DIFFERS_##kind(field))                                                                     \
         return #column;
 
-/* The first column that is not as committed; NULL: none. */
+/* The first column that differs from the committed row; NULL: none. */
 static const char *difference(const struct rdzv_record *read, const struct rdzv_record *row)
 {
     RDZV_RECORD_TABLE(COMPARE)

@@ -1,5 +1,6 @@
-/* Processes that wait on spare nodes for their ranks: the edge launcherd/node/node_warm.h, played with as little as it needs. They end
- * with launcherd, when they are not wanted, or after a lease without the server. */
+/* Processes that wait on spare nodes for their ranks: a minimal stand-in for the edge
+ * launcherd/node/node_warm.h. They end with launcherd, when they are no longer wanted, or when the
+ * server has been away for as long as the lease. */
 #include "tests/sim/sim.h"
 
 #include <string.h>
@@ -19,7 +20,7 @@ static struct sim_warm *find(struct sim *sim, uint32_t node, uint64_t job_id)
     return NULL;
 }
 
-/* Not of the run's sequence, which would make the other runs different ones. */
+/* Does not use the run's random sequence, which would change the runs of all seeds. */
 static uint64_t draw(const struct sim *sim, const struct sim_warm *warm, uint64_t below)
 {
     return ((sim->seed * 59 + warm->serial) * UINT64_C(0x9e3779b97f4a7c15) >> 24) % below;
@@ -36,7 +37,7 @@ static void later(struct sim *sim, uint32_t node, const struct sim_warm *warm, u
                               .number = warm->serial});
 }
 
-/* NULL: it is gone. */
+/* The processes of an event; NULL: they are gone. */
 static struct sim_warm *of_event(struct sim *sim, const struct sim_event *event)
 {
     struct sim_warm *warm = &sim->nodes[event->node].warm[event->shim];
@@ -106,7 +107,7 @@ static void order(struct sim *sim, uint32_t node, const struct msg_warm *order)
         return;
     while (warm->used)
         if (++warm == sim->nodes[node].warm + SIM_WARM_MAX)
-            return; /* a wish */
+            return; /* the server's order is only a wish */
     *warm = (struct sim_warm){.used = true,
                               .serial = ++sim->pid_next,
                               .job_id = order->job_id,

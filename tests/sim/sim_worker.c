@@ -1,5 +1,5 @@
-/* The workers of the simulation: they spawn, join, train, hang, exit; they die with their shim, some
- * of them late, and leave children behind. */
+/* The workers of the simulation: they spawn, join, train, hang and exit. They die with their shim,
+ * some of them late, and may leave children behind. */
 #include "tests/sim/sim.h"
 
 #include <signal.h>
@@ -7,7 +7,7 @@
 
 #include "tests/sim/oracle.h"
 
-#define BY_SIGNAL 1000u /* number: an exit code, or this and a signal */
+#define BY_SIGNAL 1000u /* number: an exit code, or this plus a signal */
 
 static struct sim_shim *shim_at(struct sim *sim, const struct sim_event *event)
 {
@@ -28,7 +28,7 @@ static struct sim_event worker_event(const struct sim *sim, uint32_t node, uint3
     };
 }
 
-/* NULL: that worker is gone. */
+/* The worker of an event; NULL: it is gone. */
 static struct sim_worker *worker_of(struct sim *sim, const struct sim_event *event)
 {
     struct sim_worker *worker = &shim_at(sim, event)->workers[event->worker];
@@ -157,7 +157,7 @@ void worker_signal_left(struct sim *sim, uint32_t node, uint32_t index)
                                   .number = shim->serial});
 }
 
-/* What a worker says arrives when the shim reads it. number: 1 a join, 2 progress. */
+/* A worker's message arrives when the shim reads it. number: 1 a join, 2 progress. */
 static void said(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = shim_at(sim, event);
@@ -204,7 +204,8 @@ static void say(struct sim *sim, const struct sim_event *event, uint32_t what, u
     sim_at(sim, sim->now_us + 50, message);
 }
 
-/* A thread of the worker says again and again what was said last; not while the process is stopped. */
+/* A thread of the worker repeats the last message at intervals, except while the process is
+ * stopped. */
 static void tell_again(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_worker *worker = worker_of(sim, event);
@@ -217,7 +218,7 @@ static void tell_again(struct sim *sim, const struct sim_event *event)
     sim_at(sim, sim->now_us + client->again_us, *event);
 }
 
-/* Of its generation, and no further than it. */
+/* Whether the worker waits for an absent worker of its generation that has taken no more steps. */
 static bool waits_for_absent(const struct sim *sim, const struct sim_shim *shim,
                              const struct sim_worker *worker)
 {
@@ -235,7 +236,7 @@ static bool waits_for_absent(const struct sim *sim, const struct sim_shim *shim,
     return false;
 }
 
-/* It is absent from the next collective, or waits in it. */
+/* Whether the worker stays out of the next collective, or waits in it for another. */
 static bool stands_still(struct sim *sim, const struct sim_event *event, struct sim_worker *worker)
 {
     const struct sim_shim *shim = shim_at(sim, event);
@@ -323,7 +324,7 @@ static bool cannot_spawn(struct sim *sim, const struct sim_event *event)
     oracle_failed(sim, shim, event->node, (int32_t)(shim->rank_base + event->worker),
                   (uint32_t)code);
     shim->facts.failed_us = sim_node_us(sim, event->node);
-    shim->facts.kill_now = true; /* the others have only begun */
+    shim->facts.kill_now = true; /* the other workers have only begun */
     shim_event(sim, event->node, event->shim,
                (struct shim_event){.type = SHIM_EVENT_SPAWN_FAILED,
                                    .local = event->worker,
@@ -355,7 +356,7 @@ static void spawned(struct sim *sim, const struct sim_event *event)
                                   .incarnation = ++sim->pid_next,
                                   .pid = sim->pid_next,
                                   .steps_left = client->steps};
-    if (client->requeues) { /* it goes on from there, and has that checkpoint */
+    if (client->requeues) { /* it resumes from the checkpoint and reports it */
         const uint64_t checkpoint = oracle_checkpoint(sim, shim->job_id);
 
         worker->steps_left -= (uint32_t)checkpoint;

@@ -7,12 +7,12 @@
  * that run up to 3 % fast or slow, leases that etcd ends up to half a second late.
  *
  * Rules, judged by what etcd has at that instant:
- *   two-act         who acts (sends, answers) has the leader key under its own revision
- *   stale-write     no write is carried out for a server that does not lead any more
+ *   two-act         a server that acts (sends, answers) holds the leader key under its own revision
+ *   stale-write     no write is carried out for a server that no longer leads
  *   job-lost        a job whose submit was answered is stored
  *   job-doubled     a request is stored once
- *   nobody-leads    after the last fault a server leads and answers submits, within 30 s
- *   late            a leader is killed while both others still read the rows: the first of them to have them leads
+ *   nobody-leads    within 30 s after the last fault a server leads and answers submits
+ *   late            after a leader is killed while both standbys still read the rows, the first to have all rows leads
  *   spins           a server makes no more than a thousand steps a second */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,7 +42,7 @@ static void add(struct event event)
     uint32_t i = world.event_count++;
 
     if (world.event_count > EVENTS_MAX)
-        abort(); /* of the simulator */
+        abort(); /* a bug in the simulator */
     while (i > 0 && world.events[(i - 1) / 2].at_us > event.at_us) {
         world.events[i] = world.events[(i - 1) / 2];
         i = (i - 1) / 2;
@@ -75,7 +75,7 @@ static uint64_t clock_of(const struct server *server)
     return (uint64_t)server->clock_us + world.now_us * server->rate / FACTOR_ONE;
 }
 
-/* When its clock will show that. */
+/* The time at which the server's clock will show `clock_us`. */
 static uint64_t time_of(const struct server *server, uint64_t clock_us)
 {
     const uint64_t shown = clock_of(server);
@@ -168,7 +168,7 @@ static bool is_lost(const struct server *server)
 
 static void step(uint32_t i, struct leader_event event);
 
-/* It reads the rows for so long. */
+/* Starts server `i`, which takes `reading_us` to read the rows. */
 static void begin_in(uint32_t i, uint64_t reading_us)
 {
     struct server *server = &world.servers[i];
@@ -205,7 +205,7 @@ static void send(uint32_t i, const struct leader_action *action)
     if (!is_lost(server))
         add(event);
     event.at_us = time_of(server, clock_of(server) + action->timeout_us);
-    event.kind = ANSWER; /* none came in time */
+    event.kind = ANSWER; /* an answer of failure: none came in time */
     event.answer.type = LEADER_EVENT_ANSWER;
     add(event);
 }
@@ -272,7 +272,8 @@ static void arrive(struct event event)
         add(event);
 }
 
-/* The rule that matters most: it sends something now, because its clock says that it may. */
+/* The rule that matters most: a server that may act by its own clock must hold the leader key in
+ * etcd. */
 static bool may_act(uint32_t i)
 {
     const struct server *server = &world.servers[i];
@@ -285,13 +286,13 @@ static bool may_act(uint32_t i)
     return true;
 }
 
-/* It answers what was asked, and writes the next submit. */
+/* The leader answers a submit that is stored, or writes the next one. */
 static void act(struct event event)
 {
     struct server *server = &world.servers[event.server];
 
     if (!may_act(event.server)) {
-        begin(event.server); /* it has looked at its clock, as the edge does before each message */
+        begin(event.server); /* it looks at its clock, as the edge does before each message */
         return;
     }
     world.has_next = server->leader.revision != world.killed_revision;
@@ -299,7 +300,7 @@ static void act(struct event event)
     add(event);
     if (server->is_writing || is_cut(server))
         return;
-    if (world.etcd.stored[world.job] > 0) { /* it has read or written that: the same job */
+    if (world.etcd.stored[world.job] > 0) { /* the request is stored already: it is the same job */
         world.acked[world.job] = true;
         world.last_ack_us = world.now_us;
         if (world.job + 1 < REQUESTS_MAX)
@@ -315,7 +316,7 @@ static void act(struct event event)
     add(event);
 }
 
-/* As rendezvous/store has it: the transaction compares the create revision of the leader key. */
+/* Like rendezvous/store: the transaction compares the create revision of the leader key. */
 static bool guard_holds(const struct event *event)
 {
     return world.etcd.key_revision == event->revision;
@@ -342,7 +343,8 @@ static void write_answered(const struct event *event)
     struct server *server = &world.servers[event->server];
 
     server->is_writing = false;
-    /* The store says that it leads no more; or stored, and not answered: asked again, the next leader has it. */
+    /* It no longer leads. Or the job is stored but not answered: the client repeats the submit, and
+     * the next leader has the job. */
     if (!event->is_ok || !may_act(event->server)) {
         begin(event->server);
         return;
@@ -364,7 +366,7 @@ static void fault(void)
         return;
     switch (below(5)) {
     case 0:
-        begin(i); /* killed, and started again */
+        begin(i); /* killed and started again */
         break;
     case 1:
         server->stopped_until_us = world.now_us + below(5 * SECOND);
@@ -383,7 +385,7 @@ static void fault(void)
     add((struct event){.at_us = world.now_us + below(4 * SECOND), .kind = FAULT});
 }
 
-/* Who leads; SERVERS: nobody. */
+/* The server that leads; SERVERS: none. */
 static uint32_t find_leader(void)
 {
     for (uint32_t i = 0; i < SERVERS; i++)
@@ -393,7 +395,8 @@ static uint32_t find_leader(void)
     return SERVERS;
 }
 
-/* job: 0: the first standby begins anew; 1: the second one; 2: the leader is killed; 3: by now the first one leads. */
+/* job 0: the first standby begins anew; 1: the second standby does; 2: the leader is killed; 3: by
+ * now another server must have acted as leader. */
 static void fall_behind(struct event event)
 {
     const uint32_t leader = find_leader();
@@ -424,7 +427,8 @@ static void fall_behind(struct event event)
 
 /* -- a run -- */
 
-/* Of one server as it is now; others are under way, whatever became of who sent them. */
+/* Whether an event belongs to a server's present process. The other events are in flight, no matter
+ * what became of their sender. */
 static bool is_of_server(const struct event *event)
 {
     return event->kind != FAULT && event->kind != BEHIND && event->kind != ARRIVE &&
@@ -446,7 +450,7 @@ static void handle(struct event event)
     if (is_of_server(&event) && is_old(&event))
         return;
     if (is_of_server(&event) && is_stopped(server)) {
-        event.at_us = server->stopped_until_us; /* it wakes up with all that has come meanwhile */
+        event.at_us = server->stopped_until_us; /* when it wakes up, all pending events are there */
         add(event);
         return;
     }
@@ -458,7 +462,7 @@ static void handle(struct event event)
         arrive(event);
         break;
     case ANSWER:
-        server->serial++; /* a second answer is none */
+        server->serial++; /* ignores a second answer to the same request */
         step(event.server, event.answer);
         break;
     case ACT:
@@ -528,7 +532,7 @@ int main(int argc, char **argv)
             stops = true;
         else if (strcmp(argv[i], "--verbose") == 0)
             is_verbose = true;
-        else if (strcmp(argv[i], "--no-shrink") != 0) /* as the other simulator has it */
+        else if (strcmp(argv[i], "--no-shrink") != 0) /* as in the other simulator */
             return 2;
     }
     for (uint64_t seed = first; seed < first + count && !(stops && failed > 0); seed++) {

@@ -1,4 +1,5 @@
-/* What the simulation of several servers on one etcd keeps. Times in microseconds of the simulated clock. */
+/* The state of the simulation of several servers on one etcd. Times are in microseconds of the
+ * simulated clock. */
 #ifndef TESTS_SIM_ELECTION_ELECTION_H
 #define TESTS_SIM_ELECTION_ELECTION_H
 
@@ -16,12 +17,12 @@
 #define FAULTS_END_US (120u * SECOND)
 #define CALM_US (30u * SECOND)
 #define LEASE_US (2u * SECOND)
-#define FACTOR_ONE 1000          /* of a clock's rate */
-#define READING_US (8u * SECOND) /* of all rows, at most */
+#define FACTOR_ONE 1000          /* a clock rate of 1 */
+#define READING_US (8u * SECOND) /* the longest time to read all rows */
 #define BEHIND_AT_US                                                                               \
-    (14u * SECOND) /* after the last fault both standbys begin to read, one after the other */
-#define LEASE_LATE_US (SECOND / 2)     /* etcd ends a lease when it looks next, twice a second */
-#define CLAIM_US (SECOND + SECOND / 5) /* two readings of the key, a claim, and the first answer */
+    (14u * SECOND) /* after the last fault: both standbys begin to read, one after the other */
+#define LEASE_LATE_US (SECOND / 2)     /* etcd checks leases twice a second, so it ends them late */
+#define CLAIM_US (SECOND + SECOND / 5) /* two reads of the key, a claim, and the first answer */
 
 enum kind { STEP, ARRIVE, ANSWER, ACT, WRITE_ARRIVES, WRITE_ANSWERED, FAULT, BEHIND };
 
@@ -34,7 +35,7 @@ struct event {
     uint64_t lease_id, revision;
     uint32_t job; /* WRITE_... */
     bool is_ok;
-    uint64_t serial; /* of the request that it answers */
+    uint64_t serial; /* of the request that this answers */
 };
 
 struct server {
@@ -42,11 +43,11 @@ struct server {
     uint32_t incarnation;
     bool is_alive;
     uint64_t stopped_until_us, cut_until_us;
-    int64_t clock_us; /* its clock is this and the time by its rate */
+    int64_t clock_us; /* the server's clock shows this plus the time times `rate` */
     uint32_t rate;    /* thousandths */
     uint64_t serial;  /* of its pending request */
     uint64_t steps, step_at_us;
-    uint64_t rows_begin_us, rows_at_us; /* it reads the rows, until then */
+    uint64_t rows_begin_us, rows_at_us; /* when it begins to read the rows, and when it has them */
     bool is_writing;
 };
 
@@ -72,8 +73,8 @@ struct world {
     bool acked[REQUESTS_MAX];
     uint32_t job; /* the request that is being submitted */
     uint64_t last_ack_us;
-    uint64_t killed_revision; /* of the leader that was killed while both others read; 0: not yet */
-    bool has_next;            /* another one has acted since */
+    uint64_t killed_revision; /* of the leader killed while both standbys read; 0: not yet */
+    bool has_next;            /* another leader has acted since */
     uint32_t leaders;
     bool is_verbose;
     const char *rule;
