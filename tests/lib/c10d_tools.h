@@ -1,4 +1,4 @@
-/* One c10d core on the test's heap, requests to it, and what it sends to which client. */
+/* One c10d core on the test's heap, requests to it, and the bytes that it sends to each client. */
 #ifndef TESTS_LIB_C10D_TOOLS_H
 #define TESTS_LIB_C10D_TOOLS_H
 
@@ -15,17 +15,17 @@ struct c10d_tools {
     uint64_t now_us;
     struct buf got[TOOL_CLIENTS_MAX];          /* sent to each client and not checked yet */
     bool is_open[TOOL_CLIENTS_MAX];            /* connected, and not closed by the core */
-    bool is_paused[TOOL_CLIENTS_MAX];          /* no DRAINED has followed */
-    enum c10d_reason reason[TOOL_CLIENTS_MAX]; /* of those that the core closed */
+    bool is_paused[TOOL_CLIENTS_MAX];          /* by the core; no DRAINED event since */
+    enum c10d_reason reason[TOOL_CLIENTS_MAX]; /* for clients that the core closed */
     const char *command[TOOL_CLIENTS_MAX];
-    uint64_t allocations_left; /* after that many there is no memory; UINT64_MAX: no limit */
+    uint64_t allocations_left; /* after this many, allocations fail; UINT64_MAX: no limit */
     uint64_t blocks;           /* not freed yet */
 };
 
 extern const struct c10d_limits tool_limits;
 
 void tools_open(struct c10d_tools *tools, const struct c10d_limits *limits);
-/* Opens a core with memory for that many allocations. False: too few for the core. */
+/* Opens a core whose allocations fail after that many. False: too few to open it. */
 bool tools_try_open(struct c10d_tools *tools, const struct c10d_limits *limits,
                     uint64_t allocations);
 /* Closes and checks that all memory was freed. */

@@ -33,16 +33,16 @@ enum status caller_open(struct caller *caller, const struct caller_place *place,
                         struct tls_context *context, struct err *err);
 void caller_close(struct caller *caller);
 
-/* Messages and bytes may be sent. */
+/* True when messages and bytes may be sent. */
 bool caller_is_ready(const struct caller *caller);
-/* More of `wire` waits for poll's POLLOUT. */
+/* True while part of `wire` is unsent and waits for poll's POLLOUT. */
 bool caller_is_full(const struct caller *caller);
-/* Reads what is there. STATUS_CLOSED: the end. */
+/* Reads the available data. STATUS_CLOSED: the end. */
 enum status caller_receive(struct caller *caller, struct err *err);
 /* The next whole frame's payload, valid until caller_drop(its size). */
 bool caller_next(const struct caller *caller, const char **json, size_t *byte_count);
 void caller_drop(struct caller *caller, size_t byte_count);
-/* Queue and write what the socket takes. STATUS_CLOSED: the end. */
+/* These queue data and write as much as the socket takes. STATUS_CLOSED: the end. */
 enum status caller_send(struct caller *caller, const struct msg *msg, struct err *err);
 enum status caller_send_bytes(struct caller *caller, const void *bytes, size_t byte_count,
                               struct err *err);

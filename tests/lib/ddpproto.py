@@ -53,7 +53,7 @@ def frame(payload):
 
 
 def encode(type_, **fields):
-    """The payload; `type` comes first."""
+    """The JSON payload of a message; `type` comes first."""
     message = {"type": type_, **to_wire(fields)}
     return json.dumps(message, separators=(",", ":")).encode()
 
@@ -62,7 +62,7 @@ TLS_PEER = os.environ.get("DDP_TLS_PEER")  # the program of tests/lib/tls_peer.c
 
 
 def open_tunnel(address, key):
-    """A socket whose bytes go through TLS with that key (ddp://...), and the process that does it."""
+    """A socket whose bytes go through TLS with that key (ddp://...), and the tls-peer process that does it."""
     ours, theirs = socket.socketpair()
     reading, writing = os.pipe()  # the key is in no file and in no argument
     os.write(writing, key.encode())
@@ -156,7 +156,7 @@ class Refused(Exception):
 
 
 class Client(Peer):
-    """Said hello and was welcomed."""
+    """A client that has said hello and was welcomed."""
 
     def __init__(self, address, timeout_s=PATIENCE_S, key=None):
         super().__init__(address, timeout_s, key)
@@ -190,7 +190,7 @@ class Client(Peer):
         return nodes
 
     def wait_for(self, job, accept):
-        """Long polls until accept(job summary)."""
+        """Long-polls until accept(job summary) is true."""
         version, end = 0, time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             info = self.job(job, version, 2000000 if version else 0)
@@ -213,7 +213,7 @@ def submission(request=None, **fields):
 
 
 class Node(threading.Thread):
-    """A scripted launcherd: does what it is ordered at once; the test ends its ranks (finish).
+    """A scripted launcherd: it carries out each order at once; the test ends its ranks (finish).
 
     `log` of a rank is served from self.logs[(job, generation, rank)]."""
 
@@ -224,10 +224,10 @@ class Node(threading.Thread):
         self.address, self.name_, self.slots, self.beat_s = address, name, slots, beat_s
         self.instance = instance or int.from_bytes(os.urandom(7), "big")
         self.gpus = gpus
-        self.closed = []  # slots that must not be given out
+        self.closed = []  # slots that the server must not assign
         self.leaving = False  # True: ends once no job is on it
         self.warm = []  # jobs for which processes wait here: job_id, state
-        self.auto = auto  # False: reports no phase by itself
+        self.auto = auto  # False: reports phases only when the test says so
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self.shims, self.logs, self.orders = dict(shims or {}), dict(logs or {}), []
@@ -284,7 +284,7 @@ class Node(threading.Thread):
                 self.changed.notify_all()
 
     def take_last_words(self):
-        """A beat to a server that has refused us fails before its reason is read."""
+        """Reads what is left: a beat to a server that has refused us fails before the reason is read."""
         try:
             while self.error is None and not self.closing:
                 message = self.peer.recv()
@@ -368,7 +368,7 @@ class Node(threading.Thread):
         self.wait(lambda n: n.shims.get((job_id, generation), {}).get("phase") == phase, phase)
 
     def finish(self, job_id, generation, exit_code=0, signal_=0):
-        """Every rank here ends so; a failure is reported of the first."""
+        """Ends every rank of this node with that exit code or signal; a failure is reported for the first rank."""
         with self.lock:
             shim = self.shims[(job_id, generation)]
             for rank in shim["ranks"]:
@@ -416,7 +416,7 @@ class Server:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
 
     def is_sanitized(self):
-        """Built with AddressSanitizer: its memory use means nothing."""
+        """Whether it is built with AddressSanitizer: then its memory use means nothing."""
         with open("/proc/%d/maps" % self.process.pid) as file:
             return "libasan" in file.read()
 
@@ -426,7 +426,7 @@ class Server:
         self.process.stdout.close()
 
     def stop(self):
-        """Orderly; returns the exit code."""
+        """Ends it in order; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(PATIENCE_S)
         self.process.stdout.close()
@@ -434,7 +434,7 @@ class Server:
 
 
 def with_descriptors(binary, program, most):
-    """Makes `program`, which runs `binary` with at most so many descriptors. Returns it."""
+    """Makes the script `program`, which runs `binary` with a limit on its descriptors. Returns `program`."""
     with open(program, "w", encoding="utf-8") as script:
         script.write('#!/bin/sh\nulimit -n %d\nexec "%s" "$@"\n' % (most, os.path.abspath(binary)))
     os.chmod(program, 0o755)
@@ -442,11 +442,11 @@ def with_descriptors(binary, program, most):
 
 
 class Skip(Exception):
-    """A test of run_tests() that cannot run here, with the reason."""
+    """Raised by a test of run_tests() that cannot run here, with the reason."""
 
 
 def run_tests(tests, names):
-    """Runs functions; prints a line for each; the exit code."""
+    """Runs test functions, prints a line for each, and returns the exit code."""
     import traceback
     failed = 0
     for test in tests:
@@ -458,7 +458,7 @@ def run_tests(tests, names):
             word = test()
         except Skip as why:
             print("skipped %s: %s" % (name, why), flush=True)
-        except Exception:  # whatever it is, it is this test's failure
+        except Exception:  # any exception is this test's failure
             traceback.print_exc()
             failed += 1
             print("not ok %s" % name, flush=True)

@@ -22,7 +22,7 @@ static struct disk {
         int code;
     } failures[DISK_OPS];
     bool is_off;
-    char bad_path[512]; /* syncs of it fail with bad_code */
+    char bad_path[512]; /* syncs of this file fail with bad_code */
     int bad_code;
     int code; /* errno of the last failure */
 } disk, saved;
@@ -84,7 +84,8 @@ uint64_t disk_changes(void)
     return disk.counts[DISK_WRITE] + disk.counts[DISK_SYNC] + disk.counts[DISK_NAME];
 }
 
-/* 0: go on; -1 with errno. `*is_last`: the power goes in the middle of it. */
+/* Counts an operation. 0: go on; -1 with errno. `*is_last`: the power is cut in the middle of this
+ * operation. */
 static int begin_op(enum disk_op op, bool *is_last)
 {
     uint64_t number = ++disk.counts[op];
@@ -104,7 +105,8 @@ int disk_find(const char *path)
     return disk_names_find(&disk.names, path);
 }
 
-/* The power may go in the middle of it: then nobody knows whether it is done. */
+/* The power may be cut during the change: then the caller gets an error, and the change may be done
+ * or not. */
 static int try_names(const char *gone, const char *made, int file)
 {
     bool is_last;
@@ -266,7 +268,7 @@ static void store_sector(struct disk_file *file, uint64_t sector)
     file->dirty[sector] = 0;
 }
 
-/* The kernel writes back what it likes, when it likes. */
+/* The kernel may write back any dirty sector at any time. */
 static void write_back(struct disk_file *file, uint64_t from, uint64_t end)
 {
     for (uint64_t i = from / SECTOR; i * SECTOR < end; i++)
@@ -283,7 +285,7 @@ int disk_write(struct disk_file *file, const void *bytes, uint64_t byte_count, u
     if (rc < 0)
         return rc;
     room = disk_free_bytes();
-    if (room != UINT64_MAX && end > held + room) { /* as much as fits */
+    if (room != UINT64_MAX && end > held + room) { /* write as much as fits */
         rc = fail(ENOSPC);
         end = held + room;
     }
@@ -365,7 +367,7 @@ int disk_sync(struct disk_file *file, bool with_names)
         if ((rc == 0 && !is_last) || disk_draw(2) == 0)
             store_sector(file, i);
         else if (!is_last)
-            file->dirty[i] = 0; /* failed: clean for the kernel, and lost */
+            file->dirty[i] = 0; /* after a failure the kernel considers it clean: it is lost */
     }
     if (is_last)
         return fail(EIO);
@@ -386,7 +388,7 @@ static uint64_t surviving_bytes(const struct disk_file *file, uint64_t written_e
         return file->stored_bytes;
     if (rest == DISK_REST_ALL || disk_draw(2) == 0)
         return file->cache_bytes;
-    if (file->cache_bytes < file->stored_bytes) /* cut, but not on the disk */
+    if (file->cache_bytes < file->stored_bytes) /* truncated in the cache, but not on the disk */
         return file->stored_bytes;
     return written_end > file->stored_bytes ? written_end : file->stored_bytes;
 }
@@ -415,8 +417,8 @@ static void lose_power(struct disk_file *file, enum disk_rest rest)
     file->reserved_bytes = 0;
 }
 
-/* Sectors that a failed sync left clean leave the page cache, some of them: what was on the disk
- * comes back. */
+/* Some sectors that a failed sync left clean leave the page cache: reads then return the disk's
+ * older content. */
 static void evict(struct disk_file *file)
 {
     uint64_t end = file->cache_bytes < file->stored_bytes ? file->cache_bytes : file->stored_bytes;
@@ -461,7 +463,8 @@ static void drop_all(struct disk *which)
         drop_file(&which->files[i]);
 }
 
-/* Into the same memory where that has the size: a test does this for each of thousands of faults. */
+/* Reuses the memory of `to` if its size fits, since a test copies for each of thousands of
+ * faults. */
 static void copy_file(struct disk_file *to, const struct disk_file *from)
 {
     struct disk_file copy = *from;

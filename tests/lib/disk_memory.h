@@ -7,14 +7,14 @@
 #define DISK_REGIONS_MAX 16 /* of shared memory */
 
 struct disk_file {
-    uint8_t *cache, *stored; /* the page cache; the disk; zeros after the end */
+    uint8_t *cache, *stored; /* the page cache; the disk; both are zero after the file's end */
     uint8_t *dirty;          /* [sector] */
     uint64_t cache_bytes, stored_bytes, room_bytes, reserved_bytes;
     uint32_t open_count;
     void *regions[DISK_REGIONS_MAX];
 };
 
-/* Rises when all handles become those of a process that is gone. */
+/* Rises when the process is gone; all its handles are then stale. */
 uint64_t disk_epoch(void);
 int disk_errno(void);
 uint64_t disk_draw(uint64_t limit);

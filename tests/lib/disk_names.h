@@ -1,5 +1,5 @@
-/* The folder of disk_vfs.h's disk: its names as programs see them, as they are on the disk, and in
- * order the changes that have not reached the disk. */
+/* The folder of disk_vfs.h's disk: its names as programs see them, its names on the disk, and, in
+ * order, the changes that have not reached the disk. */
 #ifndef TESTS_LIB_DISK_NAMES_H
 #define TESTS_LIB_DISK_NAMES_H
 

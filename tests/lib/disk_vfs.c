@@ -19,7 +19,7 @@ struct handle {
     bool syncs_folder, keeps_log;
 };
 
-/* NULL: the handle is of a process that is gone. */
+/* NULL: the handle belongs to a process that is gone. */
 static struct disk_file *file_of(sqlite3_file *base)
 {
     const struct handle *handle = (const void *)base;
@@ -100,7 +100,7 @@ static int on_check_lock(sqlite3_file *base, int *is_locked)
     return SQLITE_OK;
 }
 
-/* Keeps the log at the end, where the store asks for it. */
+/* Keeps the log file when the database is closed, if the store asks for that. */
 static int on_control(sqlite3_file *base, int op, void *value)
 {
     struct handle *handle = (void *)base;
@@ -196,7 +196,8 @@ static int on_open(sqlite3_vfs *vfs, const char *path, sqlite3_file *base, int f
     if (disk_is_off() || file < 0)
         return SQLITE_CANTOPEN;
     *handle = (struct handle){.base = {.pMethods = &methods}, .file = file, .epoch = disk_epoch()};
-    /* as SQLite's own: at the first sync of whom may have made it, whoever did */
+    /* like SQLite's own VFS: any handle that may have created the file syncs the folder at its
+     * first sync */
     handle->syncs_folder = (flags & SQLITE_OPEN_CREATE) != 0 &&
                            (flags & (SQLITE_OPEN_WAL | SQLITE_OPEN_MAIN_JOURNAL)) != 0;
     disk_file(file)->open_count++;
@@ -316,7 +317,7 @@ static int make_private(const char *path)
     return 0;
 }
 
-/* A path that is no file is the folder. */
+/* A path that is not a file is the folder. */
 static int sync_path(const char *path)
 {
     int file = disk_find(path);
@@ -357,7 +358,8 @@ static uint64_t free_bytes(const char *path)
     return disk_free_bytes();
 }
 
-/* What a store that ends by `end` leaves would go with its process. */
+/* A store that fails calls `end`, which would end its process; here its memory stays, and is no
+ * leak. */
 __attribute__((weak)) void __lsan_disable(void);
 
 const struct store_disk *disk_table(void (*on_end)(struct store *store, int code))
@@ -385,7 +387,7 @@ const struct store_disk *disk_table(void (*on_end)(struct store *store, int code
 
 void disk_bury(struct store *store)
 {
-    disk_process_killed(); /* before it is closed: closing must write nothing */
+    disk_process_killed(); /* before the close, so that closing writes nothing */
     for (size_t i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(store->statements[i]);
     (void)sqlite3_close(store->db);

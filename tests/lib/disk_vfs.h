@@ -1,12 +1,12 @@
-/* A disk in memory that behaves as badly as a real one may, as an SQLite VFS and as the table of
+/* A disk in memory that behaves as badly as a real disk may, for use as an SQLite VFS and as the table of
  * rendezvous/store/disk.h. One disk in each process of the test; one simulated process at a time uses it.
  *
  * Programs read the page cache. The content of the disk is separate: sectors of 512 bytes, file sizes, and names in
- * the folder, all as of the last sync, or by chance later. A power cut leaves what is on the disk. Of the sectors
- * written since, any subset may be there (so a write may be torn); of the changes of names, any first part. After a
- * failed sync the kernel takes the sectors for clean. They are silently lost, although programs still read them until
- * they are evicted, which may happen as soon as no process has the file open (Rebello et al., ATC 2020). Everything
- * is drawn from a seed. */
+ * the folder, all as of the last sync, or by chance newer. After a power cut the disk has this content. Of the sectors
+ * written since, any subset may have survived (so a write may be torn); of the changes of names, any prefix. After a
+ * failed sync the kernel considers the sectors clean. They are silently lost, although programs still read them until
+ * they are evicted, which may happen as soon as no process has the file open (Rebello et al., ATC 2020). A seed
+ * determines all random choices. */
 #ifndef TESTS_LIB_DISK_VFS_H
 #define TESTS_LIB_DISK_VFS_H
 
@@ -30,12 +30,11 @@ const struct store_disk *disk_table(void (*on_end)(struct store *store, int code
 uint64_t disk_count(enum disk_op op);
 /* Writes, syncs and changes of names so far. */
 uint64_t disk_changes(void);
-/* Cuts the power at the change with that number, which is done in part. Then everything fails until
- * disk_power_on. 0: never. */
+/* Cuts the power during the change of that number, which is done in part. Then everything fails
+ * until disk_power_on. 0: never. */
 void disk_cut_at(uint64_t change);
 bool disk_is_off(void);
-/* The operation of that kind with that number, and the `count` - 1 after it, fail with `code`
- * (EIO). */
+/* The operation of that kind and number, and the `count` - 1 after it, fail with `code` (EIO). */
 void disk_fail_at(enum disk_op op, uint64_t number, uint64_t count, int code);
 /* All syncs of that file fail; NULL: none. */
 void disk_fail_syncs_of(const char *path, int code);
@@ -46,16 +45,16 @@ void disk_set_sync_time(uint64_t sync_us);
 /* How long all syncs have taken together. */
 uint64_t disk_busy_us(void);
 
-/* The process is gone, with its descriptors, locks and shared memory. What it wrote is in the page
- * cache. Its handles may still be closed, without effect. */
+/* Ends the simulated process, with its descriptors, locks and shared memory. Its written data is in
+ * the page cache. Its handles may still be closed, without effect. */
 void disk_process_killed(void);
-/* The same for the process that has this store; frees its memory. */
+/* The same for the process that has this store; frees the store's memory. */
 void disk_bury(struct store *store);
-/* The process is gone, and the machine has lost and regained its power. */
+/* Ends the process; the machine loses and regains power. */
 void disk_power_on(enum disk_rest rest);
 
-/* Copies the whole disk; the other function goes back to that copy. One copy at most. Nothing may
- * be open. */
+/* disk_save copies the whole disk, and the other function restores that copy. One copy at most. No
+ * file may be open. */
 void disk_save(void);
 void disk_restore(uint64_t seed);
 

@@ -43,7 +43,7 @@ __attribute__((noreturn)) static void run_etcd(const struct etcd_member *member,
                                 "--initial-cluster=one=http://127.0.0.1:1",
                                 "--heartbeat-interval=20",
                                 "--election-timeout=100",
-                                "--unsafe-no-fsync", /* no machine loses its power here */
+                                "--unsafe-no-fsync", /* no test cuts a machine's power here */
                                 option,
                                 NULL};
     int fd;
@@ -62,7 +62,7 @@ __attribute__((noreturn)) static void run_etcd(const struct etcd_member *member,
     _exit(127);
 }
 
-/* True: it has ended. */
+/* True: etcd has ended. */
 static bool has_ended(struct etcd_member *member, int *code)
 {
     int status;
@@ -91,7 +91,7 @@ static bool answers(const struct etcd_member *member)
     return status == STATUS_OK;
 }
 
-/* False: it ended, for its port was taken, say. */
+/* False: etcd ended, for example because its port was taken. */
 static bool start(struct etcd_member *member, const char *option)
 {
     uint64_t until_us = clock_boot_us() + START_US;

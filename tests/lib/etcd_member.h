@@ -14,7 +14,7 @@ struct etcd_member {
 /* Starts etcd and waits until it answers. Skips the test if etcd is not installed; fails it if etcd
  * does not start. It ends with this process. `option`: one more argument; NULL: none. */
 void etcd_member_start(struct etcd_member *member, const char *option);
-/* Kills it at once, like kill -9; the others stop and continue it. */
+/* Kills it at once, like kill -9; the next two functions stop and continue it. */
 void etcd_member_kill(struct etcd_member *member);
 void etcd_member_pause(const struct etcd_member *member);
 void etcd_member_continue(const struct etcd_member *member);

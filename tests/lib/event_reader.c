@@ -6,7 +6,7 @@
 
 enum { HEAD_BYTES = 12, TAIL_BYTES = 4 };
 
-/* What is left of a message. */
+/* The rest of a message that is being parsed. */
 struct span {
     const uint8_t *at;
     size_t byte_count;
@@ -61,7 +61,7 @@ static bool take_bytes(struct span *from, uint64_t byte_count, struct span *take
     return true;
 }
 
-/* The next field; false: these bytes are no field. */
+/* Takes the next field; false: the bytes are not a valid field. */
 static bool take_field(struct span *from, struct field *field)
 {
     uint64_t key, byte_count = 0;

@@ -33,9 +33,9 @@ struct event_seen {
     size_t value_count;
 };
 
-/* The record at `*at` of a file's bytes; moves `*at` past it. `*found` is false at the end, and
- * where the last record is not whole: then `*at` stays in front of it. Errors: STATUS_BAD_INPUT (a
- * wrong CRC, or bytes that are no event; err names the offset), STATUS_TOO_BIG (over the limits
+/* Reads the record at `*at` of a file's bytes and moves `*at` past it. `*found` is false at the end
+ * and if the last record is incomplete: then `*at` stays in front of it. Errors: STATUS_BAD_INPUT
+ * (a wrong CRC, or bytes that are no event; err names the offset), STATUS_TOO_BIG (over the limits
  * above). */
 enum status event_read(const uint8_t *bytes, size_t byte_count, size_t *at, struct event_seen *seen,
                        bool *found, struct err *err);

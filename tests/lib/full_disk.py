@@ -1,11 +1,11 @@
-"""A disk that is full soon, and the run of a file of tests of which some need one."""
+"""A small disk that fills up soon, and a runner for tests of which some need such a disk."""
 import os
 import subprocess
 import tempfile
 
 
 class FullDisk:
-    """A tmpfs of so many KiB, in a folder of its own in `folder`; None where mounting is not allowed."""
+    """A tmpfs of `kib` KiB, mounted on a new folder in `folder`; None if mounting is not allowed."""
 
     def __init__(self, folder, kib):
         self.folder, self.kib = f"{folder}/disk", kib
@@ -23,7 +23,7 @@ class FullDisk:
 
 
 def run_tests(names, prefix):
-    """Each function test_*(folder), in a folder of its own; one that returns "skip" needs a disk that cannot be mounted here."""
+    """Runs each function test_*(folder) in a folder of its own. A test that returns "skip" needs a disk that cannot be mounted here."""
     for name, test in [(name, test) for name, test in names.items() if name.startswith("test_")]:
         with tempfile.TemporaryDirectory(prefix=prefix) as folder:
             word = "skip" if test(folder) == "skip" else "ok"

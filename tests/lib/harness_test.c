@@ -1,4 +1,4 @@
-/* Tests of the harness itself: some are meant to fail, and harness_test.sh says which. */
+/* Tests of the harness itself. Some are meant to fail; harness_test.sh says which. */
 #include "tests/lib/test.h"
 
 #include <math.h>

@@ -42,7 +42,7 @@ static size_t header_bytes(const struct buf *buf)
     return end != NULL ? (size_t)(end - buf->bytes) + 4 : 0;
 }
 
-/* Of the body, as its header says; 0 where it says nothing. */
+/* Size of the body according to the header; 0 if the header does not give it. */
 static size_t body_bytes(const struct buf *buf, size_t head)
 {
     static const char name[] = "content-length:";
@@ -53,7 +53,7 @@ static size_t body_bytes(const struct buf *buf, size_t head)
     return 0;
 }
 
-/* Data, or the end of the proxy. False: it is to end. */
+/* Waits for data or for the proxy's end. False: the proxy must end. */
 static bool wait_readable(struct proxy *proxy, int fd)
 {
     struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = proxy->stop[0], .events = POLLIN}};
@@ -61,7 +61,7 @@ static bool wait_readable(struct proxy *proxy, int fd)
     return poll(fds, 2, -1) > 0 && fds[1].revents == 0;
 }
 
-/* A whole request. */
+/* Reads one whole request. */
 static bool read_request(struct proxy *proxy, int fd, struct buf *request)
 {
     char bytes[16384];
@@ -95,7 +95,7 @@ static bool send_all(int fd, const char *bytes, size_t byte_count)
     return true;
 }
 
-/* The server closes the connection after its answer, so all of it is read until its end. */
+/* The server closes the connection after its answer, so read until the end. */
 static bool ask_server(const struct proxy *proxy, const struct buf *request, struct buf *answer)
 {
     static const char close_line[] = "Connection: close\r\n";
@@ -288,7 +288,7 @@ void proxy_close(struct proxy *proxy)
     proxy->is_closing = true;
     (void)pthread_cond_broadcast(&proxy->changed);
     (void)pthread_mutex_unlock(&proxy->mutex);
-    (void)close(proxy->stop[1]); /* wakes all who wait for data */
+    (void)close(proxy->stop[1]); /* wakes all threads that wait for data */
     (void)pthread_join(proxy->acceptor, NULL);
     (void)pthread_mutex_lock(&proxy->mutex);
     while (proxy->open > 0)

@@ -12,7 +12,7 @@ enum proxy_fault {
     PROXY_CUTS_AFTER,  /* the server carries it out; the connection ends without an answer */
     PROXY_CUTS_WITHIN, /* the same, with the first half of the answer */
     PROXY_SILENT, /* the server carries it out; the client gets nothing, and the connection stays */
-    PROXY_LATE,   /* the server gets it only after the client has sent it again */
+    PROXY_LATE,   /* the server gets it only after the client has repeated it */
     PROXY_BUSY,   /* 503 */
     PROXY_GARBAGE, /* 200 with a body that is not JSON; the server carries it out */
     PROXY_FAULTS,
@@ -20,8 +20,8 @@ enum proxy_fault {
 
 struct proxy;
 
-/* Chooses the fault for the request with that number, from 1. Called on another thread, one call at
- * a time. */
+/* Chooses the fault for the request of that number, counted from 1. Called on another thread, one
+ * call at a time. */
 typedef enum proxy_fault proxy_choose(uint64_t number, void *context);
 
 /* From a port of the kernel's choice to `port` of this machine. */

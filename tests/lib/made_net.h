@@ -12,7 +12,7 @@
  * weights after torch.manual_seed(seed). Fails the test on an error. The caller frees it. */
 struct net *made_model(const char *arch, const struct model_shape *shape,
                        const struct net_options *options, uint64_t seed);
-/* The same of a graph, which it frees. */
+/* The same for a graph, which this function frees. */
 struct net *made_net(struct graph *graph, const struct net_options *options, uint64_t seed);
 /* amp_resolve(), which must succeed. */
 struct amp made_amp(const struct amp_request *request);

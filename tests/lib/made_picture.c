@@ -9,7 +9,7 @@
 #include <png.h>
 #include <zlib.h>
 
-/* A sample of something with edges, slopes and noise. */
+/* One sample of a picture with edges, slopes and noise. */
 static uint8_t sample(uint32_t x, uint32_t y, uint32_t c)
 {
     uint32_t noise = (x * 2654435761u ^ y * 2246822519u ^ c * 3266489917u) * 668265263u >> 27;

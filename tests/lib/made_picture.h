@@ -16,10 +16,10 @@ struct made_picture {
     int depth, colour; /* PNG: bit depth and colour type */
 };
 
-/* The file, from malloc(). */
+/* Returns the file's bytes, allocated with malloc(). */
 uint8_t *made_jpeg(const struct made_picture *picture, size_t *byte_count);
 uint8_t *made_png(const struct made_picture *picture, size_t *byte_count);
-/* Corrects the checksums of a PNG's chunks after bytes of them were changed. */
+/* Corrects the checksums of a PNG's chunks after a change of their bytes. */
 void made_png_mend(uint8_t *bytes, size_t byte_count);
 
 #endif

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What meson knows of its tests.
+"""Reads the results of `meson test` and the list of tests.
 
 meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
                                       reasons, failed ones with the end of their output, then the line "N passed, N failed, N skipped"; exit 1 on a failure.
@@ -17,11 +17,11 @@ import sys
 PASSED = ("OK", "EXPECTEDFAIL")
 AGAIN = "again"  # name of the log of tests that ran again
 MOST_AGAIN = 3
-LAST_LINES = 12  # of the output of a failed test
+LAST_LINES = 12  # how many lines of a failed test's output are shown
 
 
 def runs(build, log="testlog"):
-    """The last run's tests, one object a line; None where it left none."""
+    """The tests of the last run; its log has one JSON object a line. None if there is no log."""
     path = os.path.join(build, "meson-logs", f"{log}.json")
     if not os.path.exists(path):
         return None
@@ -30,7 +30,7 @@ def runs(build, log="testlog"):
 
 
 def reasons(test):
-    """One line for each different reason: of lines that start with "skip", else the last line of a skipped test."""
+    """One line for each different reason, from lines that start with "skip", or else from the last line of a skipped test."""
     lines = [line.strip() for line in ((test.get("stdout") or "") + "\n" + (test.get("stderr") or "")).splitlines()]
     found = {}
     for line in lines:
@@ -47,7 +47,7 @@ def reasons(test):
 
 
 def last_lines(test):
-    """Lines that name a failed case, and the last ones of stdout and of stderr."""
+    """Lines that name a failed case, and the last lines of stdout and of stderr."""
     said = []
     for stream in ("stdout", "stderr"):
         lines = [line.rstrip() for line in (test.get(stream) or "").splitlines() if line.strip()]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which failures run again, and how the last line counts them, on logs as `meson test` writes them."""
+"""Tests which failures are run again and how the last line counts them, with logs in the form that `meson test` writes."""
 import json
 import os
 import subprocess
@@ -43,9 +43,9 @@ def main():
           "3 passed, 1 failed, 1 skipped", ["Failed, then passed alone:", f"{node}: TIMEOUT at first", f"{wait}: FAIL, log"])
     check({**fine, node: "ERROR"}, ["node"], {node: "OK"}, 0, "3 passed, 0 failed, 1 skipped",
           ["Failed, then passed alone:", f"{node}: ERROR at first"])
-    # What ran again and was skipped, or did not end, has not passed.
+    # A test that was skipped or did not end in its second run has not passed.
     check({**fine, node: "FAIL"}, ["node"], {node: "SKIP"}, 1, "2 passed, 1 failed, 1 skipped")
-    # A core, a simulation, a lint gives the same answer each time; and many failures at once have one cause.
+    # Unit tests, simulations and lints give the same result each time, so they do not run again. Nor do many failures at once: they have one cause.
     check({**fine, node: "FAIL", "ddp:unit+quick / queue": "FAIL"}, [], None, 1, "2 passed, 2 failed, 1 skipped")
     check({**fine, "ddp:sim / sim": "FAIL"}, [], None, 1, "2 passed, 1 failed, 1 skipped")
     check({**fine, **{f"ddp:integration / n{i}": "FAIL" for i in range(4)}}, [], None, 1, "2 passed, 4 failed, 1 skipped")

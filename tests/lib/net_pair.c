@@ -85,7 +85,8 @@ static struct net *make_net(const struct pair *pair, const struct graph *graph,
     return net;
 }
 
-/* Every trainable tensor drawn anew: batch norms' scales and shifts are otherwise 1 and 0. */
+/* Draws the scales and shifts of batch norms at random, which are otherwise 1 and 0, and copies all
+ * tensors to the other net. */
 static void draw_weights(struct pair *pair)
 {
     struct rng rng;
@@ -108,7 +109,7 @@ static void draw_weights(struct pair *pair)
 
 struct pair pair_new(const struct pair_options *options)
 {
-    static struct backend plain; /* the nets keep it */
+    static struct backend plain; /* the nets keep a pointer to it */
     struct pair pair = {.options = *options};
     struct amp_request request = {.level = options->level,
                                   .half_type = options->bf16 ? "bf16" : "fp16"};
@@ -178,7 +179,7 @@ struct batch {
 static const struct net_normal normal = {{0.485F, 0.456F, 0.406F, 0.0F},
                                          {0.229F, 0.224F, 0.225F, 1.0F}};
 
-/* Row-major bytes, and the planes of floats that they mean. */
+/* Images as bytes, channels last, and the same images as planes of normalised floats. */
 static void make_bytes(struct batch *batch, const struct model_shape *shape, uint32_t n)
 {
     const size_t pixels = (size_t)shape->height * shape->width, channels = shape->channels;
@@ -226,7 +227,7 @@ static void check(enum status status, const struct err *err)
         FAIL("%s", err->text);
 }
 
-/* The other net gets bytes where there are some. */
+/* If the batch has bytes, the other net gets those. */
 static enum status forward(const struct pair *pair, struct net *net, const struct batch *batch,
                            uint32_t n, bool training, struct net_result *result, struct err *err)
 {
@@ -287,7 +288,8 @@ void pair_step(struct pair *pair, uint32_t n, bool whole)
 
 typedef enum status (*read_tensor)(struct net *net, uint32_t index, float *values, struct err *err);
 
-/* `floor`: of one element, for what is nothing but rounding, as a bias before a batch norm. */
+/* `floor`: the error allowed per element where the true value is 0 and only rounding remains, as in
+ * the gradient of a bias before a batch norm. */
 static void compare(struct pair *pair, uint32_t index, const char *what, read_tensor read,
                     double tolerance, double floor)
 {

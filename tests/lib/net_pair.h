@@ -1,5 +1,6 @@
-/* Two nets of one model with equal weights, one on the CPU backend and one on another, that get the
- * same batches and are compared: losses, gradients, parameters, buffers, scaler. */
+/* Two nets of one model with equal weights, one on the CPU backend and one on another backend. They
+ * get the same batches, and their losses, gradients, parameters, buffers and scalers are
+ * compared. */
 #ifndef TESTS_LIB_NET_PAIR_H
 #define TESTS_LIB_NET_PAIR_H
 
@@ -9,7 +10,7 @@
 #include "worker/model/model.h"
 #include "worker/net/net.h"
 
-/* Each kind, with every part of its formula. */
+/* Each kind of optimizer, with every term of its formula in use. */
 #define PAIR_OPTIMS 8
 extern const struct optim pair_optims[PAIR_OPTIMS];
 
@@ -38,29 +39,29 @@ struct pair {
     double tolerance; /* relative, of losses and of a tensor's norm */
 };
 
-/* Cuts between layers that the built-in models do not have: channels that are no multiple of 8,
- * also after a flatten, a value added to itself, residuals of one and two types, biases
- * everywhere. For images of 3 x 12 x 12 and 10 classes. */
+/* Combinations of layers that the built-in models do not have: channels that are no multiple of 8,
+ * also after a flatten, a value added to itself, residuals of one and two types, biases everywhere.
+ * For images of 3 x 12 x 12 and 10 classes. */
 struct graph *pair_odd_graph(void);
 
-/* Residual blocks of 64 and 128 channels, a shortcut with a convolution, a sum without a ReLU: what
- * batch norms take along, and what convolutions may take of batch norms. For images of 3 x 8 x 8
- * and 10 classes. */
+/* Residual blocks of 64 and 128 channels, a shortcut with a convolution, a sum without a ReLU: all
+ * cases of fusing additions and ReLUs into batch norms, and batch norms into convolutions. For
+ * images of 3 x 8 x 8 and 10 classes. */
 struct graph *pair_residual_graph(void);
 
 struct pair pair_new(const struct pair_options *options);
-/* Of pair_residual_graph. */
+/* A pair of nets of pair_residual_graph. */
 struct pair pair_new_residual(const char *level, bool bf16, const struct backend *plain);
 void pair_free(struct pair *pair);
 /* Trains `steps` steps on seeded noise and compares after each. */
 void pair_train(struct pair *pair, uint32_t steps);
-/* One step of `n` images. `whole`: nothing is compared within the step, so it is announced as
+/* One step of `n` images. `whole`: nothing is compared within the step, so the step is declared
  * graphable. */
 void pair_step(struct pair *pair, uint32_t n, bool whole);
 void pair_check(struct pair *pair);
 /* Trains only `plain`, then copies its whole state to the other net through the host. */
 void pair_resume(struct pair *pair, uint32_t steps);
-/* Forward without training. */
+/* One forward pass in evaluation mode, on both nets. */
 void pair_evaluate(struct pair *pair, uint32_t n);
 
 #endif

@@ -1,4 +1,4 @@
-"""The steps that ddp-worker has printed: none twice, none missing."""
+"""Checks the steps that ddp-worker has printed: none twice, none missing."""
 
 import re
 
@@ -8,7 +8,7 @@ def find(text):
 
 
 def check(printed):
-    """Their number."""
+    """Returns the number of steps."""
     assert printed[0] == (1, 1), printed[:3]
     for before, after in zip(printed, printed[1:]):
         assert after in ((before[0], before[1] + 1), (before[0] + 1, 1)), f"{after} follows {before}"

@@ -24,7 +24,7 @@ def write_data(where, train_count, validation_count=16, size=28):
 
 
 def write_patterns(where, train_count):
-    """Images whose pixels are any numbers, and ten to validate with: for tests that compare losses and need no net that learns."""
+    """Images of random pixels, and ten to validate with: for tests that only compare losses and do not need a net that learns."""
     os.mkdir(where)
     for name, count in (("train", train_count), ("t10k", 10)):
         write_idx(os.path.join(where, f"{name}-images-idx3-ubyte"), (count, 28, 28), bytes(i * 7919 % 251 for i in range(count * 784)))

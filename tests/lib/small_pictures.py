@@ -21,7 +21,7 @@ def write_png(path, width, height, draw):
 
 
 def write_folder(where, classes=3, train=8, val=4, side=24):
-    """An ImageFolder: train/ and val/, each with so many pictures a class, none of the same size as the one before."""
+    """An ImageFolder: train/ and val/, each with a given number of pictures per class; each picture differs in size from the one before."""
     draw = random.Random(3)
     for part, count in (("train", train), ("val", val)):
         for kind in range(classes):

@@ -177,7 +177,7 @@ static void change_principal(struct model *model, struct model_random *random, s
     store_write_principal(store, &principal);
 }
 
-/* All ended jobs but the newest of all. */
+/* Removes all ended jobs except the newest of all jobs. */
 static void expire(struct model *model, struct store *store)
 {
     uint64_t after_id = 0;
@@ -269,7 +269,7 @@ static void compare_job(const struct rdzv_record *stored, void *context)
                 (unsigned long long)wanted.step);
 }
 
-/* Its command, its request id and the rows of its ranks. */
+/* Compares a job's command, its request id and the rows of its ranks. */
 static void compare_rest(const struct model_job *job, struct store *store,
                          struct difference *difference)
 {

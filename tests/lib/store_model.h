@@ -17,7 +17,7 @@ struct model_job {
     uint64_t job_id; /* 0: none */
     uint64_t step;
     uint32_t generation, env_bytes;
-    int32_t exit_code; /* of its ranks, once ended */
+    int32_t exit_code; /* of all its ranks, once the job has ended */
     enum job_state state;
 };
 

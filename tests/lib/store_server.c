@@ -1,6 +1,7 @@
-/* The c10d store alone, for tests and benchmarks: store_server [--listen ADDRESS] [--peer ADDRESS] [--clients N] [--unread BYTES].
- * Prints "listening ADDRESS". Each line on stdin is answered by who is there and waits for what: "client ADDRESS waits KEY..." a
- * line, then "total CLIENTS KEYS BYTES". It ends with stdin. */
+/* The c10d store alone, for tests and benchmarks: store_server [--listen ADDRESS] [--peer ADDRESS]
+ * [--clients N] [--unread BYTES]. Prints "listening ADDRESS". For each line on stdin it lists its
+ * clients and the keys they wait for: a line "client ADDRESS waits KEY..." each, then "total
+ * CLIENTS KEYS BYTES". It ends at the end of stdin. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

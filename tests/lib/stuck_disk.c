@@ -1,6 +1,6 @@
-/* Preloaded into a program: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
- * writes to files whose path contains "/logs/" do not come back, nor does getpwuid_r; they go on when it
- * is gone. */
+/* For LD_PRELOAD: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
+ * writes to files whose path contains "/logs/" do not return, nor does getpwuid_r; they continue
+ * when that file is gone. */
 #include <dlfcn.h>
 #include <pwd.h>
 #include <stdio.h>

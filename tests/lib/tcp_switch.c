@@ -17,9 +17,9 @@ struct tcp_switch {
     pthread_t thread;
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    bool is_on, was_seen, is_closing; /* was_seen: the thread acts by is_on */
+    bool is_on, was_seen, is_closing; /* was_seen: the thread has seen is_on */
     int pairs[PAIRS_MAX][2];
-    int pair_count; /* the thread's, with pairs */
+    int pair_count; /* only the thread uses this and `pairs` */
 };
 
 static struct sockaddr_in local(uint16_t port)
@@ -70,7 +70,7 @@ static bool pass_on(int from, int to)
     return n > 0;
 }
 
-/* False: the end. */
+/* Reads the switch. False: the relay must end. */
 static bool look(struct tcp_switch *relay, bool *is_on)
 {
     bool goes_on;
@@ -105,7 +105,7 @@ static void *run(void *context)
             CHECK(read(relay->wake[0], &byte, 1) == 1);
             continue;
         }
-        for (int i = count - 1; i >= 0; i--) /* from the end: end_pair moves the last one */
+        for (int i = count - 1; i >= 0; i--) /* from the end, since end_pair moves the last pair */
             for (int k = 0; k < 2; k++)
                 if (fds[2 + 2 * i + k].revents != 0 &&
                     !pass_on(relay->pairs[i][k], relay->pairs[i][1 - k])) {

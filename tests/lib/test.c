@@ -24,7 +24,7 @@ static struct {
     pthread_t thread;
     jmp_buf ended;
     uint32_t outcome_count[OUTCOME_SKIPPED + 1];
-    char dir[PATH_BYTES_MAX]; /* "" while the running test has asked for none */
+    char dir[PATH_BYTES_MAX]; /* "" until the running test asks for one */
     char path[PATH_BYTES_MAX];
 } suite;
 
@@ -37,7 +37,7 @@ void test_register(struct test_case *test)
     suite.last = test;
 }
 
-/* Leave the running test. */
+/* Leaves the running test. */
 __attribute__((noreturn)) static void end(enum outcome outcome)
 {
     if (suite.current == NULL || !pthread_equal(pthread_self(), suite.thread)) {
@@ -174,8 +174,8 @@ const char *test_shared(const char *name)
     return access(suite.path, R_OK) == 0 ? suite.path : NULL;
 }
 
-/* A crash: name the test, then die of the same signal. Its directory stays, for who looks into it.
- */
+/* On a crash, names the test, then dies of the same signal. The test's directory is kept for
+ * debugging. */
 static void on_crash(int signal_number)
 {
     static const char before[] = "\nnot ok ", after[] = " (crashed)\n";
@@ -189,7 +189,7 @@ static void on_crash(int signal_number)
 
 static void catch_crashes(void)
 {
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they report it better */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* these report it better */
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
     struct sigaction action = {.sa_handler = on_crash,
                                .sa_flags = (int)(SA_RESETHAND | SA_NODEFER)};

@@ -8,10 +8,10 @@
  *     TEST_MAIN
  *
  * Tests register themselves and run in the order of the file. A failed check ends its test and
- * prints where it stands; the other tests go on. Output: one line a test ("ok NAME", "not ok NAME",
+ * prints its file and line; the other tests still run. Output: one line a test ("ok NAME", "not ok NAME",
  * "skip NAME: reason"), then "N passed, N failed, N skipped". Exit code: 1 when a test failed, 77
- * when nothing but skips ran, else 0. `PROGRAM NAME...` runs those tests alone, `PROGRAM --list`
- * names them. Checks belong to the thread that runs the test: a failed check on another thread
+ * when every test was skipped, else 0. `PROGRAM NAME...` runs only those tests, `PROGRAM --list`
+ * lists all names. Checks belong to the thread that runs the test: a failed check on another thread
  * aborts the program. */
 #ifndef TESTS_LIB_TEST_H
 #define TESTS_LIB_TEST_H
@@ -57,19 +57,19 @@ struct test_integer {
 /* Integers of any types, compared by value; both are printed. */
 #define CHECK_EQ(actual, expected)                                                                 \
     test_check_eq(__FILE__, __LINE__, #actual, TEST_INTEGER(actual), TEST_INTEGER(expected))
-/* Strings; NULL equals NULL alone. */
+/* Strings; NULL equals only NULL. */
 #define CHECK_STR(actual, expected)                                                                \
     test_check_str(__FILE__, __LINE__, #actual, (actual), (expected))
 /* |actual - expected| <= tolerance; a NaN fails. */
 #define CHECK_NEAR(actual, expected, tolerance)                                                    \
     test_check_near(__FILE__, __LINE__, #actual, (double)(actual), (double)(expected),             \
                     (double)(tolerance))
-/* Bytes; the first that differs is printed. */
+/* Bytes; the first difference is printed. */
 #define CHECK_BYTES(actual, expected, byte_count)                                                  \
     test_check_bytes(__FILE__, __LINE__, #actual, (actual), (expected), (byte_count))
 /* End this test as failed, with a sentence: FAIL("seed %u: rank %u twice", seed, rank). */
 #define FAIL(...) test_fail(__FILE__, __LINE__, __VA_ARGS__)
-/* End this test as skipped; for what is missing outside the project. */
+/* End this test as skipped, because something outside the project is missing. */
 #define SKIP(reason) test_skip(reason)
 
 /* clang-format off */

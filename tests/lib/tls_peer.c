@@ -4,7 +4,7 @@
  *   tls-peer [--raw] HOST:PORT [--key-file FILE]
  *
  * FILE has the key, ddp://HOST:PORT/NAME#SECRET; its server is not used. Without a key the
- * connection is plain TCP. What stdin says goes to the server, what the server says to stdout:
+ * connection is plain TCP. Messages from stdin go to the server, the server's to stdout:
  *
  *   by lines   a line of stdin is the JSON of one message, or "=HEX": bytes sent as they are. A line
  *              of stdout is the JSON of one message; before the first there is
@@ -12,8 +12,8 @@
  *   --raw      bytes both ways, frames and all: a tunnel. The end is on stderr.
  *
  * At the end of stdin our side ends (close_notify with TLS), and the server's answers are still read. The exit code is
- * 0, or 1 where the connection never came to be ready, or 2 for a bad command line. It does not
- * decode messages, so it can send what no program of ours would. */
+ * 0; 1 if the connection never became ready; 2 for a bad command line. tls-peer does not
+ * decode messages, so it can also send messages that no program of ours would send. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,11 +38,11 @@ struct peer {
     bool is_raw, is_ready, stdin_ended, has_shut;
     struct tls_context *context;
     struct tls *tls;        /* NULL: plain */
-    struct buf lines;       /* of stdin, not whole yet */
+    struct buf lines;       /* from stdin: an incomplete line */
     struct buf unsent;      /* waits for the end of the handshake */
     struct buf wire;        /* waits for the socket */
-    struct buf plain;       /* from the server, no whole frame yet */
-    enum status end_status; /* OK: it goes on */
+    struct buf plain;       /* from the server: an incomplete frame */
+    enum status end_status; /* OK: not at the end yet */
     char end_text[256];
 };
 
@@ -54,7 +54,7 @@ static void end(struct peer *peer, enum status status, const char *text)
     (void)snprintf(peer->end_text, sizeof peer->end_text, "%s", text);
 }
 
-/* A text within a line of JSON. */
+/* Prints a text as a string within a line of JSON. */
 static void print_text(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -78,7 +78,7 @@ static void write_all(int fd, const char *bytes, size_t byte_count)
             continue;
         }
         if (n < 0)
-            exit(1); /* nobody listens to us any more */
+            exit(1); /* nobody reads our stdout any more */
         bytes += n;
         byte_count -= (size_t)n;
     }
@@ -208,10 +208,10 @@ static void write_wire(struct peer *peer)
     if (n > 0)
         buf_drop(&peer->wire, (size_t)n);
     else if (n < 0 && errno != EAGAIN && errno != EINTR)
-        buf_drop(&peer->wire, peer->wire.byte_count); /* what it said before is still read */
+        buf_drop(&peer->wire, peer->wire.byte_count); /* the server's earlier data is still read */
 }
 
-/* All that stdin said is written: our side ends. */
+/* All data from stdin is written, so our side ends. */
 static void finish_saying(struct peer *peer)
 {
     if (!peer->has_shut && peer->tls != NULL && peer->is_ready)
@@ -234,7 +234,7 @@ static void relay(struct peer *peer)
         if ((fds[0].revents & POLLOUT) != 0 || peer->end_status != STATUS_OK)
             write_wire(peer);
         if (peer->end_status != STATUS_OK)
-            return; /* an alert was tried */
+            return; /* TLS tried to send an alert */
         if ((fds[0].revents & ~POLLOUT) != 0)
             on_socket(peer);
         if (fds[1].revents != 0)
