@@ -1,10 +1,10 @@
-"""Faults in real processes, drawn from a seed. usage: tests/chaos [--seed N] [--faults N] [--build DIR] [--submits KILLS]
+"""Random faults in real processes, chosen by a seed. usage: tests/chaos [--seed N] [--faults N] [--build DIR] [--submits KILLS]
 
 --faults: a server, three nodes and jobs that train (ddp-worker, a PyTorch script where there is PyTorch) or are cancelled;
-processes are killed and stopped, the server's disk fills up, descriptors and memory run out, links are cut and reset. Every
-job ends as it should, final weights are to the bit those of undisturbed runs, and nothing is left: processes, run
-directories, sockets, temporary files. The same seed gives the same schedule of faults; which of several processes one hits
-depends on what runs at that moment. --submits: kill -9 of the server under concurrent submits (submits.py)."""
+processes are killed and stopped, the server's disk fills up, descriptors and memory run out, links are cut and reset. Every job must end as
+it should, final weights must equal those of undisturbed runs bit for bit, and nothing may be left: no processes, run directories, sockets
+or temporary files. The same seed gives the same schedule of faults; which of several processes a fault hits depends on what runs at that
+moment. --submits: kill -9 of the server under concurrent submits (submits.py)."""
 
 import argparse
 import contextlib
@@ -43,7 +43,7 @@ class Chaos:
         self.chance = random.Random(f"{seed}-cancel")
 
     def job_of(self, pid):
-        """Whose process that is: the run directory's name has the job's number."""
+        """The job that a process belongs to; the name of the shim's run directory has the job's number."""
         for one in (pid, None):
             try:
                 with open(f"/proc/{one or self.parent(pid)}/cmdline", "rb") as file:
@@ -61,13 +61,13 @@ class Chaos:
             return int(file.read().rsplit(")", 1)[1].split()[1])
 
     def scripts(self):
-        """Processes of PyTorch that would go on from a checkpoint."""
+        """Processes of PyTorch scripts that would resume from a checkpoint."""
         return [pid for shims in self.cluster.children().values() for shim, pids in shims.items() for pid in pids
                 if getattr(self.job_of(shim), "has_checkpoint", bool)()]
 
     def may_kill(self, pid):
         job = self.job_of(pid)
-        # ddp-worker's checkpoints give it its restarts back
+        # each new checkpoint of ddp-worker resets its count of restarts
         return job is None or isinstance(job.kind, Training) or job.hits < KILLED_MOST
 
     def note_kill(self, pid):
@@ -81,13 +81,13 @@ class Chaos:
         self.jobs.append(job)
 
     def look(self):
-        """Ends what is to be cancelled, takes note of what has ended, and keeps one of each kind."""
+        """Cancels jobs whose time has come, checks those that have ended, and keeps one job of each kind running."""
         for job in list(self.jobs):
             if isinstance(job.kind, Endless) and time.monotonic() > job.cancel_at:
                 job.cancel()
                 job.cancel_at = float("inf")
             if job.has_ended():
-                if "not tried again" in job.summary["reason"]:  # want of memory that lasts three starts is taken for a mistake in the program
+                if "not tried again" in job.summary["reason"]:  # lack of memory at three starts looks like a bug in the program
                     self.given_up += 1
                     print(f"job {job.id} was given up: {job.summary['reason']}", flush=True)
                     assert self.given_up <= 2 + self.count // 50, "too many jobs were given up"
@@ -124,7 +124,7 @@ class Chaos:
         self.settle()
 
     def calm(self):
-        """Undisturbed runs, for the weights that are wanted."""
+        """Runs without faults, whose final weights are the reference."""
         for kind in self.kinds:
             if not isinstance(kind, Endless):
                 self.submit(kind)
@@ -175,8 +175,8 @@ def chaos(build, seed, count):
 
 
 def inside():
-    """Again in a mount namespace of its own, where a full disk can be made; without one where that is not allowed. The folder of
-    temporary files is made and removed outside of it."""
+    """Runs this program again in a mount namespace of its own, where a small tmpfs can be mounted; without a namespace if that is not
+    allowed. The folder of temporary files is made and removed outside of the namespace."""
     if os.environ.get("DDP_CHAOS_INSIDE"):
         return
     program = next((words for words in (["unshare", "--mount"], ["unshare", "--user", "--map-root-user", "--mount"])

@@ -1,4 +1,4 @@
-"""The cluster of the chaos: real daemons, each node behind a relay, the server's state on a small tmpfs of its own."""
+"""The cluster of the chaos test: real daemons, each node behind a relay, the server's state on a small tmpfs of its own."""
 
 import ctypes
 import errno
@@ -18,8 +18,8 @@ MNT_DETACH = 2
 
 
 class Restarted(Daemon):
-    """Starts without waiting for its ready line. `excuses`: why it may end by itself just now, though not by a
-    signal. `is_wanted`: false between kill() and start()."""
+    """A daemon that starts without waiting for its ready line. `excuses`: reasons for which it may exit by itself at present, but not die
+    of a signal. `is_wanted`: false between kill() and start()."""
 
     is_wanted = False
 
@@ -63,7 +63,7 @@ class ChaosCluster(Cluster):
         os.mkdir(os.environ["TMPDIR"])
 
     def check_rest(self):
-        """Once all jobs have ended; the nodes must still be told to forget them."""
+        """Checks that nothing is left. Call it once all jobs have ended; the server may still have to tell the nodes to forget them."""
         wait_until(lambda: not self.run_dirs(), "the run directories to go", 60)
         left = os.listdir(f"{self.folder}/tmp")
         assert not left, f"left in the folder of temporary files: {left}"
@@ -73,7 +73,7 @@ class ChaosCluster(Cluster):
             relay.close()
         try:
             return super().__exit__(kind, value, trace)
-        finally:  # where no mount namespace could be had, it would stay
+        finally:  # without a mount namespace the tmpfs would stay mounted
             if self.has_tmpfs:
                 LIBC.umount2(f"{self.folder}/server".encode(), MNT_DETACH)
                 shutil.rmtree(self.folder, ignore_errors=True)
@@ -81,7 +81,7 @@ class ChaosCluster(Cluster):
     # --- talking to the server ---
 
     def ask(self, work, timeout_s=0.5):
-        """The answer; None where the server does not answer."""
+        """The server's answer; None if it does not answer."""
         try:
             with ddpproto.Client(self.address, timeout_s) as client:
                 return work(client)
@@ -103,12 +103,12 @@ class ChaosCluster(Cluster):
         raise AssertionError(f"no answer of the server within {PATIENCE_S} s")
 
     def tend(self):
-        """The chaos goes on while somebody waits; set by it."""
+        """Called while a test waits, so that faults go on; the chaos test replaces this function."""
 
     # --- processes ---
 
     def children(self):
-        """{node: {shim: [its workers]}} by pid, as /proc has them."""
+        """{node: {shim: [its workers]}} as pids, from /proc."""
         mine = f"{self.folder}/node"
         parents, shims = {}, {}
         for name in filter(str.isdigit, os.listdir("/proc")):

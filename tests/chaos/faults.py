@@ -1,4 +1,4 @@
-"""The faults: drawn from a seed as a schedule, then done to whatever processes are there."""
+"""The faults: a seed determines their schedule; each is then applied to the processes that run at that moment."""
 
 import contextlib
 import heapq
@@ -10,18 +10,18 @@ import time
 
 from chaos_cluster import NODES
 
-# How often, of all.
+# The relative frequency of each fault.
 WEIGHTS = {
     "kill server": 8, "stop server": 6, "kill launcherd": 8, "stop launcherd": 6, "kill shim": 8, "stop shim": 6,
     "kill worker": 12, "kill script": 12, "stop worker": 8, "kill node": 4, "fill disk": 6, "few files server": 4, "few files launcherd": 4,
     "few files shim": 3, "no memory server": 3, "no memory launcherd": 3, "no memory worker": 4, "cut both": 5, "cut up": 3,
     "cut down": 3, "reset": 6}
-STORE_FAILED = 74  # the server's exit code when it cannot write: a full disk is no reason, there is room reserved
-KILLED_MOST = 8  # how often the processes of one job are killed, as a job may restart 20 times
+STORE_FAILED = 74  # the server's exit code when it cannot write: a full disk is no excuse, since the server has reserved space
+KILLED_MOST = 8  # at most this many kills for one job, since a job may restart 20 times
 
 
 class Fault:
-    """What, when (seconds after the one before), for how long, and two numbers that choose whom."""
+    """One fault: its kind, when it comes (seconds after the previous one), for how long, and two numbers that choose its victim."""
 
     def __init__(self, chance):
         self.kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
@@ -41,20 +41,20 @@ def schedule(seed):
 
 
 class Faults:
-    """Does them and undoes them. `may_kill(pid)`: whether that process may be killed; `note_kill(pid)`: it is; `scripts()`: the
+    """Applies and undoes faults. `may_kill(pid)`: whether that process may be killed; `note_kill(pid)`: it is killed; `scripts()`: the
     processes of scripts that have a checkpoint."""
 
     def __init__(self, cluster, may_kill, note_kill, scripts):
         self.cluster, self.may_kill, self.note_kill, self.scripts = cluster, may_kill, note_kill, scripts
         self.undo, self.serial = [], 0
-        self.busy = set()  # what a fault is being done to
+        self.busy = set()  # targets of faults that are not undone yet
         self.done = {}
         self.log = []
 
     # --- what is done ---
 
     def apply(self, fault):
-        """False: there is nobody to do it to just now."""
+        """Applies a fault. False: it has no target at present."""
         verb, _, whom = fault.kind.rpartition(" ")
         if fault.kind == "reset":
             self.cluster.relays[fault.node].reset()
@@ -99,7 +99,7 @@ class Faults:
         if not self.cluster.has_tmpfs or "disk" in self.busy:
             return False
         self.cluster.fill()
-        self.cluster.server.excuses.add("full disk")  # it may refuse to start
+        self.cluster.server.excuses.add("full disk")  # the server may refuse to start
 
         def empty():
             self.cluster.empty()
@@ -125,7 +125,7 @@ class Faults:
         return self.later(fault, go_on, name)
 
     def limit(self, fault, verb, pid, name):
-        """No descriptor more than it has, or no more memory than 64 KiB."""
+        """Limits a process to the descriptors that it has, or to 64 KiB of further memory."""
         which = resource.RLIMIT_NOFILE if verb == "few files" else resource.RLIMIT_AS
         try:
             if verb == "few files":
@@ -139,7 +139,7 @@ class Faults:
             return False
         daemon = name if hasattr(name, "excuses") else None
         if daemon:
-            daemon.excuses.add(verb)  # it may be in the middle of its start
+            daemon.excuses.add(verb)  # the daemon may still be starting
 
         def restore():
             if daemon:
@@ -167,7 +167,7 @@ class Faults:
             return False
 
     def kill_node(self, fault):
-        """launcherd, shims and workers, as if its power went."""
+        """Kills launcherd, shims and workers, as a power failure of the node would."""
         node, found = self.cluster.nodes[fault.node], self.cluster.children()[fault.node]
         if node in self.busy or not node.is_up() or not all(map(self.may_kill, found)):
             return False
@@ -182,7 +182,7 @@ class Faults:
     # --- daemons that ended by themselves ---
 
     def look_after(self):
-        """A daemon that gave up, where it may, is started again, as systemd would."""
+        """Restarts a daemon that exited for a permitted reason, as systemd would."""
         for name, daemon in [("server", self.cluster.server), *[(f"node{i}", one) for i, one in enumerate(self.cluster.nodes)]]:
             if daemon.is_up() or not daemon.is_wanted:
                 continue

@@ -1,4 +1,4 @@
-"""The jobs that run in the chaos, and what must come of them."""
+"""The jobs of the chaos test, and how each must end."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class Training(Kind):
 
 
 class Torch(Kind):
-    """A PyTorch script that knows nothing of us."""
+    """A PyTorch script without any code for this launcher."""
     name, state = "pytorch", "succeeded"
 
     def __init__(self, cluster, python):
@@ -74,7 +74,7 @@ class Job:
             **kind.fields(self.folder)))["job_id"]
 
     def look(self):
-        """Its state, or None while the server does not answer."""
+        """The job's state, or None while the server does not answer."""
         answer = self.kind.cluster.ask(lambda client: client.job(self.id))
         if answer:
             self.summary = answer["jobs"][0]
@@ -82,7 +82,7 @@ class Job:
         return self.summary["state"] if answer else None
 
     def resume_nodes(self):
-        """As an operator would: a node that has failed a job twice gets no rank of it for ten minutes, but for this."""
+        """Resumes nodes, as an operator would. Otherwise a node that has failed a job twice gets none of its ranks for ten minutes."""
         for node in re.findall(r'"ddpctl node resume (\w+)"', self.summary["reason"]):
             self.kind.cluster.ask(lambda client, node=node: client.ask("node_resume", name=node, slot_mask=0))
 
@@ -103,7 +103,7 @@ class Job:
         return os.path.exists(f"{self.folder}/last.pt")
 
     def resumed(self):
-        """How often a script went on from its checkpoint."""
+        """How often a script resumed from its checkpoint."""
         path = f"{self.folder}/resumed"
         if not os.path.exists(path):
             return 0

@@ -1,4 +1,4 @@
-"""Between a node and the server: a unix socket whose bytes go on to another, until the link is cut."""
+"""A relay between a node and the server: it forwards the bytes of one unix socket to another, until the link is cut."""
 
 import contextlib
 import os
@@ -10,15 +10,15 @@ HELD_BYTES_MAX = 8 << 20
 
 
 class Relay(threading.Thread):
-    """cut: of "up" (to the server) and "down" those directions in which nothing arrives meanwhile; what was sent comes when
-    the link is mended, as it would over TCP. reset: every connection ends, with what is under way."""
+    """cut: the directions, of "up" (to the server) and "down", in which nothing arrives for a while; sent data arrives when the link is
+    restored, as over TCP. reset: every connection ends, and data in flight is lost."""
 
     def __init__(self, path, target):
         super().__init__(daemon=True)
         self.path, self.target = path, target
         self.cuts = frozenset()
-        self.held = {}  # socket: bytes that it is still to get
-        self.peers = {}  # socket: (the other one, direction of what is read from it)
+        self.held = {}  # socket: bytes not yet delivered to it
+        self.peers = {}  # socket: (its peer, direction of the data read from it)
         self.wanted = []  # work for the thread
         self.lock = threading.Lock()
         self.selector = selectors.DefaultSelector()
@@ -63,7 +63,7 @@ class Relay(threading.Thread):
             server = socket.socket(socket.AF_UNIX)
             try:
                 server.connect(self.target)
-            except OSError:  # the server is not there
+            except OSError:  # the server does not run
                 node.close()
                 server.close()
                 return
@@ -87,7 +87,7 @@ class Relay(threading.Thread):
         self.held[other] += data
 
     def pass_on(self, one):
-        """What `one` is still to get, unless its direction is cut."""
+        """Writes pending bytes to `one`, unless that direction is cut."""
         other, back = self.peers[one]
         if ("down" if back == "up" else "up") in self.cuts or not self.held[one]:
             return
@@ -99,7 +99,7 @@ class Relay(threading.Thread):
             self.drop(one)
 
     def watch(self, one):
-        """Reads no more than it may hold, and wakes up when the rest can go on."""
+        """Reads at most as much as the relay may hold, and waits until the rest can be written."""
         other, direction = self.peers[one]
         reads = len(self.held[other]) < HELD_BYTES_MAX
         cut = ("down" if direction == "up" else "up") in self.cuts

@@ -1,6 +1,6 @@
-"""kill -9 of the server, at any moment, under concurrent submits that are tried again with the same request id.
+"""kill -9 of the server at random moments during concurrent submits; clients repeat a submit with the same request id.
 
-Nothing that was acknowledged may be lost or doubled: the same request id always leads to the same job, and at the end of
+No acknowledged submit may be lost or doubled: the same request id always leads to the same job, and at the end of
 each round the store has exactly one job for each request id that was ever sent."""
 
 import os
@@ -14,7 +14,7 @@ import time
 import ddpproto
 
 CLIENTS = 4
-ROUND_KILLS = 250  # then all is compared, and the next round begins with an empty state
+ROUND_KILLS = 250  # after this many, the state is compared, and the next round begins with an empty one
 
 
 class Round:
@@ -25,7 +25,7 @@ class Round:
         self.folder, self.address = folder, f"unix:{folder}/socket"
         self.chance = random.Random(seed)
         self.lock = threading.Condition()
-        self.jobs = {}  # request id: job id, once acknowledged
+        self.jobs = {}  # {request id: job id} of acknowledged submits
         self.sent = set()
         self.answers = self.retries = 0
         self.problem, self.is_over = None, False
@@ -52,10 +52,10 @@ class Round:
             raise AssertionError(f"the server ended with {code} before it was killed; see {self.folder}/server.log")
 
     def life(self):
-        """From its start, which may be its end too, to some answers."""
+        """One life of the server: from its start, during which it may be killed, until it has answered some clients."""
         self.spawn()
         if self.chance.random() < 0.3:
-            time.sleep(self.chance.uniform(0, 0.03))  # in the middle of its start, or soon after
+            time.sleep(self.chance.uniform(0, 0.03))  # during its start, or soon after
         else:
             self.wait_ready()
             with self.lock:

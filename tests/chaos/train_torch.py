@@ -1,7 +1,7 @@
-"""A PyTorch script that checkpoints: train_torch.py FOLDER. Two ranks, so that sums are the same to the bit in any order.
+"""A PyTorch script that checkpoints: train_torch.py FOLDER. Two ranks, so that sums are bit-identical in any order.
 
-It joins by env://, as under torchrun. FOLDER/last.pt after each epoch; FOLDER/final: the hash of the last
-weights. FOLDER/resumed: the epoch of each start that went on from a checkpoint."""
+It joins by env://, as under torchrun. FOLDER/last.pt: the checkpoint, written after each epoch. FOLDER/final: the hash of the
+last weights. FOLDER/resumed: the epoch of each start that resumed from a checkpoint."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-EPOCHS, STEPS = 30, 40  # a few seconds, else a kill seldom comes between two checkpoints
+EPOCHS, STEPS = 30, 40  # takes a few seconds; if it were shorter, a kill would seldom come between two checkpoints
 
 
 def write(path, save):
@@ -42,7 +42,7 @@ def train(folder):
         if rank == 0:
             with open(os.path.join(folder, "resumed"), "a", encoding="ascii") as file:
                 file.write(f"{first}\n")
-    dist.barrier()  # nobody writes before all have read
+    dist.barrier()  # no rank writes before all have read
     criterion = nn.CrossEntropyLoss()
     for epoch in range(first, EPOCHS):
         for step in range(STEPS):

@@ -1,6 +1,6 @@
-"""Attacks from a machine of the same network: nothing changes, memory is bounded, others are served meanwhile.
+"""Attacks from a machine in the same network: the state does not change, memory stays bounded, and other clients are served meanwhile.
 
-DDP_FRAMES: hostile frames in each test of them (1,200; 100,000 by hand); DDP_SEED."""
+DDP_FRAMES: number of hostile frames in each test that sends them (1,200; 100,000 by hand). DDP_SEED: the seed."""
 import contextlib
 import json
 import os
@@ -14,8 +14,8 @@ from cluster_lib import PORT, Cluster, Session, main, wait_until
 
 FRAMES = int(os.environ.get("DDP_FRAMES", "1200"))
 SEED = int(os.environ.get("DDP_SEED", "1"))
-GROWTH_KIB = 24 * 1024  # of the server's memory, under any attack here
-SERVED_S = 10.0  # a request of somebody else: less than the time a silent connection has, times two
+GROWTH_KIB = 24 * 1024  # the most by which the server's memory may grow under any attack here
+SERVED_S = 10.0  # the longest wait of another client's request: less than twice the time-out of a silent connection
 
 USER_ONLY = ["submit", "cancel", "node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
              "principal_list", "job_list", "job_get", "event_list", "node_list", "log_read",
@@ -28,7 +28,7 @@ NOBODY = ["start", "node_ask", "go", "world", "stop", "forget", "report_ack", "n
 
 
 class Bystander(threading.Thread):
-    """A user on another machine who asks all the time; the slowest answer in seconds, over new connections and an old one."""
+    """A user on another machine who sends requests all the time. Records the slowest answer in seconds, over new connections and over an old one."""
 
     def __init__(self, cluster):
         super().__init__(daemon=True)
@@ -59,7 +59,8 @@ class Bystander(threading.Thread):
 
 @contextlib.contextmanager
 def attacked(what):
-    """A cluster with a node, and a stranger's machine. At the end: as before, no larger, and everybody was served."""
+    """A cluster with a node, and a stranger's machine. At the end the state must be as before, the server's memory must not have grown, and
+    the bystander must have been served."""
     with Cluster() as cluster:
         cluster.node("a")
         stranger, bystander = cluster.machine("stranger"), Bystander(cluster)
@@ -106,7 +107,7 @@ def client_hello(cluster, machine):
 
 
 def is_closed(sock):
-    """Within the server's time for a hello, and some more."""
+    """Whether the server closes the connection within its time limit for a hello, plus some."""
     sock.settimeout(30)
     with contextlib.suppress(ConnectionResetError):
         while sock.recv(65536):
@@ -128,7 +129,7 @@ def test_half_handshakes_and_slow_ones():
         drip = stranger.connect(cluster.head.address, PORT)
         begin = time.monotonic()
         try:
-            for byte in hello:  # a byte a second: it gets as far as the deadline allows
+            for byte in hello:  # a byte a second, until the deadline closes the connection
                 drip.sendall(bytes([byte]))
                 drip.settimeout(1)
                 try:
@@ -145,7 +146,7 @@ def test_half_handshakes_and_slow_ones():
 
 
 def test_flood():
-    """As many connections as one machine makes; some say nothing, some nonsense."""
+    """As many connections as one machine can make; some are silent, some send nonsense."""
     with attacked("flood") as (cluster, stranger, bystander):
         count, refused, end = 0, 0, time.monotonic() + 4
         open_socks = []
@@ -187,7 +188,7 @@ def test_frames_before_authentication():
 
 
 def test_frames_after_authentication():
-    """With the key of a user and of a node that others own: what their roles do not allow changes nothing."""
+    """With stolen keys of a user and of a node: requests that their roles do not allow change nothing."""
     with attacked("after authentication") as (cluster, stranger, _):
         node, user = cluster.stranger_node, cluster.stranger_user
         for kind in ("bytes", "frames", "json"):
@@ -200,7 +201,7 @@ def test_frames_after_authentication():
 
 
 def test_frames_as_a_node():
-    """A stolen node key: it is that node, and no more. Its own entry may change, nothing else."""
+    """A stolen node key lets its user act as that node only. The node's own entry may change, nothing else."""
     with Cluster() as cluster:
         cluster.node("a")
         stranger = cluster.machine("stranger")

@@ -1,4 +1,4 @@
-"""Cables that are pulled, for shorter and longer than the lease, and one that is slow and loses packets."""
+"""Network cables that are pulled for shorter and longer than the lease, and a cable that is slow and loses packets."""
 import sys
 import time
 
@@ -29,7 +29,7 @@ def test_pulled_for_3_s():
         before = workers(one) + workers(two)
         assert len(before) == 4, before
         two.cut()
-        time.sleep(3)  # this long is what is tested
+        time.sleep(3)  # this duration is what the test is about
         two.mend()
         def is_heard():
             node = next(n for n in cluster.state_of_nodes() if n["name"] == "b")
@@ -70,7 +70,7 @@ def test_pulled_for_longer_than_the_lease():
 
 
 def test_server_far_away():
-    """50 ms and 1 % loss each way between the server and everybody else."""
+    """A delay of 50 ms and 1 % loss each way between the server and all other machines."""
     with Cluster() as cluster:
         how = cluster.head.slow(50, 0.01)
         one, two = cluster.node("a"), cluster.node("b")

@@ -1,4 +1,4 @@
-"""A cluster for tests: a server and nodes on machines of their own (machines.py), joined with keys as docs/two-machines.md says."""
+"""A cluster for tests: a server and nodes, each on a machine of its own (machines.py), that join with keys as in docs/two-machines.md."""
 import contextlib
 import json
 import os
@@ -58,7 +58,7 @@ class Session:
 
 
 class Cluster:
-    """`head` has the server. The build and ../shared are seen at the same place on every machine, under `self.dir`."""
+    """The server runs on `head`. The build and ../shared have the same path on every machine, under `self.dir`."""
 
     def __init__(self, *server_args, has_v4=True, by_name=False, listen=None):
         self.stack = contextlib.ExitStack()
@@ -100,7 +100,7 @@ class Cluster:
         assert line.startswith("rendezvous: ready"), f"{line!r}\n{self.server.log()}"
 
     def ctl(self, *args, machine=None, given=None, ok=True, timeout=PATIENCE_S):
-        """ddpctl as root beside the server, or on another machine as who is logged in there."""
+        """Runs ddpctl as root on the server's machine, or on another machine as the user who is logged in there."""
         server = ["--server", self.socket] if machine is None else []
         done = (machine or self.head).run("sh", "-c", 'cd / && exec "$@"', "sh", f"{self.build}/ddpctl/ddpctl", args[0], *server,
                                           *args[1:], given=given, timeout=timeout)
@@ -118,7 +118,7 @@ class Cluster:
         return path
 
     def start_node(self, machine, *args, slots=2, key=None):
-        """Its daemon, with the key kept from before or a new one; returns before it has joined."""
+        """Starts a machine's launcherd, with the key that it has kept or a new one; returns before the node has joined."""
         path = os.path.join(machine.dir, "key")
         with open(path, "w", encoding="ascii") as file:
             file.write(key or self.key("node", machine.name))
@@ -159,11 +159,11 @@ class Cluster:
         return self.ctl("submit", "-q", *args).stdout.strip()
 
     def state(self):
-        """All that must not change under attack: jobs, nodes, keys, events of jobs."""
+        """All state that must not change under attack: jobs, nodes, keys, events of jobs."""
         def rows(verb, name, *drop):
             found = json.loads(self.ctl(*verb, "--json").stdout)[name]
             return [{key: value for key, value in row.items() if key not in drop} for row in found]
-        seen = ("connected", "seen_at")  # that a key was used is known
+        seen = ("connected", "seen_at")  # the server records the use of a key
         return {"jobs": rows(("ps", "-a"), "jobs"), "nodes": rows(("nodes", "-a"), "nodes", "seen_s_ago"),
                 "node keys": rows(("node", "list"), "principals", *seen),
                 "user keys": rows(("user", "list"), "principals", *seen)}

@@ -1,4 +1,4 @@
-"""ddpctl doctor on machines whose network is broken in one place after another: it names the place."""
+"""ddpctl doctor on machines whose network is broken in one place after another: doctor must name each place."""
 import json
 import sys
 
@@ -17,7 +17,7 @@ def findings(cluster, *args):
 
 
 def bad(found, *checks):
-    """What of these checks failed: {node: texts}."""
+    """The failures of these checks: {node: texts}."""
     wrong = {}
     for (check, node), all_of_it in found.items():
         texts = [text for level, text in all_of_it if level == "fail" and check in checks]
@@ -46,7 +46,7 @@ def test_broken_one_after_another():
     with Cluster() as cluster:
         one, two, three = (cluster.node(name) for name in "abc")
 
-        # packets of a to b vanish, as behind a firewall that drops: neither can connect to the other
+        # packets from a to b vanish, as with a firewall that drops them: neither can connect to the other
         quiet(one.command("ip", "neigh", "replace", two.v4, "lladdr", "02:00:00:00:00:99", "dev", "eth0"))
         found, code = findings(cluster, "--net")
         wrong = bad(found, "connect")
@@ -63,7 +63,7 @@ def test_broken_one_after_another():
         assert "b" not in wrong, wrong
         quiet(three.command("ip", "route", "del", "unreachable", one.v4 + "/32"))
 
-        # the switch takes smaller packets towards b than both ends believe
+        # the switch accepts only smaller packets towards b than both ends believe
         for machine in (one, two, three):
             with machine.network():
                 plain_packets("eth0")
@@ -75,7 +75,7 @@ def test_broken_one_after_another():
         assert not any("to c" in text for text in wrong["a"]), wrong
         cluster.switch.ip("link", "set", f"p{two.number}", "mtu", "1500")
 
-        # b itself has another MTU, and another idea of where c is
+        # b itself has a smaller MTU, and a wrong address for c
         quiet(two.command("ip", "link", "set", "eth0", "mtu", "1400"))
         with open(two.hosts, "a", encoding="ascii") as file:
             file.write("192.0.2.9 c\n")

@@ -1,12 +1,12 @@
-/* Sends a server what no program of ours sends, and counts what came of it. usage:
+/* Sends a server data that no program of ours sends, and counts the results. usage:
  *   hostile ADDRESS KEY COUNT SEED KIND [HELLO [TYPE...]]
  * ADDRESS: HOST:PORT or unix:PATH. KEY: a file with a key URL, or "-" for a connection without TLS.
  * KIND: bytes      random bytes, no frames; one lot a connection
  *       frames     frames of random bytes; one a connection
  *       json       messages with random changes, none of them valid; one a connection
  *       messages   random valid messages of these TYPEs (all without any), 50 a connection
- * HELLO: node:NAME or client: said first, where there is a key; none: not.
- * Each connection is read to its end, so all that was sent has been dealt with. Prints one JSON object. */
+ * HELLO: node:NAME or client: the hello to send first, if there is a key; none: no hello.
+ * Each connection is read to its end, so that the server has processed all data. Prints one JSON object. */
 #include <assert.h>
 #include <errno.h>
 #include <poll.h>
@@ -122,7 +122,7 @@ static void add_message(struct hostile *hostile, struct buf *out)
 
     arena_reset(&hostile->arena);
     msg_random(&hostile->random, &hostile->arena, draw_type(hostile), &msg);
-    (void)msg_encode(&msg, out, &err); /* one over a limit is left out */
+    (void)msg_encode(&msg, out, &err); /* a message over a limit is left out */
 }
 
 static void add_random(struct hostile *hostile, struct buf *out, size_t byte_count)
@@ -134,7 +134,7 @@ static void add_random(struct hostile *hostile, struct buf *out, size_t byte_cou
     }
 }
 
-/* A message that is changed until nobody can take it for one. */
+/* A valid message, changed until it is no longer valid. */
 static void add_damaged(struct hostile *hostile, struct buf *out)
 {
     struct msg msg;
@@ -161,7 +161,7 @@ static uint32_t make(struct hostile *hostile, struct buf *out)
         add_random(hostile, out, byte_count);
         assert(out->bytes != NULL);
         out->bytes[0] =
-            (char)(out->bytes[0] | 0x40); /* a frame would be too long: never waited for */
+            (char)(out->bytes[0] | 0x40); /* a length too big for the server to wait for */
     } else if (strcmp(hostile->kind, "frames") == 0) {
         frame_head(byte_count, head);
         buf_add(out, head, sizeof head);

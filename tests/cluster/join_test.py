@@ -1,4 +1,4 @@
-"""Install, join, submit: machines take part with keys, by address, by name and over IPv6 alone, and jobs get their addresses."""
+"""Install, join, submit: machines join with keys, by address, by name and over IPv6 alone, and jobs get their addresses."""
 import sys
 
 from cluster_lib import Cluster, main
@@ -27,7 +27,7 @@ def check_two(cluster, one, two):
 
 
 def test_join_and_submit():
-    """The page for two machines: a key each, a job from a third machine by a user who logged in."""
+    """The steps of docs/two-machines.md: a key for each node, and a job from a third machine by a user who has logged in."""
     with Cluster("--suspect", "1s", "--lost", "2s") as cluster:
         one, two = cluster.node("a"), cluster.node("b")
         check_two(cluster, one, two)

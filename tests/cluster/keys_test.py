@@ -1,4 +1,4 @@
-"""Nobody gets in who does not belong: wrong, revoked, rotated and misused keys, and a recorded session that is played again."""
+"""Only valid keys are accepted: the test tries wrong, revoked, rotated and misused keys, and replays a recorded session."""
 import socket
 import subprocess
 import sys
@@ -17,7 +17,7 @@ def wrong(url):
 
 
 def refused_node(cluster, machine, url, *args):
-    """What launcherd says of this key; it must end with exit 2 and keep the secret to itself."""
+    """What launcherd prints about this key; it must exit with 2 and must not print the secret."""
     program = cluster.start_node(machine, *args, key=url)
     code = program.wait()
     log = program.log()
@@ -64,7 +64,7 @@ def check_roles(cluster, stranger, node_key, user_key):
 
 
 def check_revoked(cluster, node, user_path, laptop):
-    """Both cut at once; the job goes to another node."""
+    """The connections of a removed user and of a removed node are cut at once; the job moves to another node."""
     session = Session(cluster, laptop, user_path)
     assert session.as_client()["type"] == "client_welcome"
     begin = time.monotonic()
@@ -109,7 +109,7 @@ def test_keys():
 
 
 class Recorder(threading.Thread):
-    """In the middle of one connection; keeps what the client said."""
+    """A relay in the middle of one connection, which records what the client sends."""
 
     def __init__(self, machine, target):
         super().__init__(daemon=True)
@@ -152,7 +152,7 @@ class Recorder(threading.Thread):
 
 
 def test_replay():
-    """All that a client said, said again byte for byte, is no client."""
+    """A client's recorded bytes, sent again unchanged, are not accepted as a client."""
     with Cluster() as cluster:
         key = cluster.key_file("user", "root", "--admin")
         middle = cluster.machine("middle")

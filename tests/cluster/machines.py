@@ -1,13 +1,13 @@
 """Machines for tests, made of Linux namespaces: each has its own network, processes, host name, /home, /run and /var/lib.
 
-A Switch is a bridge in a network namespace of its own; a Machine is plugged into it by a veth pair ("cable"). So addresses
-need not be unique on this computer, and two tests side by side do not meet.
+A Switch is a bridge in a network namespace of its own; a veth pair ("cable") connects a Machine to it. So addresses need not be
+unique on this computer, and tests that run side by side do not disturb one another.
 
-Every namespace belongs to a holder process, its process 1. Holders die with the test, even if it is killed (PR_SET_PDEATHSIG),
-and the kernel then kills all processes of the machine and removes its network and mounts. Nothing is named, so nothing is left.
+Every namespace belongs to a holder process, which is its process 1. Holders die with the test, even if it is killed (PR_SET_PDEATHSIG),
+and the kernel then kills all processes of the machine and removes its network and mounts. Nothing has a name in the file system, so nothing is left.
 
 Needs root, or user namespaces: enter() starts the test again inside one. The test's main thread must start machines and their
-programs, since PR_SET_PDEATHSIG means the thread."""
+programs, since PR_SET_PDEATHSIG acts when the parent's thread ends."""
 import contextlib
 import ctypes
 import fcntl
@@ -32,11 +32,11 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Missing(Exception):
-    """This computer cannot do what a test needs: it is skipped, with this reason."""
+    """This computer lacks something that a test needs, so the test is skipped with this reason."""
 
 
 def enter():
-    """Makes this process root over namespaces of its own, or raises Missing. Call it first."""
+    """Makes this process root in namespaces of its own, or raises Missing. Call it first."""
     for program in ("ip", "unshare", "nsenter", "setpriv", "mount"):
         if shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin") is None:
             raise Missing(f"no program {program} (Debian packages iproute2, util-linux)")
@@ -56,7 +56,7 @@ def enter():
 
 
 def children(pid):
-    """Direct children, by pid as seen here."""
+    """Direct children, as pids of this process's namespace."""
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -67,7 +67,7 @@ def children(pid):
 
 
 def wait_until(what, condition, timeout_s=PATIENCE_S):
-    """For changes that no descriptor reports (processes, files): the first true value of `condition`."""
+    """Polls for changes that no descriptor reports (processes, files). Returns the first true value of `condition`."""
     end = time.monotonic() + timeout_s
     while True:
         value = condition()
@@ -84,13 +84,13 @@ def quiet(argv):
 
 
 class Holder:
-    """Process 1 of new namespaces. `pid` is as seen here."""
+    """Process 1 of new namespaces. `pid` is its pid in this process's namespace."""
 
     def __init__(self, kinds, setup):
         argv = ["setpriv", "--pdeathsig", "KILL", "unshare", *kinds, "--fork", "--kill-child", "--",
                 sys.executable, HERE, "hold", json.dumps(setup)]
         self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)  # unshare complains when it is killed
+                                        stderr=subprocess.DEVNULL, text=True)  # unshare prints a complaint when it is killed
         line = self.process.stdout.readline()
         if not line.strip().isdigit():
             self.process.wait()
@@ -105,8 +105,8 @@ class Holder:
 
 
 def hold(setup):
-    """Runs as process 1 of a machine: mounts, says its outer pid, reaps what is left to it."""
-    pid = os.readlink("/proc/self")  # still of the /proc outside
+    """Runs as process 1 of a machine: mounts, prints its pid outside the namespace, reaps orphaned processes."""
+    pid = os.readlink("/proc/self")  # this is still the /proc of the outer namespace
     try:
         for source, target in setup.get("binds", []):
             quiet(["mount", "--rbind", source, target])
@@ -156,7 +156,7 @@ class Switch:
 
 
 class Program:
-    """A process in a machine. `pid` is as seen from here, so signals work."""
+    """A process in a machine. `pid` is its pid in this process's namespace, so signals work."""
 
     def __init__(self, machine, name, argv, env):
         self.name = name
@@ -188,7 +188,8 @@ class Program:
 
 
 class Machine:
-    """`folder`: for its files, a folder of its own, which the test can read. `binds`: [(source, target)], seen by it alone."""
+    """`folder`: a folder of its own for the machine's files, which the test can read. `binds`: [(source, target)], bind mounts that only
+    this machine sees."""
 
     def __init__(self, switch, folder, name, has_v4=True, binds=()):
         self.switch, self.name, self.dir, self.number = switch, name, folder, len(switch.machines) + 1
@@ -237,7 +238,7 @@ class Machine:
                 "--uts", "--ipc", "--", *argv]
 
     def run(self, *argv, timeout=PATIENCE_S, env=None, given=None):
-        """To its end: .returncode, .stdout, .stderr. `given`: its input."""
+        """Runs a command to its end: .returncode, .stdout, .stderr. `given`: its stdin."""
         return subprocess.run(self.command(*argv), env=self.environ(**(env or {})), capture_output=True, text=True,
                               input=given, stdin=subprocess.DEVNULL if given is None else None, timeout=timeout, check=False)
 
@@ -256,8 +257,8 @@ class Machine:
         self.switch.ip("link", "set", f"p{self.number}", "up")
 
     def slow(self, delay_ms, loss):
-        """Each packet to and from this machine is late by `delay_ms`, and one in `1 / loss` gets lost. By netem, or where the
-        kernel has none by a relay of ours in the middle of the cable. Returns which."""
+        """Delays each packet to and from this machine by `delay_ms` and drops the fraction `loss`. Uses netem, or, if the kernel has none,
+        a relay of ours in the middle of the cable. Returns which."""
         port = f"p{self.number}"
         netem = ["root", "netem", "delay", f"{delay_ms}ms", "loss", f"{100 * loss}%"]
         try:
@@ -283,7 +284,7 @@ class Machine:
 
     @contextlib.contextmanager
     def network(self):
-        """What this thread opens within belongs to the machine's network."""
+        """Sockets that this thread opens within the block belong to the machine's network."""
         with open("/proc/thread-self/ns/net", "rb") as own, open(f"/proc/{self.holder.pid}/ns/net", "rb") as other:
             if LIBC.setns(other.fileno(), CLONE_NEWNET) != 0:
                 raise OSError(ctypes.get_errno(), "setns")
@@ -291,14 +292,14 @@ class Machine:
                 yield
             finally:
                 if LIBC.setns(own.fileno(), CLONE_NEWNET) != 0:
-                    os._exit(1)  # never go on in a wrong network
+                    os._exit(1)  # never continue in the wrong network
 
     def connect(self, host, port, timeout_s=PATIENCE_S):
         with self.network():
             return socket.create_connection((host, port), timeout=timeout_s)
 
     def processes(self):
-        """Command lines of its processes, without the holder: {pid as seen here: words}."""
+        """Command lines of the machine's processes, without the holder: {pid in this process's namespace: words}."""
         space = os.readlink(f"/proc/{self.holder.pid}/ns/pid")
         found = {}
         for name in filter(str.isdigit, os.listdir("/proc")):
@@ -311,7 +312,7 @@ class Machine:
         return found
 
     def close(self):
-        """As if its power were cut."""
+        """Kills all of the machine, like a power cut."""
         self.holder.close()
         for program in self.programs:
             program.process.kill()
@@ -322,7 +323,7 @@ class Machine:
 # --- a slow cable where the kernel has no netem ---
 
 def plain_packets(device):
-    """Whole checksums and no packets above the MTU from `device` of this thread's network, since a relay copies bytes."""
+    """Turns off offloads of `device` in this thread's network, since a relay copies bytes: complete checksums, and no packets above the MTU."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for command in (0x17, 0x1f, 0x24, 0x2c):  # tx checksums, TSO, GSO, GRO (linux/ethtool.h)
             value = ctypes.create_string_buffer(struct.pack("II", command, 0))
@@ -332,7 +333,7 @@ def plain_packets(device):
 
 
 def relay(first, second, delay_ms, loss):
-    """Copies packets between two devices, both ways, late and with losses. Until it is killed."""
+    """Copies packets between two devices, both ways, with delay and losses, until it is killed."""
     ETH_P_ALL, PACKET_OUTGOING = 3, 4
     draw = random.Random(1)
     ports = []

@@ -1,4 +1,4 @@
-"""The machines of this suite themselves: they reach one another, a cable can be cut, slow and mended, nothing is left."""
+"""Tests of machines.py itself: machines reach one another, a cable can be cut, slowed down and restored, nothing is left."""
 import os
 import shutil
 import socket
@@ -11,7 +11,7 @@ import machines
 
 
 def echo(one, two):
-    """One byte there and back; how long it took."""
+    """Sends one byte there and back; returns how long it took."""
     with two.network():
         listener = socket.socket()
     listener.bind((two.v4, 0))

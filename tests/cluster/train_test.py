@@ -1,5 +1,5 @@
-"""ddp-worker on two machines, two workers on each: PyTorch's losses, also when a cable is pulled for 3 s meanwhile, and when
-strangers call the ports of its ranks. usage: train_test.py [TEST...]"""
+"""ddp-worker on two machines, two workers on each: its losses equal PyTorch's, also when a cable is pulled for 3 s meanwhile, and when
+strangers connect to the ports of its ranks. usage: train_test.py [TEST...]"""
 import json
 import math
 import os
@@ -22,7 +22,7 @@ def golden():
 
 
 def start_training(cluster, late_s=0):
-    """The last rank comes late, so the others wait for it with open ports."""
+    """The last rank starts late, so the others wait for it with open ports."""
     return cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3", "--", "env", "OMP_NUM_THREADS=1",
                           "sh", "-c", f'test "$RANK" != 3 || sleep {late_s}; exec "$@"', "sh", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "--seed", "0", "-b", "100", "--lr", "1e-4",
                           "--epochs", "1", "--max-steps", str(STEPS), "--loss-log", f"{cluster.dir}/loss-%r",
@@ -66,14 +66,14 @@ def test_golden_losses_and_a_pulled_cable():
         job = start_training(cluster)
         cluster.wait_job(job, lambda one: (one["progress"]["step"] or 0) >= 1, "past the first step")
         two.cut()
-        time.sleep(3)  # this long is what is tested
+        time.sleep(3)  # this duration is what the test is about
         two.mend()
         finish(cluster, job, expected)
     return None
 
 
 class Caller(threading.Thread):
-    """Calls every port that a machine listens on, except the server's: says nothing, nonsense or half a hello, and stays."""
+    """Connects to every port that a machine listens on, except the server's; sends nothing, nonsense or half a hello, and stays connected."""
 
     def __init__(self, cluster, target, number):
         super().__init__(daemon=True)
@@ -104,13 +104,13 @@ class Caller(threading.Thread):
                     pass
                 if len(socks) > 300:
                     socks.pop(0).close()
-            time.sleep(0.02)  # the ranks need the processor too
+            time.sleep(0.02)  # leave processor time to the ranks
         for sock in socks:
             sock.close()
 
 
 def test_strangers_call_the_ranks():
-    """From before the ranks meet until the end: nobody gets in, nobody is kept waiting, the losses are the same."""
+    """Strangers call from before the ranks meet until the end: none gets in, no rank has to wait, and the losses are the same."""
     expected = golden()
     if expected is None:
         return "skip (no MNIST or no golden losses in ../shared)"
