@@ -1,4 +1,4 @@
-/* Ranks meet although strangers call; who does not come or does not belong is named. */
+/* Ranks connect although strangers call; a rank that does not come or does not belong is named. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ static void send_all(int fd, const void *bytes, size_t byte_count)
     CHECK_EQ(send(fd, bytes, byte_count, MSG_NOSIGNAL), byte_count);
 }
 
-/* A right hello but for one field. */
+/* A hello that is right except for one field. */
 static void say_hello(const struct group *group, int fd, uint32_t round)
 {
     struct comm_hello hello = {.kind = COMM_HELLO_STAR, .rank = 1};
@@ -63,14 +63,14 @@ static void say_hello(const struct group *group, int fd, uint32_t round)
         hello.identity.generation--;
         break;
     default:
-        hello.kind = COMM_HELLO_MESH; /* before its time */
+        hello.kind = COMM_HELLO_MESH; /* too early */
         break;
     }
     comm_hello_encode(&hello, bytes);
     send_all(fd, bytes, sizeof bytes);
 }
 
-/* Silent ones, half hellos, garbage, wrong secrets; they stay connected meanwhile. */
+/* Strangers that are silent or send half hellos, garbage or wrong secrets; they stay connected. */
 TEST(strangers_do_not_disturb)
 {
     struct group group = group_of(4, meet, NULL);
@@ -149,7 +149,7 @@ TEST(rank_0_dead_before_the_others_come)
     }
 }
 
-/* Dies after its hello, while another one is still awaited. */
+/* A rank dies after its hello, while the others still wait for another rank. */
 TEST(rank_dead_during_bring_up)
 {
     struct group group = group_of(3, meet, NULL);
@@ -157,7 +157,7 @@ TEST(rank_dead_during_bring_up)
     uint8_t bytes[COMM_HELLO_BYTES];
     int fd;
 
-    group.absent = 1; /* this test plays it */
+    group.absent = 1; /* this test acts as rank 1 */
     group_start(&group);
     fd = call_rank_0(&group);
     CHECK_EQ(comm_blob_decode(&group.blob, &hello.identity, &hello.place, NULL), STATUS_OK);
@@ -194,7 +194,7 @@ TEST(options_that_cannot_be)
     CHECK(comm == NULL);
 }
 
-/* Only the address asked for is open; the port is closed on all others. */
+/* The port is open on the requested address only. */
 TEST(listens_on_its_address_alone)
 {
     struct comm_options options = {
@@ -217,7 +217,7 @@ TEST(listens_on_its_address_alone)
     comm_close(&comm);
 }
 
-/* Another generation than the blob's. */
+/* The blob of another generation is refused. */
 TEST(blob_of_another_generation)
 {
     struct comm_options options = {

@@ -1,4 +1,4 @@
-/* The collectives among real processes: values, equal bits on all ranks, odd sizes. */
+/* Collectives among real processes: values, equal bits on all ranks, odd sizes. */
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "tests/integration/comm/group.h"
 #include "tests/lib/test.h"
 
-/* A value that rounds, different on every rank and place. */
+/* A value whose sums need rounding, different for every rank and index. */
 static float value_of(uint32_t rank, size_t i)
 {
     uint32_t x = (uint32_t)i * 2654435761U + rank * 40503U + 12345U;
@@ -36,7 +36,8 @@ static uint64_t fold(const void *bytes, size_t byte_count)
         }                                                                                          \
     } while (0)
 
-/* Sums near what doubles give, and a hash of the bits for the comparison between ranks and runs. */
+/* Compares sums with those in double precision; prints a hash of the bits, to compare ranks and
+ * runs. */
 static int reduce_f32(struct comm *comm, uint32_t rank, uint32_t world, int out, size_t count)
 {
     float *values = malloc((count + 2) * sizeof *values);
@@ -160,8 +161,8 @@ static int broadcast_member(struct comm *comm, uint32_t rank, uint32_t world, in
     return 0;
 }
 
-/* From each root to every set of ranks (the bits of `set`), in an order that differs from theirs;
- * ranks outside get nothing. */
+/* Sends from each root to every set of ranks (the bits of `set`), listed in another order than by
+ * rank; ranks outside the set get nothing. */
 static int multicast_member(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     static const size_t sizes[] = {0, 1, 65537};
@@ -235,8 +236,8 @@ TEST(broadcast_and_all_gather)
     }
 }
 
-/* Nobody passes a barrier before the last has come: rank 0 says when it comes, the others say so
- * after. */
+/* No rank passes a barrier before the last one has come: rank 0 notes that it comes, and the others
+ * check that after the barrier. */
 static int barrier_member(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     volatile uint32_t *come = user; /* shared memory */
@@ -266,7 +267,7 @@ TEST(barrier_holds_everybody)
     (void)munmap(come, sizeof *come);
 }
 
-/* Calls that do not match are an error, not a hang or a wrong sum. */
+/* Calls that do not match give an error, not a hang or a wrong sum. */
 static int mismatch_member(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     float values[64] = {0};

@@ -67,7 +67,8 @@ static int rank_main(struct group *group, uint32_t rank, int blob_fd, int out)
     return rc;
 }
 
-/* One child; every descriptor that is not its own is closed, so that ends of streams are seen. */
+/* Forks one child, which closes all descriptors of other ranks, so that readers see the end of each
+ * stream. */
 static void fork_rank(struct group *group, uint32_t rank, int blob_pipe[2], int out_pipe[2])
 {
     int blob_fd = blob_pipe[rank == 0 ? 1 : 0];

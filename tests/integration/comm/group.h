@@ -1,4 +1,5 @@
-/* A group of real processes, one a rank, that meet over loopback. For the tests of comm and ddp. */
+/* A group of real processes, one per rank, that connect over loopback. For the tests of comm and
+ * ddp. */
 #ifndef TESTS_INTEGRATION_COMM_GROUP_H
 #define TESTS_INTEGRATION_COMM_GROUP_H
 
@@ -10,7 +11,8 @@
 #define GROUP_WORLD_MAX 16
 #define GROUP_TEXT_BYTES 4096
 
-/* What a rank does once connected; its exit code. May print to `out`, the test reads it. */
+/* What a rank does once connected; returns its exit code. It may print to `out`, which the test
+ * reads. */
 typedef int (*group_body)(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user);
 
 struct group {
@@ -27,15 +29,16 @@ struct group {
     char texts[GROUP_WORLD_MAX][GROUP_TEXT_BYTES]; /* what each rank has printed so far */
 };
 
-/* world, member, user, with the defaults of the rest. */
+/* A group with this world, member and user, and defaults for the rest. */
 struct group group_of(uint32_t world, group_body member, void *user);
-/* Forks the ranks; rank 0 opens, `group->blob` is its blob. The others wait for it. */
+/* Forks the ranks. Rank 0 opens, and its blob is then in `group->blob`. The others wait for it. */
 void group_start(struct group *group);
 /* Lets the other ranks come. */
 void group_release(struct group *group);
 /* Reads what `rank` prints until `line` is in it. Ends the test after a generous time. */
 void group_expect(struct group *group, uint32_t rank, const char *line);
-/* Waits for the end of `rank`: exit code, or 128 + signal; its texts are complete then. */
+/* Waits for the end of `rank`. Returns its exit code, or 128 + signal; its text is then
+ * complete. */
 int group_wait(struct group *group, uint32_t rank);
 /* Start, release, wait for all; each must end with 0. */
 void group_run(struct group *group);

@@ -1,5 +1,5 @@
-/* A rank dies, stops or leaves while others are in collectives: all of them name it, nobody hangs.
- */
+/* A rank dies, stops or leaves while others are in collectives: all others name it, and none
+ * hangs. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,12 +14,12 @@ static float values[COUNT];
 
 /* How ranks behave. */
 struct script {
-    uint32_t idle_rank;    /* does not call but sleeps; UINT32_MAX: none */
+    uint32_t idle_rank;    /* sleeps and calls no collective; UINT32_MAX: none */
     uint32_t leaving_rank; /* leaves after 20 rounds */
     bool broadcasts;       /* instead of all-reduces */
 };
 
-/* Collectives without end; prints "ready" once they run, and the error that ends them. */
+/* Runs collectives without end; prints "ready" once they run, and the error that ends them. */
 static int stream(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     const struct script *script = user;
@@ -75,7 +75,8 @@ static void expect_all_but(struct group *group, uint32_t victim, const char *wor
                  (unsigned long long)(group_now_us() - begin_us) / 1000);
 }
 
-/* In each of `world` groups another rank is killed; the error of all others ends in `during`. */
+/* Runs `world` groups and kills a different rank in each; the error of all others ends in
+ * `during`. */
 static void kill_each_of(uint32_t world, group_body work, struct script *script, const char *during)
 {
     for (uint32_t victim = 0; victim < world; victim++) {
@@ -91,7 +92,7 @@ static void kill_each_of(uint32_t world, group_body work, struct script *script,
     }
 }
 
-/* No collective of ours runs: the peers wait in another library's. */
+/* No collective of this library runs: the peers wait in another library's collective. */
 static int work_elsewhere(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     struct err err = {.text = ""};
@@ -111,7 +112,7 @@ TEST(a_loss_is_seen_outside_collectives_too)
     kill_each_of(4, work_elsewhere, NULL, " training");
 }
 
-/* Rank 0 leaves in order; the others, which wait in no collective, see it. */
+/* Rank 0 leaves in order; the others notice it although they wait in no collective. */
 static int see_rank_0_leave(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     struct err err = {.text = ""};
@@ -164,8 +165,8 @@ TEST(killed_rank_is_named_in_broadcasts)
     kill_each_of(4, stream, &script, "");
 }
 
-/* Rank 2 does not come, all wait for it; then another one dies, which none of them waits for
- * directly. */
+/* All ranks wait for one that does not come (rank 2, or rank 1 if rank 2 is the victim). Then
+ * another rank dies, for which none of them waits directly. */
 TEST(death_is_noticed_by_ranks_that_wait_for_another)
 {
     for (uint32_t victim = 0; victim < 4; victim++) {
@@ -188,7 +189,7 @@ TEST(death_is_noticed_by_ranks_that_wait_for_another)
     }
 }
 
-/* A stopped process answers nothing but keeps its connections: the heartbeat finds it. */
+/* A stopped process does not answer but keeps its connections open: the heartbeat finds it. */
 TEST(stopped_rank_is_named_by_all)
 {
     for (uint32_t victim = 0; victim < 3; victim += 2) {
@@ -222,7 +223,7 @@ TEST(leaving_is_not_dying)
     }
 }
 
-/* Ranks end one by one after their last collective; none of them complains. */
+/* Ranks end one by one after their last collective; none reports an error. */
 static int leave_in_turn(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     struct err err = {.text = ""};
@@ -246,7 +247,7 @@ TEST(last_collective_completes_for_all)
     }
 }
 
-/* Alive, but never comes to the collective: the time-out names it. */
+/* A rank that lives but never enters the collective: the time-out names it. */
 static int stall(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
 {
     struct err err = {.text = ""};

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The attached run as a program that runs here: stdout and stderr apart, byte for byte as under torchrun; prefixes and times
-on request; what a terminal shows. attached_test.py [BUILD]"""
+"""An attached run behaves like a program that runs on this machine: stdout and stderr stay separate, byte for byte as under torchrun;
+prefixes and times on request; what a terminal shows. attached_test.py [BUILD]"""
 import calendar
 import fcntl
 import os
@@ -146,7 +146,7 @@ def a_progress_bar_stays_in_its_place():
 
 
 def restarts_are_said_once():
-    """Why, from where, and that it runs again; and where the logs of what crashed are."""
+    """A restart prints once why it happened, from where the job goes on, and where the logs of the crashed generation are."""
     with Case() as case, Cluster(case) as cluster:
         go = f"{case.dir}/go"
         command = f"test $TORCHELASTIC_RESTART_COUNT = 2 && while ! test -e {go}; do sleep 0.05; done && exit 0; exit 7"
@@ -205,13 +205,13 @@ def what_a_killed_run_has_left_is_removed():
         equal(process.stdout.readline(), "up\n")
         left = os.listdir(case.temp)
         equal(len(left), 1)
-        foreign = f"{case.temp}/ddp-abcdef"  # our name, no lock of ours
+        foreign = f"{case.temp}/ddp-abcdef"  # a name like ours, without our lock
         os.mkdir(foreign)
-        elsewhere = f"{case.temp}/ddp-abcdeh"  # TMPDIR is shared, and another machine's locks are not seen here
+        elsewhere = f"{case.temp}/ddp-abcdeh"  # TMPDIR is shared; locks of other machines are not visible here
         os.mkdir(elsewhere)
         with open(f"{elsewhere}/standalone.lock", "w", encoding="ascii") as lock:
             lock.write("another-machine")
-        starting = f"{case.temp}/ddp-abcdeg"  # its ddpctl lives, and has no daemons yet
+        starting = f"{case.temp}/ddp-abcdeg"  # its ddpctl runs and has no daemons yet
         os.mkdir(starting)
         with open(f"{starting}/standalone.lock", "w", encoding="ascii") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

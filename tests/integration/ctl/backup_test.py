@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""ddpctl backup and restore, with a job that runs: a state that moves takes its jobs along, untouched; from a copy of the
-past they start again, under numbers that nothing had before."""
+"""ddpctl backup and restore, with a job that runs. When the state moves to another server, running jobs are not disturbed. After a restore
+of an older copy, jobs start again, and new numbers are ones that were never used before."""
 import os
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
 
-# Says which process it is and which job, and goes on until it is told to end.
+# Prints its process and job, and runs until it is told to end.
 SCRIPT = ("import os, time\n"
           "print(os.getpid(), os.environ['DDP_GENERATION'], flush=True)\n"
           "while not os.path.exists({!r}): time.sleep(0.05)\n")
 
 
 class Moving(Cluster):
-    """The server's state is in the folder `state`, which changes."""
+    """The server's state is in the folder `state`, which the test changes."""
 
     state = "first"
 
@@ -76,7 +76,7 @@ def a_moved_state_takes_its_jobs_along():
 
 
 def a_copy_gives_no_number_twice():
-    """Its jobs wait for the end of the leases of what ran before: 60 s at most, so the job is cancelled here."""
+    """Restored jobs wait for the leases of earlier processes to end, for up to 60 s, so the job is cancelled here."""
     with Case() as case, Moving(case) as cluster:
         job, file = start_job(case, cluster), f"{case.dir}/state.ddp"
         cluster.running(job)

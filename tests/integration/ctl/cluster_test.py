@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""ddpctl against a private cluster: verbs, JSON, exit codes, logs to the last byte, a server that goes and comes back."""
+"""ddpctl against a private cluster: verbs, JSON, exit codes, logs to the last byte, a server that ends and comes back."""
 import json
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What the tests of ddpctl share: running it, a private cluster, and that nothing is left behind."""
+"""Shared by the tests of ddpctl: running it, a private cluster, and a check that nothing is left behind."""
 import concurrent.futures
 import json
 import os
@@ -25,7 +25,7 @@ def clean_environ(**more):
 
 
 def ptrace_scope():
-    """Above 0 only root looks into processes that are not its children."""
+    """Yama's setting; above 0, only root may inspect processes that are not its children."""
     try:
         with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as scope:
             return int(scope.read())
@@ -37,7 +37,7 @@ LEFT_S = 20
 
 
 class Case:
-    """A temporary directory; in the end no file of ours and no process that names it may be left."""
+    """A temporary directory. At the end none of our files may be left, and no process that names the directory."""
 
     def __init__(self):
         self.dir = os.path.realpath(tempfile.mkdtemp(prefix="ddp-ctl-"))
@@ -49,7 +49,7 @@ class Case:
 
     def __exit__(self, kind, *rest):
         patience = time.monotonic() + (LEFT_S if kind is None else 0)
-        while (left := self.processes()) and time.monotonic() < patience:  # what has been told to end may need a moment
+        while (left := self.processes()) and time.monotonic() < patience:  # processes that were told to end may need a moment
             time.sleep(0.02)
         temps = os.listdir(self.temp)
         for pid in left:
@@ -147,7 +147,7 @@ class Cluster:
 
 
 class Relay:
-    """Passes connections of one listening socket on; `answered` is set when the far side has said something through it."""
+    """Forwards connections of one listening socket; `answered` is set when the far side has sent something."""
 
     def __init__(self, listener):
         self.answered = threading.Event()
@@ -156,7 +156,7 @@ class Relay:
         self.thread.start()
 
     def connect(self):
-        """The far side of a new connection. OSError: there is none."""
+        """Opens the far side of a new connection. OSError: there is none."""
         raise NotImplementedError
 
     def accept(self):
@@ -219,7 +219,7 @@ class UnixRelay(Relay):
 
 
 def wait_until(what, condition, patience_s=WAIT_S):
-    """What `condition` gives, once that is true."""
+    """Waits until `condition` returns a true value, and returns it."""
     end = time.monotonic() + patience_s
     while not (found := condition()):
         assert time.monotonic() < end, f"{what} did not come"
@@ -232,7 +232,7 @@ def equal(actual, expected, about=""):
 
 
 def run_test(test):
-    """None, or what failed."""
+    """Runs a test. Returns None, or the failure."""
     begin = time.monotonic()
     try:
         test()
@@ -244,6 +244,6 @@ def run_test(test):
 
 
 def run_tests(tests, side_by_side=1):
-    """`side_by_side`: how many at a time, each with a Case of its own; for tests that mostly wait."""
+    """`side_by_side`: how many tests run at a time, each with a Case of its own; for tests that mostly wait."""
     with concurrent.futures.ThreadPoolExecutor(side_by_side) as pool:
         sys.exit(1 if any(pool.map(run_test, tests)) else 0)

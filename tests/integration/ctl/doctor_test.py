@@ -1,4 +1,4 @@
-"""ddpctl doctor on real daemons: what it says of this machine, of a job, of a driver, of what hangs and of what is gone."""
+"""ddpctl doctor on real daemons: what it reports about this machine, a job, a driver, things that hang and things that are gone."""
 import json
 import os
 import signal
@@ -63,7 +63,7 @@ def without_a_server():
 
 
 def of_a_job():
-    """The nodes of the job alone, with its Python and folder; another's job is no job."""
+    """Doctor checks only the nodes of the job, with the job's Python and folder; another user's job is not found."""
     with Case() as case, Cluster(case, nodes=2) as cluster:
         folder = f"{case.dir}/job"
         os.mkdir(folder)
@@ -116,7 +116,7 @@ def gpus_by_nvml():
         cluster.gpus.set("ecc", "ecc 0 7")
         found = doctor(cluster)
         equal(found[("gpu", "node0")][0], ("fail", "GPU 0: 7 uncorrected memory errors since the driver was loaded"))
-        cluster.gpus.set("hang", "hang")  # the rest is known all the same
+        cluster.gpus.set("hang", "hang")  # the other checks still work
         found = doctor(cluster)
         assert ("fail", "nothing is known of its gpus: no answer within 15 s") in found[("answer", "node0")], found
         ok(found, "stack", "node0")
@@ -124,7 +124,7 @@ def gpus_by_nvml():
 
 
 def nobody_holds_up_launcherd():
-    """More questions than it takes at once are refused in words; a launcherd that ends leaves no process of them."""
+    """launcherd refuses further questions, with a reason, when too many are open at once; when it ends, no process of a question is left."""
     with Case() as case, GpuCluster(case) as cluster:
         cluster.gpus.set("hang", "hang")
         asking = [case.start("--server", cluster.server, "doctor", "--json") for _ in range(10)]

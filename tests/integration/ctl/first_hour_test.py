@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What somebody meets in the first hour: default addresses, GPUs of one machine, programs by name, mistakes in commands."""
+"""What a new user meets in the first hour: default addresses, GPUs of one machine, programs by name, mistakes in commands."""
 import os
 import subprocess
 import sys
@@ -16,7 +16,7 @@ SHOW = 'echo "$RANK:$CUDA_VISIBLE_DEVICES"'
 # --- GPUs ----------------------------------------------------------------------------------------
 
 def with_gpus(case, count, *args, **more):
-    """ddpctl on a machine that has `count` GPUs: the stand-in of NVML."""
+    """ddpctl on a machine with `count` GPUs, by the stand-in for NVML."""
     path = f"{case.dir}/nvml"
     with open(path, "w", encoding="ascii") as file:
         file.write(f"gpus {count}\n" + "".join(f"memory {i} 500\n" for i in range(count)))
@@ -80,7 +80,7 @@ def launcherd_refuses_gpus_that_are_not_there():
 # --- where the server is -------------------------------------------------------------------------
 
 class Daemon:
-    """A daemon without options but --exit-with-parent; ready once made."""
+    """A daemon with no option except --exit-with-parent; it is ready once constructed."""
 
     def __init__(self, case, program, environ, user=None, *args):
         more = {} if user is None else {"user": user, "group": user, "extra_groups": []}
@@ -110,7 +110,7 @@ def check_submit(user, environ):
 
 
 def user_of_test():
-    """None: we are an ordinary user; a number: we are root, and this user can run what was built."""
+    """None: the test runs as an ordinary user. A number: it runs as root, and this user can run the built programs."""
     if os.geteuid() != 0:
         return None
     done = subprocess.run([DDPCTL, "version"], capture_output=True, user=NOBODY, group=NOBODY, extra_groups=[], check=False) \
@@ -152,7 +152,7 @@ def a_user_s_programs_find_one_another():
 
 
 def root_s_programs_find_one_another():
-    """In a mount namespace, where /run and /var/lib are empty."""
+    """Runs in a mount namespace in which /run and /var/lib are empty."""
     if os.geteuid() != 0 or subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode != 0:
         print("skip: needs root and mount namespaces")
         return
@@ -180,7 +180,7 @@ def in_namespace():
             equal(done.stdout, "own\n", "one's own server comes first")
             check_submit(user, environ)
             own_node.end()
-            own.process.kill()  # its socket stays, and nobody listens there
+            own.process.kill()  # its socket file stays, and nobody listens on it
             own.process.wait(60)
             own.process.stdout.close()
             check_submit(user, environ)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A program of the real Horovod under ddpctl run --env-style horovod, on two nodes; skips (77) without tests/pytorch/setup-horovod.
 
-Its four ranks train as one process does with all their batches; after a rank was killed, the next generation meets again and does the same."""
+Its four ranks train like one process with all their batches; after a rank was killed, the next generation connects again and does the same."""
 import ast
 import os
 import re

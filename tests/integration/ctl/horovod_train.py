@@ -1,5 +1,5 @@
-"""A training program as Horovod's users write it: horovod_train.py CRASHES. In its first run the last rank kills itself after two steps if
-CRASHES is 1. Rank 0 prints the parameters' sum after each step, and what the same training gives in one process."""
+"""A training program as users of Horovod write it: horovod_train.py CRASHES. If CRASHES is 1, the last rank kills itself after two steps of
+the first run. Rank 0 prints the parameters' sum after each step, and the sums of the same training in one process."""
 import os
 import signal
 import sys
@@ -11,7 +11,7 @@ STEPS, BATCH, RATE = 4, 6, 0.1
 
 
 def network():
-    torch.manual_seed(1 + hvd.rank())  # each rank another one: the broadcast must make them one
+    torch.manual_seed(1 + hvd.rank())  # different on each rank: the broadcast must make them equal
     return torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1))
 
 
@@ -28,7 +28,7 @@ def step(model, optimizer, x, y):
 
 
 def expected():
-    """What all ranks' batches together give, in this process alone."""
+    """The same training with all ranks' batches, in this process alone."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)

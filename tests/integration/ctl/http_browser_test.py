@@ -1,5 +1,5 @@
-"""The pages of `ddpctl http` in a real browser, as the report (report_browser_test.py): on screens of 360 to 1600 pixels, light and dark.
-Besides, the browser loads them from the server itself, and finds nothing there that its own policy forbids. Skips, and says so, without
+"""The pages of `ddpctl http` in a real browser, tested like the report (report_browser_test.py): on screens of 360 to 1600 pixels, light and
+dark. The browser also loads them from the server itself, and must find nothing that the page's content security policy forbids. Skips, and says so, without
 Chromium."""
 import os
 import subprocess
@@ -15,7 +15,7 @@ LONG = "a-name-of-the-longest-kind-that-a-job-may-have-0123456789012345"
 
 
 def keep(case, page, path, name, up):
-    """The page as a file, with its style beside it."""
+    """Saves the page as a file, with its style sheet beside it."""
     text = page.ok(path).replace('http-equiv="refresh"', 'data-was="refresh"')
     file_path = os.path.join(case.dir, name)
     with open(os.path.join(os.path.dirname(file_path), up, "style.css"), "w", encoding="utf-8") as file:
@@ -26,7 +26,7 @@ def keep(case, page, path, name, up):
 
 
 def said_by_browser(case, url):
-    """What it logs: contents that the page's policy forbids, files that are not there."""
+    """What the browser logs: content that the page's policy forbids, missing files."""
     done = subprocess.run([BROWSER, "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={case.dir}/profile", "--enable-logging=stderr",
                            "--dump-dom", url], capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "HOME": case.dir})
     equal(done.returncode, 0, done.stderr[-1000:])

@@ -1,4 +1,4 @@
-"""ddpctl http on a real cluster, with a stand-in for the GPUs: pages, metrics, keys, bad requests, slow and many readers."""
+"""ddpctl http on a real cluster, with a stand-in for the GPUs: pages, metrics, keys, bad requests, slow clients and many clients."""
 import base64
 import concurrent.futures
 import http.client
@@ -19,7 +19,7 @@ from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, UnixRelay, equal, run_tests, 
 KEY = "a key of thirty-two characters..".replace(" ", "-")
 SLOW_S = 40  # a connection that never asks is ended within 11 s; more on a busy machine
 
-# Rank 0 writes metrics and tells its progress as ddp-worker does; it goes on when the test writes a line into the pipe.
+# Rank 0 writes metrics and reports progress as ddp-worker does; it continues when the test writes a line into the pipe.
 PROGRAM = r'''
 import json, os, struct, sys
 rank, shim = int(os.environ["RANK"]), int(os.environ["DDP_SHIM_FD"])
@@ -67,12 +67,12 @@ class Http:
         return text
 
     def metric(self, name):
-        """The sample of that name and labels, as a number; None: there is none."""
+        """The value of the sample with that name and labels; None: there is none."""
         found = re.search("^" + re.escape(name) + r" (\S+)$", self.ok("/metrics"), re.MULTILINE)
         return float(found.group(1)) if found else None
 
     def raw(self, text):
-        """What comes back on a connection of its own, up to its end."""
+        """Sends a request on a new connection; returns all bytes up to the connection's end."""
         with socket.create_connection(("127.0.0.1", self.port), WAIT_S) as sock:
             sock.sendall(text)
             data = b""
@@ -139,7 +139,7 @@ def pages_and_metrics_show_the_cluster():
 
 
 def check_with_promtool(text):
-    """Where Prometheus is installed; the unit test checks the conventions everywhere."""
+    """Runs only where Prometheus is installed; the unit test checks the conventions everywhere."""
     program = shutil.which("promtool")
     if program is None:
         print("# promtool is not here, so it did not check the metrics", flush=True)
@@ -236,7 +236,7 @@ def pages_are_served_over_tls():
 
 
 def a_slow_reader_is_ended():
-    """One that sends a byte now and then would otherwise hold its connection for ever."""
+    """A client that sends a byte now and then would otherwise keep its connection for ever."""
     with Case() as case, Cluster(case) as cluster, Http(case, cluster.server) as page:
         slow = [socket.create_connection(("127.0.0.1", page.port), WAIT_S) for _ in range(40)]
         ended, begin = set(), time.monotonic()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Signals of an attached run: what they send to the ranks, what they say, and how the job ends."""
+"""Signals to an attached run: what reaches the ranks, what ddpctl prints, and how the job ends."""
 import os
 import signal
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, DDPCTL, equal, run_tests, wait_until
 
-# Says what it gets; `last`: the signal at which it ends, with 0.
+# Prints the signals that it gets; `last`: the signal at which it exits with 0.
 SAYS = """import signal, sys, time
 last = sys.argv[1]
 def said(text, name):
@@ -115,7 +115,7 @@ def a_hangup_stops_a_standalone_run():
 
 
 def below(pid):
-    """All processes that descend from it."""
+    """All descendants of a process."""
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         found = [int(word) for word in file.read().split()]
     return found + [one for child in found for one in below(child)]
@@ -127,7 +127,7 @@ def command_of(pid):
 
 
 def nohup_survives_a_hangup():
-    """ddpctl, its daemons and the shim get SIGHUP. The rank has a session of its own, which the end of a terminal does not reach."""
+    """ddpctl, its daemons and the shim get SIGHUP. The rank has a session of its own, so the hangup of the terminal does not reach it."""
     with Case() as case:
         process = begin(case, *ALONE, last="USR1", preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         pids = below(process.pid)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Keys from the side of their holders: launcherd joins, ddpctl logs in, and what each says when a key is not taken."""
+"""Keys as their holders use them: launcherd joins, ddpctl logs in, and what each prints when a key is refused."""
 import json
 import os
 import re
@@ -13,11 +13,11 @@ from ctl_lib import BUILD, WAIT_S, Case, Relay, equal, run_tests, wait_until
 LAUNCHERD = os.path.join(BUILD, "launcherd", "launcherd")
 RENDEZVOUS = os.path.join(BUILD, "rendezvous", "rendezvous")
 URL = re.compile(r"ddp://[^/\s']+/[A-Za-z0-9._-]+#[A-Za-z0-9_-]{43}")
-OTHER_SECRET = "A" * 43  # 43 characters of the right alphabet: well-formed, and nobody's
+OTHER_SECRET = "A" * 43  # 43 characters of the right alphabet: a well-formed secret that belongs to nobody
 
 
 class Server:
-    """A rendezvous that wants a key on its TCP port too. On its unix socket the test's own user is the admin."""
+    """A rendezvous that requires a key on its TCP port too. On its unix socket the test's own user is the admin."""
 
     def __init__(self, case, listen="127.0.0.1:0"):
         self.case = case
@@ -97,7 +97,7 @@ class Node:
             with open(f"/proc/{self.process.pid}/{name}", "rb") as f:
                 return f.read().decode(errors="replace")
         except PermissionError:
-            return ""  # a process with a key is closed to its own user, too
+            return ""  # other processes, even of its own user, may not inspect a process with a key
 
     def stop(self):
         if self.process.poll() is None:
@@ -127,7 +127,7 @@ def secret_of(url):
 
 
 def launch_fails(case, *args, state="failed", stdin=None):
-    """Runs a launcherd that ends by itself with exit 2; its stderr, without notes such as that this machine has no cgroups."""
+    """Runs a launcherd that must exit by itself with 2. Returns its stderr, without notes such as that this machine has no cgroups."""
     done = subprocess.run([LAUNCHERD, *args, "--state-dir", f"{case.dir}/{state}"], env=case.environ(),
                           capture_output=True, text=True, timeout=WAIT_S, input=stdin or "")
     equal(done.returncode, 2, done.stderr)
@@ -313,8 +313,8 @@ def a_user_logs_in_and_out():
             equal(stat.S_IMODE(os.stat(path).st_mode), 0o600)
             equal(stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode), 0o700)
         equal(case.ctl("ps").returncode, 0)  # the server of the key is the default
-        equal(case.ctl("--server", server.address, "ps").returncode, 0)  # and named it gets the key, too
-        equal(case.ctl("ps", DDP_SERVER=f"unix:{case.dir}/none.sock").returncode, 5)  # but a named one wins
+        equal(case.ctl("--server", server.address, "ps").returncode, 0)  # when named explicitly it gets the key too
+        equal(case.ctl("ps", DDP_SERVER=f"unix:{case.dir}/none.sock").returncode, 5)  # but an explicitly named server wins
         bob = server.key("user", "bob")
         node = server.key("node", "n1")
         for other, expected in ((node, "it cannot be used as a user"),
@@ -323,7 +323,7 @@ def a_user_logs_in_and_out():
             equal(done.returncode, 4, done.stderr)
             assert expected in done.stderr, done.stderr
             with open(path, encoding="ascii") as f:
-                equal(f.read().strip() == url, True)  # the good one is still there
+                equal(f.read().strip() == url, True)  # the valid key is still there
         equal(case.ctl("login", "ddp://nonsense").returncode, 2)
         equal(case.ctl("login").returncode, 2)
         done = case.ctl("logout", "--json")
@@ -342,7 +342,7 @@ def a_login_hides_its_argument_and_ends_when_nobody_answers():
     with Case() as case, socket.create_server(("127.0.0.1", 0)) as listener:
         url = "ddp://127.0.0.1:%d/alice#%s" % (listener.getsockname()[1], OTHER_SECRET)
         login = case.start("login", url)
-        silent = listener.accept()[0]  # it has read its arguments
+        silent = listener.accept()[0]  # by now it has read its arguments
         with open(f"/proc/{login.pid}/cmdline", "rb") as f:
             assert b"ddp://" not in f.read(), "the key is in the command line"
         said = login.communicate(timeout=WAIT_S)[1]
@@ -372,7 +372,7 @@ def keys_are_listed_rotated_and_removed():
         key = json.loads(done.stdout)["key"]
         equal((key["name"], key["role"], key["old_until"] is not None), ("alice", "user", True))
         for url in (alice, key["url"]):
-            equal(case.ctl("login", url).returncode, 0)  # both are good for ten minutes
+            equal(case.ctl("login", url).returncode, 0)  # both are valid for ten minutes
         done = case.ctl("user", "list")
         equal(done.returncode, 4)
         assert "only an admin" in done.stderr, done.stderr

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcherd --drain-on-term: SIGTERM stops its jobs with their grace, they go on elsewhere, and only then launcherd ends."""
+"""launcherd --drain-on-term: at SIGTERM it stops its jobs with their grace, they continue on other nodes, and only then does it end."""
 import os
 import signal
 import subprocess
@@ -8,12 +8,12 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from ctl_lib import BUILD, WAIT_S, Case, Cluster, clean_environ, wait_until  # noqa: E402
 
-# Says on SIGTERM that it has a second for its checkpoint, and takes it.
+# On SIGTERM takes a second for its checkpoint, and prints that.
 PROGRAM = "trap 'echo saving; sleep 1; echo saved; exit 143' TERM; echo begun; while :; do sleep 0.1; done"
 
 
 def start_node(case, cluster, name, *more):
-    """As ctl_lib's launch, but without --exit-with-parent, which contradicts --drain-on-term."""
+    """Like ctl_lib's launch, but without --exit-with-parent, which conflicts with --drain-on-term."""
     with open(f"{case.dir}/{name}.log", "ab") as log:
         daemon = subprocess.Popen([os.path.join(BUILD, "launcherd", "launcherd"), "--server", cluster.server, "--name", name, "--slots", "1",
                                    "--allow-root", "--state-dir", f"{case.dir}/{name}", *more], env=clean_environ(),
@@ -44,7 +44,7 @@ def main():
         wait_until("its end", lambda: cluster.status(job)["exit"] is not None)
         stays = cluster.daemons.pop("stays")
         stays.terminate()
-        assert stays.wait(WAIT_S) == 0  # without the option: at once
+        assert stays.wait(WAIT_S) == 0  # without the option it ends at once
         stays.stdout.close()
     print("ok a node leaves")
 

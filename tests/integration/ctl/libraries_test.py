@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Which libraries a start loads: shims and ddpctl's verbs start often, and OpenSSL alone takes as long to load as all the rest."""
+"""Checks which libraries our programs load at start: shims and ddpctl's verbs start often, and OpenSSL alone takes as long to load as all
+other libraries."""
 import os
 import subprocess
 
@@ -16,7 +17,7 @@ def loaded(pid):
 
 
 def loaded_by(program):
-    """What the dynamic loader loads before main."""
+    """The libraries that the dynamic loader loads before main."""
     done = subprocess.run(["ldd", program], capture_output=True, text=True, check=True)
     return sorted(name for name in LATER if f"{name}." in done.stdout)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""MPI programs under ddpctl run, with real Open MPI and MPICH: with --env-style mpi MPI_Init of a rank fails, where it would make a world of
-one; a rank alone and mpirun as the program work. Skips (77) where neither has a compiler (libopenmpi-dev, libmpich-dev) and its mpirun."""
+"""MPI programs under ddpctl run, with real Open MPI and MPICH. With --env-style mpi, MPI_Init of a rank fails where it would otherwise make
+a world of one. A single rank works, and so does mpirun as the program. Skips (77) where neither has a compiler (libopenmpi-dev,
+libmpich-dev) and its mpirun."""
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,7 @@ int main(int argc, char **argv)
 }
 """
 KINDS = [kind for kind in ("openmpi", "mpich") if shutil.which(f"mpicc.{kind}") and shutil.which(f"mpirun.{kind}")]
-AS_ROOT = ["--env", "OMPI_ALLOW_RUN_AS_ROOT=1", "--env", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]  # Open MPI asks for both
+AS_ROOT = ["--env", "OMPI_ALLOW_RUN_AS_ROOT=1", "--env", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]  # Open MPI requires both
 # The first rank runs mpirun, the others end at once, as in docs/from-mpi.md.
 ONE_MPIRUN = 'test "$LOCAL_RANK" = 0 || exit 0; exec mpirun.%s -np "$LOCAL_WORLD_SIZE" %s %s'
 OPTIONS = {"openmpi": "--oversubscribe", "mpich": ""}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that wait for other jobs, arrays, preemption, a warning before the end of --time: ddpctl against a private cluster."""
+"""Jobs that wait for other jobs, job arrays, preemption, the warning before the end of --time: ddpctl against a private cluster."""
 import json
 import os
 
@@ -46,9 +46,9 @@ def jobs_after_others():
         joined = cluster.submit("--after", f"{several[0]}:any,{failed}:any", "--after", "part1:any", "--", "true")
         strict = cluster.submit("--after", f"{several[0]}:any", "--after", several[1], "--", "true")
         equal(cluster.status(joined)["reason"], f"waits for job {several[0]} (part0) to end, and for 1 more (--after)")
-        twice = cluster.submit("--after", f"{several[0]}:any, part0", "--", "true")  # one job, and its success is asked for
+        twice = cluster.submit("--after", f"{several[0]}:any, part0", "--", "true")  # both words name one job, and the stricter one asks for its success
         equal(cluster.status(twice)["reason"], f"waits for job {several[0]} (part0) to succeed (--after)")
-        assert f"{failed}-{failed}" not in cluster.ctl("status", joined, "--json").stdout  # how the list is stored
+        assert f"{failed}-{failed}" not in cluster.ctl("status", joined, "--json").stdout  # the form in which the list is stored is not shown
         cluster.kill_server()  # the list is stored
         cluster.start_server()
         equal(cluster.ctl("cancel", "--now", "--wait", several[0]).returncode, 0)
@@ -134,12 +134,12 @@ def preemption():
         wait_until("both", lambda: states(cluster, low, equal_one) == ["running", "running"])
         high = cluster.submit("-n", "2", "--name", "urgent", "--", "sh", "-c", hold)
         wait_until("the urgent job", lambda: states(cluster, high) == ["running"])
-        equal(cluster.status(equal_one)["generation"], 1)  # an equal: it runs on
+        equal(cluster.status(equal_one)["generation"], 1)  # a job of equal priority runs on
         status = cluster.status(low)
         equal((status["state"], status["generation"], status["id"]), ("queued", 1, int(low)))
         assert "preempted by job 3 (urgent) for its priority, 0 against -5" in cluster.ctl("events", low).stdout
         with open(said, encoding="ascii") as file:
-            equal(file.read().split(), ["1", "1"])  # each of its ranks was told, and no rank of the other
+            equal(file.read().split(), ["1", "1"])  # each rank of the preempted job got SIGTERM, and no rank of the other
         cluster.kill_server()
         cluster.start_server()
         open(gate, "w").close()
@@ -152,7 +152,7 @@ def a_warning_before_the_end_of_the_time():
     with Case() as case, Cluster(case) as cluster:
         saves = "trap 'echo saved; exit 0' USR1; while true; do sleep 0.02; done"
         saver = cluster.submit("-n", "2", "--time", "61s", "--warn", "60s:USR1", "--", "sh", "-c", saves)
-        equal(cluster.ctl("wait", saver).returncode, 0)  # 60 s before it would have been stopped
+        equal(cluster.ctl("wait", saver).returncode, 0)  # the warning came 60 s before the stop
         equal(cluster.ctl("logs", saver, "--raw").stdout, "saved\nsaved\n")
         deaf = cluster.submit("--time", "2s", "--warn", "1900ms:USR1", "--grace", "1s", "--max-restarts", "3", "--",
                               "sh", "-c", "trap 'echo warned' USR1; trap '' TERM; while true; do sleep 0.02; done")

@@ -1,6 +1,6 @@
-"""The report of a job in a real browser: on screens of 360 to 1600 pixels, light and dark. Nothing is wider than the screen, no
-texts lie over one another in a chart or leave it, and every text has enough contrast. Skips, and says so, without Chromium
-(chromium, google-chrome, or the program that DDP_BROWSER names). With DDP_BROWSER_PICTURES=DIR it keeps pictures there."""
+"""The report of a job in a real browser: on screens of 360 to 1600 pixels, light and dark. Nothing may be wider than the screen, no texts
+in a chart may overlap or leave it, and every text must have enough contrast. Skips, and says so, without Chromium (chromium, google-chrome,
+or the program that DDP_BROWSER names). With DDP_BROWSER_PICTURES=DIR it keeps pictures there."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ SKIPPED = 77
 BROWSER = os.environ.get("DDP_BROWSER") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 WIDTHS = (360, 768, 1600)
 
-# All that a report shows: two restarts, checkpoints, validations, a spike, an odd name of a program.
+# Data for everything that a report shows: two restarts, checkpoints, validations, a spike, an odd program name.
 PROGRAM = r'''
 import json, math, os, sys
 rank, generation = int(os.environ["RANK"]), int(os.environ["DDP_GENERATION"])
@@ -38,7 +38,7 @@ if rank == 0:
         sys.exit(3)
 '''
 
-# Runs in a page that shows the report in a frame; its answer is JSON in the body.
+# Runs in a page that shows the report in a frame; the result is JSON in the body.
 LOOK = r'''<!DOCTYPE html><body><iframe id="f" style="border:0" width="WIDTH" height="900" src="PAGE"></iframe><script>
 function luminance(c) {
   const l = c.map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What keeps a disk from filling: the largest size of a log, the time of logs and of ended jobs."""
+"""What keeps a disk from filling up: the largest size of a log, and how long logs and ended jobs are kept."""
 import os
 import re
 import sqlite3
@@ -28,7 +28,7 @@ class Keeping(Cluster):
 
 
 def check_lines(text):
-    """Whole lines with rising numbers, but for the one that a cut ended and the one that it began with."""
+    """Checks that lines are whole, with rising numbers, except the two lines at the cut in the middle."""
     numbers = [int(line) for line in text.split("\n") if re.fullmatch(r"[0-9]{63}", line)]
     equal((numbers[0], numbers[-1]), (0, LINES - 1), "the first and the last line are there")
     assert all(a < b for a, b in zip(numbers, numbers[1:])), "lines are not in order"
@@ -71,7 +71,7 @@ def a_log_below_the_limit_is_whole():
 def logs_go_when_their_time_is_over():
     with Case() as case, Keeping(case, node_options=("--keep-logs", "1s")) as cluster:
         ready, go = f"{case.dir}/ready", f"{case.dir}/go"
-        os.makedirs(f"{cluster.logs()}/{'a' * 31}-7")  # not named as ours
+        os.makedirs(f"{cluster.logs()}/{'a' * 31}-7")  # its name is not one of ours
         os.makedirs(f"{cluster.logs()}/{'a' * 32}-7/g1-errors/deep")
         os.symlink(case.dir, f"{cluster.logs()}/{'a' * 32}-7/g1-errors/link")
         with open(f"{cluster.logs()}/{'a' * 32}-7/g1-errors/deep/file", "w", encoding="ascii") as file:
@@ -94,7 +94,7 @@ def logs_go_when_their_time_is_over():
 
 def rows(case, table):
     with sqlite3.connect(f"file:{case.dir}/rendezvous/state.db?mode=ro", uri=True) as db:
-        # The newest event stays whosever it is, so that no event's number is given twice.
+        # The newest event of any job is kept, so that no event number is used twice.
         kept = "WHERE id < (SELECT max(id) FROM events)" if table == "events" else ""
         return [row[0] for row in db.execute(f"SELECT DISTINCT {'id' if table == 'jobs' else 'job_id'} FROM {table} {kept}")]
 

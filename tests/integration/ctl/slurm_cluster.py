@@ -1,5 +1,5 @@
 """A Slurm cluster on this machine for a test: Debian's slurmctld, a slurmd for each node, and munged with a key of its own, all in
-one folder, on ports that the kernel chose. Nothing of an installed Slurm is read or changed."""
+one folder, on ports chosen by the kernel. Files of an installed Slurm are neither read nor changed."""
 import os
 import re
 import shutil
@@ -51,7 +51,7 @@ def programs_path():
 
 
 def missing():
-    """Why there can be no cluster here; empty: there can."""
+    """The reason why no cluster can run here; empty: it can."""
     names = [name for name in PROGRAMS if not shutil.which(name, path=programs_path())]
     return f"not installed: {', '.join(names)} (Debian: slurmctld slurmd slurm-client munge)" if names else ""
 
@@ -116,7 +116,7 @@ class SlurmCluster:
             time.sleep(0.05)
 
     def words(self):
-        """The ends of what the daemons wrote."""
+        """The last output of each daemon."""
         texts = []
         for name in sorted(os.listdir(self.folder)):
             if name.endswith((".log", ".out")):
@@ -141,7 +141,7 @@ class SlurmCluster:
         return self
 
     def left(self):
-        """Processes of this cluster: steps and what runs in them outlive slurmd where a test has failed."""
+        """Processes of this cluster: after a failed test, steps and their processes outlive slurmd."""
         mark, found = f"SLURM_CONF={self.folder}/slurm.conf".encode(), []
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """ddpctl run --slurm on a real slurmctld and three slurmd of this machine: size of the job, exit codes, keys, Slurm's signals,
-and that nothing is left behind. Skipped where Slurm is not installed. With the argument `limit`: what comes before and at the time limit, whose
-shortest time is a minute, so that this test waits for most of its time."""
+and that nothing is left behind. Skipped where Slurm is not installed. With the argument `limit`: what happens before and at the time limit;
+the shortest limit is a minute, so that test mostly waits."""
 import contextlib
 import glob
 import os
@@ -20,7 +20,7 @@ from slurm_cluster import SlurmCluster, missing, programs_path
 STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
 RUN = (DDPCTL, "run", "--slurm", "--max-restarts", "0")
 CLUSTER = None
-# A rank that writes what came and ends well, as one that keeps a checkpoint.
+# A rank that prints the signal it got and exits with 0, like one that saves a checkpoint.
 TRAINS = """
 import os, signal, sys
 def on_end(number, frame):
@@ -33,7 +33,7 @@ while True:
     signal.pause()
 """
 
-# One that trains until it is told to keep a checkpoint, and the next time goes on from it and is done.
+# A rank that trains until it is told to save a checkpoint; the next run resumes from it and succeeds.
 RESUMES = """
 import os, signal, sys
 path = "checkpoints/rank%s" % os.environ["RANK"]
@@ -54,7 +54,7 @@ LIMIT_S = 300  # Slurm looks at limits every half minute
 
 
 def salloc(case, options, *command, **more):
-    """Runs a command in an allocation; with the exit code of the command."""
+    """Runs a command in an allocation; returns the command's exit code."""
     done = CLUSTER.run("salloc", "--quiet", *options, *command, env=CLUSTER.environ(**case.environ(**more)), cwd=case.dir)
     return done
 
@@ -85,12 +85,12 @@ class Batch:
         CLUSTER.wait(f"{count} times {words!r} in {self.output}", lambda: self.text().count(words) >= count, seconds)
 
     def wait_gone(self):
-        """Every process, and the job itself."""
+        """Waits until every process and the job itself are gone."""
         CLUSTER.wait("the job's processes have ended", lambda: not self.case.processes())
         CLUSTER.wait("the job has ended", lambda: not CLUSTER.run("squeue", "-h", "-t", "R,CG", "-j", self.job).stdout)
 
     def sweep(self):
-        """Slurm may have killed the tasks on the nodes before they removed their folders: then the next run removes them."""
+        """Slurm may have killed the tasks on the nodes before they removed their folders; then the next run removes those."""
         done = salloc(self.case, ["-N1"], *RUN, "--", "true")
         equal(done.returncode, 0, done.stderr)
 
@@ -201,7 +201,7 @@ def a_requeued_job_runs_again():
         batch.wait(2, " keeps a checkpoint\n")
         batch.wait_gone()
 
-        def is_taken():  # Slurm would wait two minutes; within the same second it refuses its own credential of the first start
+        def is_taken():  # Slurm would wait two minutes; and within the same second it would refuse the credential of the first start
             return CLUSTER.run("scontrol", "update", f"JobId={batch.job}", "StartTime=now+3").returncode == 0
 
         CLUSTER.wait("the job has a time to start", is_taken)
@@ -326,7 +326,7 @@ def runs_at_once_have_folders_of_their_own():
 
 
 def named(case, name):
-    """Our processes of this name, but for the tasks on the nodes."""
+    """Our processes of this name, except the tasks on the nodes."""
     found = []
     for pid in case.processes():
         try:
@@ -377,7 +377,7 @@ def main():
     for name in set(os.environ) - set(clean_environ()):
         del os.environ[name]
     with tempfile.TemporaryDirectory(prefix="slurm-") as folder, SlurmCluster(folder, nodes=3, gpus=2) as CLUSTER:
-        os.chmod(folder, 0o711)  # munged wants its socket to be reachable
+        os.chmod(folder, 0o711)  # munged requires that its socket be reachable
         if sys.argv[1:] == ["limit"]:
             run_tests([the_time_limit_is_warned_of_and_ends_the_job, the_script_that_requeues_goes_on_from_the_checkpoint], side_by_side=2)
         run_tests([

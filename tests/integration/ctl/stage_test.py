@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--stage: a working directory that the nodes do not have comes to them, and only whole."""
+"""--stage copies a working directory to nodes that do not have it, completely or not at all."""
 import base64
 import hashlib
 import os
@@ -86,7 +86,7 @@ def what_cannot_be_staged_is_refused_before_it_is_queued():
 
 
 def piece(peer, data, digest, offset, chunk=CHUNK, total=None):
-    """The answer: what the server has, "complete", or the code of an error."""
+    """The answer: how much the server has, "complete", or an error code."""
     part = base64.b64encode(data[offset:offset + chunk]).decode()
     try:
         answer = peer.ask("stage_put", hash=digest, total=str(len(data) if total is None else total), offset=offset,

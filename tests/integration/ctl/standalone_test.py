@@ -51,7 +51,7 @@ def four_ranks_on_two_nodes_get_torchrun_s_environment():
 
 def an_elastic_job_gets_all_nodes():
     with Case() as case:
-        for _ in range(5):  # a race: each of the nodes starts by itself
+        for _ in range(5):  # a race: the nodes start independently
             done = case.ctl(*RUN, "--nnodes", "1:3", "--", "sh", "-c", "echo $WORLD_SIZE")
             equal((done.returncode, done.stdout), (0, "3\n3\n3\n"), done.stderr)
 
@@ -172,7 +172,7 @@ def a_daemon_ends_if_ddpctl_has_ended_before_it_began():
                                          *(["--allow-root"] if program == "launcherd" else [])], check=False, timeout=60,
                                         env=case.environ(DDP_STARTER_PID=str(ended.pid)), capture_output=True, text=True)
                 ended.wait()
-                equal(daemon.stdout, "", daemon.stderr)  # it was never ready
+                equal(daemon.stdout, "", daemon.stderr)  # the daemon never became ready
 
 
 def what_is_wrong_is_said_at_once():
@@ -211,7 +211,7 @@ def scripts_run_as_with_torchrun():
 
 
 def an_executable_file_without_an_interpreter_is_no_shell_script():
-    """/bin/sh would execute what is in backticks in a docstring."""
+    """If /bin/sh ran this, it would execute the backticks in a docstring."""
     with Case() as case:
         ran, script, plain = (os.path.join(case.dir, name) for name in ("ran", "train.py", "plain"))
         for path in (script, plain):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Our stdin for one rank (--stdin), and terminals for ranks (--tty). stdin_test.py [BUILD]"""
+"""ddpctl's stdin for one rank (--stdin), and terminals for ranks (--tty). stdin_test.py [BUILD]"""
 import fcntl
 import hashlib
 import os
@@ -83,7 +83,7 @@ def a_restart_begins_at_the_end():
 
 
 class Terminal:
-    """ddpctl at a terminal of its own."""
+    """ddpctl on a terminal of its own."""
 
     def __init__(self, case, *args, size=(30, 100)):
         self.master, slave = pty.openpty()

@@ -1,4 +1,4 @@
-"""ddpctl top in a terminal of its own: what it shows, its keys, and that the terminal is as before after every end."""
+"""ddpctl top in a terminal of its own: what it shows, its keys, and that every way to end it restores the terminal."""
 import fcntl
 import json
 import os
@@ -20,7 +20,7 @@ BEGIN, END = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 
 
 class Top:
-    """`ddpctl top` in a terminal; `lines` is its last whole picture."""
+    """`ddpctl top` in a terminal; `lines` is the last complete screen."""
 
     def __init__(self, case, server, *args, rows=24, columns=100):
         self.near, far = pty.openpty()
@@ -63,7 +63,7 @@ class Top:
         os.write(self.near, text.encode())
 
     def ended(self, code):
-        """The end, and the terminal as it was."""
+        """Waits for its end and checks that the terminal is restored."""
         end = time.monotonic() + WAIT_S
         while self.process.poll() is None:
             assert time.monotonic() < end, "it goes on"
@@ -106,7 +106,7 @@ def it_shows_the_cluster_and_takes_keys():
             top.resize(10, 60)
             top.key("x")
             top.wait("the new size", lambda lines: len(lines) == 10 and all(len(line) <= 60 for line in lines))
-            top.key("kq")  # the first one ends the help
+            top.key("kq")  # the first key closes the help
             equal(top.ended(0), "")
         with Top(case, cluster.server, "r50") as top:
             top.wait("the ranks", lambda lines: any(line.split()[:3] == ["1", "node0", "1"] for line in lines))
@@ -130,9 +130,9 @@ def it_ends_when_it_should():
                 equal(top.ended(code), "")
         with Top(case, cluster.server) as top:
             top.shows("no jobs wait or run")
-            top.key("\x03")  # as the terminal makes a signal of it
+            top.key("\x03")  # Ctrl-C: in raw mode a key, not a signal
             equal(top.ended(130), "")
-        with Top(case, cluster.server) as top:  # a defect ends it: the terminal is restored all the same
+        with Top(case, cluster.server) as top:  # a crash: the terminal is restored all the same
             top.shows("no jobs wait or run")
             top.process.send_signal(signal.SIGABRT)
             equal(top.ended(-signal.SIGABRT), "")
@@ -143,7 +143,7 @@ def it_ends_when_it_should():
             while top.read(0):
                 pass
             equal((top.data.count(END), termios.tcgetattr(top.far)), (1, top.before))
-            top.data = BEGIN  # what ended() counts begins again
+            top.data = BEGIN  # restart the count that ended() checks
             top.process.send_signal(signal.SIGCONT)
             top.wait("the picture again", lambda lines: any("no jobs wait or run" in line for line in lines))
             top.data = top.data.replace(BEGIN, b"", 1)

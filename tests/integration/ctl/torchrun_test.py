@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Command lines of torchrun and torch.distributed.launch, carried over word by word: what the ranks see, and what is shown.
-Beside the real torchrun where it is installed. torchrun_test.py [BUILD]"""
+"""Command lines of torchrun and torch.distributed.launch, used unchanged with ddpctl run: what the ranks see, and what is shown.
+Compared with the real torchrun where it is installed. torchrun_test.py [BUILD]"""
 import json
 import os
 import re
@@ -11,7 +11,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import pytorch  # noqa: E402
 from ctl_lib import DDPCTL, Case, Cluster, clean_environ, equal, run_tests  # noqa: E402
 
-# What a rank is told: its arguments, and the variables of torchrun's contract.
+# What a rank gets: its arguments, and the variables of torchrun's contract.
 SHOW = ("import json, os, sys\n"
         "names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'GROUP_RANK', 'GROUP_WORLD_SIZE', 'ROLE_NAME',\n"
         "         'ROLE_RANK', 'ROLE_WORLD_SIZE', 'TORCHELASTIC_RESTART_COUNT', 'TORCHELASTIC_MAX_RESTARTS', 'TORCHELASTIC_RUN_ID',\n"
@@ -36,7 +36,7 @@ def run(case, *words, **environ):
 
 
 def shown(text):
-    """What each rank printed, by rank."""
+    """The output of each rank, by rank."""
     lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
     return {int(line["RANK"]): line for line in lines}
 
@@ -80,7 +80,7 @@ def streams_are_chosen_as_with_torchrun():
                                   (("--local-ranks-filter", "0,2"), [0, 2], [0, 2]), (("--local_ranks_filter=1", "-r", "2"), [1], [])):
             done = run(case, *options, *base)
             equal((sorted(shown(done.stdout)), errors(done.stderr)), (out, err), str(options))
-    with Case() as case, Cluster(case) as cluster:  # what is not shown is in the logs all the same
+    with Case() as case, Cluster(case) as cluster:  # output that is not shown is still in the logs
         path = put(case)
         equal(cluster.ctl("run", "-r", "3", "-n", "2", path).stdout, "")
         equal(sorted(shown(cluster.ctl("logs", "@last", "--prefix", "never").stdout)), [0, 1])
@@ -169,7 +169,7 @@ def the_pages_name_verbs_and_options_that_exist():
 
 
 def every_option_of_torchrun_is_in_the_table():
-    """docs/from-torchrun.md, held against `torchrun --help`: each option is named there, and accepted or refused by name."""
+    """Compares docs/from-torchrun.md with `torchrun --help`: the page names each option, and ddpctl accepts it or refuses it by name."""
     table = "".join(line for line in page_text("from-torchrun.md").splitlines() if line.startswith("|"))
     torchrun = os.path.join(pytorch.folder(), "bin", "torchrun")
     if not os.access(torchrun, os.X_OK):
@@ -177,7 +177,7 @@ def every_option_of_torchrun_is_in_the_table():
         return
     text = subprocess.run([torchrun, "--help"], capture_output=True, text=True, timeout=120, check=True).stdout
     names = {name.replace("_", "-") for name in re.findall(r"(?<![\w-])--([a-z][a-z_-]+)", text.split("options:")[1])}
-    names = {name for name in names if not name.endswith("-") and name != "redirect"}  # of lines that argparse broke
+    names = {name for name in names if not name.endswith("-") and name != "redirect"}  # undoes argparse's line breaks
     assert len(names) > 25, names
     missing = sorted(name for name in names if f"`--{name}" not in table)
     equal(missing, [], "options that docs/from-torchrun.md does not name")

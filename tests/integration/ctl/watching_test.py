@@ -1,4 +1,4 @@
-"""What people look at: metrics and the report of a job, the progress bar of run."""
+"""What users look at: metrics and the report of a job, and the progress bar of run."""
 import csv
 import fcntl
 import html.parser
@@ -19,7 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import small_data  # noqa: E402
 from ctl_lib import BUILD, DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
 
-# Rank 0 writes a line for each step; in generation 1 it fails after step 150, and generation 2 begins after step 100.
+# Rank 0 writes a line for each step. Generation 1 fails after step 150, and generation 2 resumes after step 100.
 PROGRAM = r'''
 import json, os, sys
 rank, generation = int(os.environ["RANK"]), int(os.environ["DDP_GENERATION"])
@@ -34,7 +34,7 @@ if rank == 0:
         file.write("no json\n")
 '''
 
-# Tells its progress as ddp-worker does, when the test writes a line into the pipe.
+# Reports progress as ddp-worker does, each time the test writes a line into the pipe.
 TELLS = r'''
 import json, os, struct, sys
 shim = int(os.environ["DDP_SHIM_FD"])
@@ -101,7 +101,7 @@ def metrics_are_followed_to_the_end_of_the_job():
 
 
 class Elements(html.parser.HTMLParser):
-    """The names of a page's elements, and what could load something."""
+    """Collects the names of a page's elements, and attributes that could load something."""
 
     def __init__(self, text):
         super().__init__()
@@ -163,7 +163,7 @@ def ddp_worker_writes_what_is_shown():
 
 
 def a_report_that_does_not_fit_leaves_the_old_one():
-    """As on a full disk: a file may be 4 KiB long."""
+    """Acts like a full disk: a file may be at most 4 KiB long."""
     with Case() as case, Cluster(case) as cluster:
         equal(cluster.ctl("run", "--name", "short", "--", "true").returncode, 0)
         path = os.path.join(case.dir, "r.html")
@@ -201,7 +201,7 @@ class Terminal:
         self.text = ""
 
     def read(self, until, seconds=WAIT_S):
-        """Reads on until `until(text)`; None: to the end."""
+        """Reads until `until(text)` is true; None: to the end."""
         deadline = time.monotonic() + seconds
         while until is None or not until(self.text):
             assert time.monotonic() < deadline, f"not within {seconds} s: {self.text!r}"

@@ -1,8 +1,8 @@
-"""A job that trains on 1 to 3 nodes, through the launcher: it loses a node, grows again and leaves a drained one, all within an epoch.
+"""A job that trains on 1 to 3 nodes under the launcher: it loses a node, grows again and leaves a drained node, all within an epoch.
 usage: elastic_test.py BUILD
 
-Each change is a generation that uses nothing of --max-restarts, ranks stay in the order of their nodes, the learning rate follows
---elastic-lr, and each image is seen exactly once in the epoch: by those steps that are in the training, as it went on from checkpoints."""
+Each change is a new generation that does not count against --max-restarts. Ranks stay in the order of their nodes, the learning rate follows
+--elastic-lr, and each image is seen exactly once in the epoch, counting only the steps from which the training went on."""
 
 import json
 import os
@@ -27,12 +27,12 @@ def make_data(where):
 
 
 def nodes_of(status):
-    """[0, 2]: the nodes, in the order of their ranks."""
+    """The nodes in the order of their ranks, such as [0, 2]."""
     return [int(rank["node"][4:]) for rank in sorted(status["ranks"], key=lambda rank: rank["rank"])]
 
 
 def wait_generation(cluster, job, generation):
-    """It runs, and has made a step."""
+    """Waits until this generation runs and has made a step."""
     def reached():
         status = cluster.status(job)
         assert status["state"] not in ("failed", "succeeded", "cancelled"), f"{status['state']}: {status['reason']}"
@@ -43,7 +43,7 @@ def wait_generation(cluster, job, generation):
 
 
 def steps_begun(cluster, job, generations):
-    """The step that each generation went on from, and the rate that it had."""
+    """The step that each generation resumed from, and its learning rate."""
     begun, rates = [], []
     for generation in range(1, generations + 1):
         log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
@@ -54,7 +54,7 @@ def steps_begun(cluster, job, generations):
 
 
 def check_images(folder, worlds, begun):
-    """Of a step those lines count that its last world has written: each rank's last one."""
+    """For each step, only the lines of the last world that ran it count: each rank's last line."""
     lines = {}
     for rank in range(max(worlds)):
         with open(f"{folder}/{rank}.txt", encoding="ascii") as log:

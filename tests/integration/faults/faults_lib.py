@@ -30,7 +30,7 @@ def is_alive(pid):
 
 
 def wait_until(condition, what, patience_s=PATIENCE_S):
-    """Polls the state of processes and files, of which we get no events."""
+    """Polls the state of processes and files, for which there are no events."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline:
         value = condition()
@@ -41,7 +41,7 @@ def wait_until(condition, what, patience_s=PATIENCE_S):
 
 
 class Daemon:
-    """One of ours, with its ready line read."""
+    """One of our daemons; its ready line has been read."""
 
     def __init__(self, argv, log, word):
         self.argv, self.log, self.word = argv, log, word
@@ -124,7 +124,7 @@ class Cluster:
         return [rank["pid"] for rank in self.status(job)["ranks"] if rank["state"] == "running"]
 
     def processes(self):
-        """Every process that has our folder in its command line or environment."""
+        """Every process with our folder in its command line or environment."""
         found = []
         for name in os.listdir("/proc"):
             if not name.isdigit() or int(name) == os.getpid():
@@ -142,7 +142,7 @@ class Cluster:
         return found
 
     def processes_of(self, index):
-        """All that is on that node: launcherd, shims, workers."""
+        """All processes of that node: launcherd, shims, workers."""
         mark = f"{self.folder}/node{index}".encode()
         found = {self.nodes[index].process.pid}
         for pid, _ in self.processes():
@@ -165,7 +165,7 @@ class Cluster:
         return pids
 
     def kill_node(self, index):
-        """All that is on it at once, as when the machine's kernel ends; self.nodes[index].start() makes it anew."""
+        """Kills all processes of a node at once, like a kernel crash; self.nodes[index].start() starts it again."""
         pids = self.signal_node(index, signal.SIGKILL)
         self.nodes[index].process.wait(PATIENCE_S)
         self.nodes[index].process.stdout.close()
@@ -198,7 +198,7 @@ class Cluster:
 
 
 def losses(cluster, job, generation):
-    """By step, as rank 0 of that generation has printed them; and the step that it went on from."""
+    """The losses by step, as rank 0 of that generation has printed them, and the step that it resumed from."""
     log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
     resumed = re.search(r"resumed at step (\d+)", log)
     return ({int(step): loss for step, loss in re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", log)},

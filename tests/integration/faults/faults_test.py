@@ -1,10 +1,10 @@
-"""Kills every kind of process under a job that trains. usage: faults_test.py BUILD TEST [SEED]
+"""Kills every kind of process while a job trains. usage: faults_test.py BUILD TEST [SEED]
 
-worker: 10 jobs, each with one worker killed with SIGKILL at a random step: one restart, and the last checkpoint is to the
-bit that of an undisturbed run. server, launcherd: the job neither stops nor restarts. shim: its workers die with
-it, the job restarts once. pause: the server is stopped for a while (SIGSTOP), and no job notices.
+worker: 10 jobs, each with one worker killed by SIGKILL at a random step: one restart, and the last checkpoint equals that of an
+undisturbed run bit for bit. server, launcherd: the job neither stops nor restarts. shim: its workers die with it, the job restarts
+once. pause: the server is stopped for a while (SIGSTOP), and no job notices.
 node: one node cannot make run directories, and its jobs run on the other. preempt: jobs of a higher priority come, and the
-last checkpoint is to the bit that of an undisturbed run. After each, nothing is left: processes, sockets, run directories, temporary files."""
+last checkpoint equals that of an undisturbed run bit for bit. After each test nothing is left: processes, sockets, run directories, temporary files."""
 
 import contextlib
 import glob
@@ -18,7 +18,7 @@ import time
 from faults_lib import Cluster, is_alive, wait_until
 
 LONG = 240  # about a second
-LONGER = 600  # for what starts daemons anew while it trains; an epoch has 750 steps
+LONGER = 600  # for tests that restart daemons during the training; an epoch has 750 steps
 
 
 def train(cluster, name, steps=LONG, options=()):
@@ -32,7 +32,7 @@ def train(cluster, name, steps=LONG, options=()):
 
 
 def wait_trained(cluster, job, folder, step, generation=1):
-    """Until rank 0 has done that step. Its log has each step at once, the job's progress is up to a second old."""
+    """Waits until rank 0 has done that step. Its log shows each step at once; the job's progress is up to a second old."""
     def reached():
         try:
             with open(f"{folder}.loss.0", encoding="ascii") as file:
@@ -150,7 +150,7 @@ def kill_shim(build, _seed):
 
 
 def pause_server(build, _seed):
-    """For longer than after which a node counts as lost: nobody was silent but the server."""
+    """The pause is longer than the time after which a node counts as lost. No node may be lost, since only the server was silent."""
     with Cluster(build, nodes=3, server_options=["--suspect", "2s", "--lost", "5s"]) as cluster:
         job = cluster.submit("--nodes", "3", "--nproc-per-node", "1", "--", "sleep", "1000")
         wait_until(lambda: cluster.status(job)["state"] == "running", "the job")
@@ -168,7 +168,7 @@ def pause_server(build, _seed):
 
 
 def broken_node(build, _seed):
-    """Two tries, then it is excluded for this job; the job's only restart is still there for a failure of its own."""
+    """After two failures the node is excluded for this job. The job's only restart remains for a failure of its own program."""
     with Cluster(build, nodes=2, slots=1) as cluster:
         run = f"{cluster.folder}/node0/run"
         mark = f"{cluster.folder}/tried"

@@ -1,8 +1,8 @@
-"""A training that is longer than its time limit, with --requeue-at-limit: it goes on from its checkpoint each time.
+"""A training that takes longer than its time limit, with --requeue-at-limit: each time it resumes from its checkpoint.
 usage: requeue_test.py BUILD
 
-It is stopped at two limits at least, counts no restart, and its losses are those of a run that nobody disturbs. How fast the machine is does
-not matter: before each of the two limits the worker is paused (SIGSTOP) once it has made progress."""
+It is stopped at the limit at least twice, no restart is counted, and its losses equal those of an undisturbed run. The speed of the machine
+does not matter: before each of the two limits the worker is paused (SIGSTOP) once it has made progress."""
 
 import contextlib
 import os
@@ -45,7 +45,7 @@ def send(pids, number):
 
 
 def pause_until_the_limit(cluster, job, generation, before):
-    """The step of the checkpoint that it is queued again with."""
+    """The step of the checkpoint with which the job is back in the queue."""
     status = wait_status(cluster, job, lambda status: status["generation"] > generation or (
         status["generation"] == generation and status["state"] == "running" and (status["progress"]["step"] or 0) > before), "progress")
     assert status["state"] not in ENDED, f"{status['state']}: {status['reason']}"
@@ -63,7 +63,7 @@ def pause_until_the_limit(cluster, job, generation, before):
 
 
 def check_validation(cluster):
-    """The server hears of the last checkpoint while the validation after it goes on: the time limit may come then."""
+    """The server must hear of the last checkpoint while the validation after it still runs, since the time limit may come then."""
     job = cluster.submit("--name", "validates", "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "1", "--max-steps", "3",
                          "-p", "1", "--checkpoint-dir", f"{cluster.folder}/validates")
     wait_status(cluster, job, lambda status: status["progress"]["checkpoint_step"] == 3, "the checkpoint")

@@ -1,10 +1,9 @@
-"""A job on two nodes with a spare one, through the launcher: it loses a node, and the spare takes its place.
+"""A job on two nodes with a spare node, under the launcher: it loses a node, and the spare takes its place.
 usage: spares_test.py BUILD
 
-A process of the job waits on the spare, and this very process is the rank there after the take-over. The slot of the spare is nobody
-else's while the job runs. The survivor keeps its rank, the spare gets the lost node's, nothing of
---max-restarts is used, and the losses are those of a run that nobody disturbs. A node that comes back is the next spare. Nothing is held after
-the end."""
+A process of the job waits on the spare, and the same process is the rank there after the take-over. No other job gets the spare's slot while
+the job runs. The survivor keeps its rank, the spare gets the lost node's rank, nothing counts against --max-restarts, and the losses equal those
+of an undisturbed run. A node that comes back becomes the next spare. After the job's end no slot is held."""
 
 import os
 import sys

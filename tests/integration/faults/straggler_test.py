@@ -1,9 +1,9 @@
-"""A rank that is really slow: a thread of this test stops and continues its process all the time, so that four fifths of its time are lost.
+"""A rank that is really slow: a thread of this test stops and continues its process all the time, so that it loses four fifths of its time.
 usage: straggler_test.py BUILD
 
-The server names it from the times that ddp-worker tells, and says when it is over. With --replace-stragglers its node is left for the
-spare after a checkpoint: the other nodes keep their ranks, nothing of --max-restarts is used, the slow node is excluded for the job, and the losses
-are those of the run whose slow rank stayed."""
+The server names the slow rank, using the times that ddp-worker reports, and says when it is no longer slow. With --replace-stragglers the spare
+replaces its node after a checkpoint: the other nodes keep their ranks, nothing counts against --max-restarts, the slow node is excluded for the
+job, and the losses equal those of the run that kept its slow rank."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ COMPARED = 50  # steps after the take-over
 
 
 def submit(cluster, data, name, *options):
-    """It trains until it is cancelled."""
+    """Submits a job that trains until it is cancelled."""
     return cluster.submit("--name", name, "--nodes", str(NODES), "--max-restarts", "0" if name == "stays" else "1", *options, "--",
                           f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "4", "--lr", "0.03", "--epochs", "1000", "-p", "1",
                           "--checkpoint-every", "50", "--checkpoint-dir", f"{cluster.folder}/{name}", data)
@@ -35,7 +35,7 @@ def step_of(status):
 
 @contextlib.contextmanager
 def slowed(pid):
-    """While it lasts, the process runs a fifth of the time. It may end meanwhile."""
+    """Within this block the process runs only a fifth of the time. The process may end meanwhile."""
     is_over = threading.Event()
 
     def slow():
@@ -80,7 +80,7 @@ def the_spare_takes_its_place(cluster, data):
     wait_until(lambda: len(losses(cluster, job, 2)[0]) > COMPARED, "steps of the spare")
     found, resumed = losses(cluster, job, 2)
     assert resumed > 0, "the spare began from the start"
-    # Its node is excluded: it is no spare again, though it is free.
+    # Its node is excluded: it does not become a spare, though it is free.
     assert cluster.status(job)["spares_held"] == 0, cluster.status(job)
     cluster.ctl("cancel", str(job), "--wait")
     return {step: found[step] for step in range(resumed + 1, resumed + COMPARED + 1)}

@@ -1,11 +1,11 @@
 """Checkpoints on nodes that share no disk. usage: unshared_test.py BUILD TEST
 
-Each node's workers change to a folder of their own, so that --checkpoint-dir is another one on each node. The server, three
-nodes, training and the SIGKILLs are real. After each test every checkpoint of every node is whole.
+Each node's workers change to a folder of their own, so that --checkpoint-dir is a different folder on each node. The server, three
+nodes, training and the SIGKILLs are real. After each test every checkpoint on every node is complete.
 
-moved: everything on rank 0's node is killed; its ranks go to a node that has no checkpoint: training resumes from the copy
-and ends, to the bit, as an undisturbed run. off: the same without copies fails with the reason. newest: of different
-folders the newest checkpoint that is whole wins. killed: ranks are killed at random while every step is copied. shared:
+moved: everything on rank 0's node is killed, and its ranks move to a node without a checkpoint. Training resumes from the copy and
+ends bit for bit like an undisturbed run. off: the same without copies fails and gives the reason. newest: if the folders differ, the
+newest complete checkpoint wins. killed: ranks are killed at random while every step is copied. shared:
 nodes that share the folder copy nothing."""
 
 import glob
@@ -67,7 +67,7 @@ def best_of(where, node):
 
 
 def check_whole(where):
-    """Every committed checkpoint below `where` has the size and the sum that its state names."""
+    """Checks that every committed checkpoint below `where` has the size and checksum that its state file gives."""
     found = 0
     for path in glob.glob(f"{where}/**/step-*.json", recursive=True):
         with open(path, encoding="utf-8") as file:
@@ -118,7 +118,7 @@ def wait_checkpoint(cluster, job):
 
 
 def kill_node(cluster, status, name):
-    """launcherd, shim and workers, as if the machine lost its power."""
+    """Kills launcherd, shim and workers, like a power failure of the machine."""
     pids = [rank["pid"] for rank in status["ranks"] if rank["node"] == name]
     node = cluster.nodes[int(name.removeprefix("node"))]
     node.process.kill()
@@ -128,7 +128,7 @@ def kill_node(cluster, status, name):
 
 
 def drop_unfinished(where, node):
-    """What a SIGKILL in the middle of a write leaves; the next job in that folder would remove it."""
+    """Temporary files that a SIGKILL during a write leaves; the next job in that folder would remove them."""
     for path in glob.glob(f"{folder_of(where, node)}/*.tmp"):
         os.remove(path)
 
@@ -176,7 +176,7 @@ def off(cluster):
 
 
 def newest(cluster):
-    """On two nodes; rank 0 may be on either of them in each run."""
+    """Runs on two nodes; in each run rank 0 may be on either of them."""
     wanted = calm(cluster, 60)
     for name, disturb in (("missing", os.remove), ("damaged", lambda path: os.truncate(path, 1000))):
         job, where = submit(cluster, name, steps=40)

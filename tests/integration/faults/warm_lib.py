@@ -4,7 +4,7 @@ import re
 
 
 def warm_processes(cluster):
-    """Workers that were started without a place: by pid, the name of their node. Some may have got one since."""
+    """Workers that were started without a rank: {pid: name of the node}. Some may have got a rank since."""
     found = {}
     for pid, _ in cluster.processes():
         try:
@@ -19,5 +19,5 @@ def warm_processes(cluster):
 
 
 def warm_parents(cluster):
-    """Those that start them: `launcherd --warm`."""
+    """The processes that start warm workers: `launcherd --warm`."""
     return [pid for pid, command in cluster.processes() if re.match(r"launcherd --warm ", command)]

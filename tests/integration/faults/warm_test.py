@@ -1,22 +1,22 @@
-"""Warm processes on a spare node, through the launcher: what ends them.
+"""Warm processes on a spare node, under the launcher: what ends them.
 usage: warm_test.py BUILD CASE
 
-    killed    one of them dies: the spare takes over with processes that are started then
-    stopped   all of them are stopped (SIGSTOP), as is the process that keeps them: the same
+    killed    one of them dies: the spare takes over with newly started processes
+    stopped   all of them and the process that keeps them are stopped (SIGSTOP): the same
     worker    one of them is stopped: the same
-    silent    one of them gets its rank and does not take it: it is killed after 5 s, and another one started in its place
-    ended     one of them ends instead of taking its rank: likewise, at once
-    parent    the process that keeps them does not take the start order: all are killed after 5 s, and others started
-    left      the process that keeps them is killed: what they had started has ended, too
-    launcherd its launcherd dies: they end with it, and the next one has others
-    both      its launcherd dies and the process that keeps them, too: the next launcherd ends what they had started
-    frozen    its launcherd dies while the process that keeps them is stopped: the next one ends all of them
-    group     they are in a cgroup, with what they had started, whatever that did to hide. It becomes that of the job on that node,
-              and is removed at each end: a killed keeper, a killed launcherd, a cancel, the job's end
+    silent    one of them gets its rank and does not take it: it is killed after 5 s, and another one is started in its place
+    ended     one of them ends instead of taking its rank: the same, at once
+    parent    the process that keeps them does not take the start order: all are killed after 5 s, and others are started
+    left      the process that keeps them is killed: their child processes end, too
+    launcherd their launcherd dies: they end with it, and the next launcherd starts others
+    both      their launcherd and the process that keeps them die: the next launcherd ends their child processes
+    frozen    their launcherd dies while the process that keeps them is stopped: the next launcherd ends all of them
+    group     they are in a cgroup, with all their child processes, even those that try to hide. It becomes the job's cgroup on that node,
+              and is removed in every case: a killed keeper, a killed launcherd, a cancel, the job's end
     cancel    the job is cancelled: they end
-    order     the job ends while they wait: the next job has the slot, and succeeds
-    stuck     likewise, but they do not end by themselves: the next job does not start before they are killed
-    beside    the shim of another job dies on that node, and what it left is swept: they stay"""
+    order     the job ends while they wait: the next job gets the slot, and succeeds
+    stuck     the same, but they do not end by themselves: the next job does not start before they are killed
+    beside    the shim of another job dies on that node, and its leftover processes are swept: the warm processes stay"""
 
 import glob
 import os
@@ -46,7 +46,7 @@ def wait_status(cluster, job, condition, what):
 
 
 def wait_warm(cluster, job, count=2):
-    """The status, and what waits there."""
+    """Waits until warm processes wait; returns the status and these processes."""
     status = wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare")
     found = warm_processes(cluster)
     assert len(found) == count and len(warm_parents(cluster)) == 1, (found, warm_parents(cluster))
@@ -58,7 +58,7 @@ def wait_gone(cluster, pids):
 
 
 def wait_steps(cluster, job, generation):
-    """The status once the job has made steps in this generation. What the generation before told stays in the status until then."""
+    """The status once the job has made steps in this generation. Until then it shows the progress of the generation before."""
     first = wait_status(cluster, job, lambda status: status["generation"] == generation and status["state"] == "running", f"generation {generation}")
     return wait_status(cluster, job, lambda status: status["progress"]["step"] != first["progress"]["step"], f"a step of generation {generation}")
 
@@ -72,7 +72,7 @@ def killed(cluster):
     status, found = wait_warm(cluster, job)
     parents = warm_parents(cluster)
     os.kill(min(found), signal.SIGKILL)
-    wait_gone(cluster, [*found, *parents])  # one alone is of no use
+    wait_gone(cluster, [*found, *parents])  # one process alone is of no use
     status = wait_status(cluster, job, lambda status: status["spares_warm"] == 0, "a spare that is not warm")
     assert status["spares_held"] == 1 and status["generation"] == 1, status
     wait_until(lambda: f"spare node {spare_of(status)} is not warm" in cluster.ctl("events", str(job)).stdout, "the event")
@@ -120,7 +120,7 @@ def make_program(cluster, instead):
 
 
 def take_over_late(cluster, job, spare, begin):
-    """The loss of a node, after which the job is to run on the spare although what waited there did not take over."""
+    """Kills a node, after which the job must run on the spare although the warm processes there did not take over."""
     lost = cluster.status(job)["ranks"][0]["node"]
     cluster.kill_node(int(lost[4:]))
     begin()
@@ -159,12 +159,12 @@ def parent(cluster):
     spare = spare_of(status)
     (keeper,) = warm_parents(cluster)
     (folder,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}")
-    os.mkfifo(f"{folder}/shim-g2.log")  # it waits there for a reader when it becomes the shim
+    os.mkfifo(f"{folder}/shim-g2.log")  # a FIFO: opening it for writing blocks the new shim until there is a reader
     readers = []
 
     def begin():
         wait_gone(cluster, [keeper, *found])
-        readers.append(os.open(f"{folder}/shim-g2.log", os.O_RDONLY | os.O_NONBLOCK))  # the next one finds one
+        readers.append(os.open(f"{folder}/shim-g2.log", os.O_RDONLY | os.O_NONBLOCK))  # the next shim finds a reader
 
     take_over_late(cluster, job, spare, begin)
     with open(f"{cluster.folder}/{spare}.log", encoding="utf-8") as file:
@@ -206,7 +206,7 @@ def launcherd(cluster):
 
 
 def kill_stopped(cluster, node, pids):
-    """Kills launcherd and these, so that none of them sees the end of another."""
+    """Kills launcherd and these processes, so that none of them sees another end."""
     os.kill(node.process.pid, signal.SIGSTOP)
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
@@ -242,7 +242,7 @@ def frozen(cluster):
 
 
 def group_of(pid):
-    """The folder of its cgroup of version 2."""
+    """The folder of a process's cgroup (version 2)."""
     with open("/proc/self/mountinfo", encoding="ascii") as mounts:
         (mount, *_) = [line.split()[4] for line in mounts if " - cgroup2 " in line]
     with open(f"/proc/{pid}/cgroup", encoding="ascii") as file:
@@ -251,7 +251,7 @@ def group_of(pid):
 
 
 def sleepers(folder):
-    """Those in that cgroup that hide: without our environment, in a session of their own."""
+    """The processes in that cgroup that hide: without our environment, in a session of their own."""
     found = []
     with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
         for pid in map(int, file.read().split()):
@@ -262,9 +262,9 @@ def sleepers(folder):
 
 
 def wait_group(cluster, job):
-    """The spare, the cgroup there, and who hides in it."""
+    """The spare node, the cgroup there, and the hidden processes in it."""
     spare = spare_of(wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare"))
-    (warm,) = [pid for pid, node in warm_processes(cluster).items() if node == spare]  # those that took over have that environment, too
+    (warm,) = [pid for pid, node in warm_processes(cluster).items() if node == spare]  # the workers that took over have that environment, too
     folder = group_of(warm)
     wait_until(lambda: len(sleepers(folder)) == 1, "a process that hides")
     return spare, folder, sleepers(folder)
@@ -284,7 +284,7 @@ def group(cluster):
     spare, folder, hidden = wait_group(cluster, job)
     os.kill(warm_parents(cluster)[0], signal.SIGKILL)
     wait_removed(cluster, folder, hidden)
-    node = cluster.nodes[int(spare[4:])]  # what has ended by itself is not started again, but by another launcherd
+    node = cluster.nodes[int(spare[4:])]  # processes that ended by themselves are started again only by another launcherd
     node.kill()
     node.start()
     spare, folder, hidden = wait_group(cluster, job)

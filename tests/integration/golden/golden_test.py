@@ -1,7 +1,7 @@
-"""The whole path against PyTorch's own figures: rendezvous, launcherds, four workers on two nodes, real MNIST.
+"""The whole system against PyTorch's results: rendezvous, launcherds, four workers on two nodes, real MNIST.
 usage: golden_test.py BUILD RANKS (1 or 4). Skips (77) where ../shared is not there.
 
-Every rank's loss at every step of epoch 1 within 1e-4 of PyTorch's. After each of three epochs: top-1 and top-5 accuracy within
+Every rank's loss at every step of epoch 1 is within 1e-4 of PyTorch's. After each of three epochs: top-1 and top-5 accuracy within
 0.1 points, the validation loss within 1e-3."""
 
 import json
@@ -48,7 +48,7 @@ def main():
              f"{build}/worker/ddp-worker", "-a", "convnet", "--seed", "0", "-b", "100", "--lr", "1e-4",
              "--epochs", "3", "--loss-log", f"{folder}/loss-%r", f"{shared}/data/mnist"],
             stdout=subprocess.PIPE, text=True, timeout=1500, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"})  # as the values were made, and no spinning
+            env={**os.environ, "OMP_NUM_THREADS": "1"})  # as for the reference values, and without busy waiting
         if done.returncode != 0:
             raise AssertionError(f"exit {done.returncode}: {done.stdout[-2000:]}")
         losses = [read_losses(f"{folder}/loss-{rank}")[0] for rank in range(ranks)]

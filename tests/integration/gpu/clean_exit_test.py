@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A GPU is free when proved free: what a job leaves, strangers, memory that does not come back, NVML that hangs, errs or is missing."""
+"""A GPU counts as free only when NVML proves it: processes that a job leaves, processes of others, memory that is not released, NVML that
+hangs, fails or is missing."""
 import json
 import os
 import pwd
@@ -25,7 +26,7 @@ def the_slots_are_the_gpus():
 
 
 def what_a_job_leaves_holds_its_slot():
-    """A GPU process of the job that NVML still names when the job is over."""
+    """A GPU process of the job that NVML still lists after the job's end."""
     with Case() as case, GpuCluster(case, gpus=1, timeout="2s") as cluster:
         pid_file = os.path.join(case.dir, "pid")
         go = os.path.join(case.dir, "go")
@@ -61,7 +62,7 @@ def what_a_job_leaves_holds_its_slot():
 
 
 def a_gpu_is_free_again_at_once():
-    """The usual case: the job's process is gone from NVML some moments after its end."""
+    """The usual case: the job's process disappears from NVML some moments after its end."""
     with Case() as case, GpuCluster(case, gpus=1) as cluster:
         cluster.wait_slot(0, "free")
         cluster.gpus.set("memory", "memory 0 9000")
@@ -114,7 +115,7 @@ def memory_without_a_process():
 
 
 def what_is_no_idle_gpu_at_the_first_look():
-    """Memory of somebody whom NVML does not see becomes no baseline; a GPU in MIG mode is no slot."""
+    """Memory in use without a process that NVML lists does not become the baseline; a GPU in MIG mode is not a slot."""
     with Case() as case, GpuCluster(case, gpus=2, lines={"memory": "memory 0 40000", "mig": "mig 1 1"}) as cluster:
         cluster.wait_slot(0, "quarantined", "40000 MiB are in use before the first job, an idle GPU uses at most 2048, and NVML names "
                                             "no process")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Xids, memory errors, and operators who drain and resume; all through ddpctl."""
+"""Xids, memory errors, and operators who drain and resume, seen through ddpctl."""
 import os
 
 from gpu_lib import Case, GpuCluster, equal, run_tests

@@ -13,7 +13,7 @@ IDLE_MIB = 500
 
 
 class Gpus:
-    """The script of the stand-in: named lines, replaced whole."""
+    """The script of the stand-in: lines with names; each change replaces a whole line."""
 
     def __init__(self, folder, count):
         self.path = os.path.join(folder, "nvml")
@@ -24,7 +24,7 @@ class Gpus:
 
     def write(self):
         text = f"gpus {self.count}\n" + "".join(line + "\n" for line in self.lines.values())
-        text += "".join(f"memory {i} {IDLE_MIB}\n" for i in range(self.count))  # the first line of a GPU counts
+        text += "".join(f"memory {i} {IDLE_MIB}\n" for i in range(self.count))  # for each GPU the first such line counts
         with open(self.path + ".new", "w", encoding="ascii") as file:
             file.write(text)
         os.rename(self.path + ".new", self.path)
@@ -44,8 +44,7 @@ class Gpus:
 
 
 class GpuCluster(Cluster):
-    """rendezvous and one launcherd, node0, that finds its slots by itself. `timeout`: its --gpu-timeout; a short one where a
-    test waits for it to pass."""
+    """rendezvous and one launcherd, node0, which detects its GPUs by itself. `timeout`: its --gpu-timeout; short for tests that wait for it to pass."""
 
     def __init__(self, case, gpus=2, slots=None, lines=None, timeout="5s"):
         self.gpus = Gpus(case.dir, gpus)
@@ -81,13 +80,13 @@ class GpuCluster(Cluster):
         return code
 
     def node(self):
-        """node0 as `ddpctl node show --json` has it."""
+        """node0 as `ddpctl node show --json` prints it."""
         done = self.ctl("node", "show", "node0", "--json")
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["node"]
 
     def wait_node(self):
-        """Until a restarted server knows the node."""
+        """Waits until a restarted server knows the node."""
         wait_until("node0", lambda: '"state":"up"' in self.ctl("nodes", "--json").stdout)
 
     def slot(self, number):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--data-parallel on GPUs, over the stand-in: a net on each device, driven by its own thread, with the losses of the CPU's replicas.
+"""--data-parallel on GPUs, with the stand-in driver: a net on each device, driven by its own thread, with the same losses as replicas on the CPU.
 usage: replicas_test.py BUILD"""
 import os
 import subprocess

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GPU that does not let go: the worker ends all the same, within its deadline and with the code of what it did.
+"""A GPU whose teardown hangs: the worker ends all the same, within its deadline and with the exit code of its work.
 usage: teardown_test.py BUILD"""
 import os
 import subprocess
@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "gpu", "standin"))
 import standin  # noqa: E402
 
 HANG_S = 120
-WITHIN_S = 60  # ddp-worker gives itself 8
+WITHIN_S = 60  # ddp-worker's own deadline is 8
 
 
 def main():

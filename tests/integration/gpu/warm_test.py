@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A process that waits on the GPU of a spare node is no stranger there, and is looked for when it should be gone."""
+"""A process that waits on the GPU of a spare node does not count as a stranger, and launcherd checks that it is gone when it should be."""
 import os
 
 from gpu_lib import BUILD, Case, GpuCluster, equal, run_tests, wait_until
@@ -35,7 +35,7 @@ def what_waits_is_no_stranger():
     with Case() as case, GpuCluster(case, gpus=2, timeout="1s") as cluster:
         cluster.wait_slot(0, "free")
         job, pid = begin(case, cluster)
-        for turn in range(2):  # NVML was asked again when the other slot has closed and opened
+        for turn in range(2):  # once the other slot has closed and opened, NVML was asked again
             cluster.gpus.set("process", f"process 0 {pid} 600")
             cluster.gpus.set("memory", "memory 0 1100")
             cluster.gpus.set("stranger", f"process 1 {os.getpid()} {700 + turn}")
@@ -59,7 +59,7 @@ def a_stranger_beside_it_is_named():
         cluster.gpus.set("stranger", f"process 0 {os.getpid()} 700")
         slot = wait_until("a stranger", lambda: cluster.slot(0) if cluster.slot(0)["state"] == "quarantined" else None)
         assert slot["reason"].startswith(f"pid {os.getpid()} "), slot
-        wait_until("no spare", lambda: cluster.status(job)["spares_held"] == 0)  # and what waits there ends
+        wait_until("no spare", lambda: cluster.status(job)["spares_held"] == 0)  # and the waiting process ends
         wait_until("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
 
 

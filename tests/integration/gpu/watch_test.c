@@ -1,5 +1,5 @@
-/* gpu_watch on the stand-in for NVML: a burst of Xids, longer than its queue, loses none; gauges are the last
- * known ones when the driver hangs. */
+/* gpu_watch on the stand-in for NVML: no Xid of a burst longer than its queue is lost; when the
+ * driver hangs, gauges keep their last known values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -117,7 +117,7 @@ TEST(gauges_are_read_and_stay_when_the_driver_hangs)
     CHECK_EQ(gauges[1].power_mw, GAUGE_UNKNOWN);
     CHECK_EQ(gauges[2].read_us, 0);
     CHECK_STR(gauges[2].error, "GPU is lost");
-    /* Younger than asked for: not read again. */
+    /* The gauges are younger than the requested age, so they are not read again. */
     write_lines(path, "gpus 3\ngauges 0 10 30 100000 700000\n");
     gpu_watch_gauges(watch, 1, 6 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
     CHECK_EQ(gauges[0].utilization_percent, 87);
