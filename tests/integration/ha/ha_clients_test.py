@@ -1,5 +1,5 @@
-"""What people see of several servers: any of them is asked, attached verbs go on when another server leads, keys name all servers
-and work with all, also with one that stands by. Usage: ha_clients_test.py BUILD [TEST...]"""
+"""What users see of several servers: any of them can be asked, attached verbs continue when another server becomes leader, keys name all
+servers and work with all of them, including standbys. Usage: ha_clients_test.py BUILD [TEST...]"""
 
 import json
 import os
@@ -12,7 +12,7 @@ import time
 from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, run_tests, wait_for
 
 
-FAR = "192.0.2.1:7400"  # of no machine (RFC 5737)
+FAR = "192.0.2.1:7400"  # an address that no machine has (RFC 5737)
 
 
 def standbys(cluster):
@@ -21,7 +21,7 @@ def standbys(cluster):
 
 
 def fail_over(cluster, number=signal.SIGKILL):
-    """The leader ends; another leads; it comes back."""
+    """Ends the leader, waits until another server leads, and starts the first one again."""
     leader, token = cluster.leader(), cluster.seen.newest()
     leader.end(number)
     cluster.seen.wait_above(token)
@@ -36,7 +36,7 @@ def a_standby_refers(cluster):
     with ddpproto.Peer(standbys(cluster)[0].address) as peer:
         peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
         assert peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
-    with ddpproto.Peer(standbys(cluster)[0].address) as peer:  # of version 1
+    with ddpproto.Peer(standbys(cluster)[0].address) as peer:  # a client with protocol version 1
         peer.send("client_hello", protocol=1, version="test")
         (answer,) = peer.recv_until_closed()
         assert (answer["type"], answer["code"]) == ("error", "full"), answer
@@ -48,7 +48,7 @@ def a_standby_refers(cluster):
 
 
 def announced(cluster):
-    """The servers as the leader knows them, once it knows all."""
+    """The servers that the leader knows, once it knows all three."""
     def find():
         with cluster.client() as client:
             servers = client.ask("server_get", request_id=1)["servers"]
@@ -105,11 +105,11 @@ def attached_verbs_go_on(cluster):
 def a_server_that_is_told_to_end_hands_over(cluster):
     begun = time.monotonic()
     fail_over(cluster, signal.SIGTERM)
-    assert time.monotonic() - begun < PATIENCE_S / 4  # not: after its lease; how fast is in docs/results
+    assert time.monotonic() - begun < PATIENCE_S / 4  # another leads before the lease is over; for the times see docs/results
 
 
 def keys_name_all_servers(cluster):
-    """Over TLS: a key that the leader makes is taken by all, and a standby refers who has it."""
+    """Over TLS: all servers accept a key that the leader makes, and a standby refers clients with a key to the leader."""
     announced(cluster)
     with cluster.client() as client:
         key = client.ask("principal_add", name="tls0", role="node")["url"]
@@ -146,7 +146,7 @@ def keys_name_all_servers(cluster):
 
 
 def a_standby_names_the_leader_to_who_has_no_key(cluster):
-    """The leader is on another machine, so it is not even called without a key."""
+    """The leader is on another machine, so without a key ddpctl does not even connect to it."""
     for verb in ("server", "nodes"):
         found = cluster.ctl(verb, servers=standbys(cluster)[0].asked)
         assert found.returncode == 4, found

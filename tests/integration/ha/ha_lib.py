@@ -1,4 +1,4 @@
-"""Several servers on a real etcd of three members: the processes, the links between them, and what watches them."""
+"""Several servers on a real etcd of three members: the processes, the links between them, and threads that watch them."""
 
 import json
 import os
@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import ddpproto  # noqa: E402
 
 PATIENCE_S = 120
-ANSWER_S = 0.5  # a server that does not answer a probe within this is taken for stopped
+ANSWER_S = 0.5  # a server that does not answer a probe within this time counts as stopped
 
 
 def free_port():
@@ -32,15 +32,15 @@ def wait_for(what, condition, patience_s=PATIENCE_S):
         value = condition()
         if value:
             return value
-        time.sleep(0.01)  # between two looks; the end is the condition
+        time.sleep(0.01)  # the time between two checks; the condition ends the wait
     raise AssertionError("not within %d s: %s" % (patience_s, what))
 
 
 class Etcd:
-    """Three members."""
+    """An etcd of three members."""
 
-    scheme, options = "etcd", []  # what a server is given
-    arguments, context = [], None  # of the members; of who asks them
+    scheme, options = "etcd", []  # options for a server
+    arguments, context = [], None  # of the members; of their clients
 
     def __init__(self, folder):
         self.folder, self.processes = folder, [None] * 3
@@ -64,7 +64,7 @@ class Etcd:
         return "%s://127.0.0.1:%d" % ("https" if self.scheme == "etcds" else "http", self.ports[2 * i])
 
     def ask(self, i, path, body=None, patience_s=2):
-        """What member `i` answers."""
+        """The answer of member `i`."""
         data = None if body is None else json.dumps(body).encode()
         with urllib.request.urlopen(urllib.request.Request("%s/%s" % (self.client_url(i), path), data), timeout=patience_s,
                                     context=self.context) as answer:
@@ -100,7 +100,7 @@ class Etcd:
 
 
 def restore(build, backup):
-    """Fills an etcd with what `ddpctl backup` has written."""
+    """Fills an etcd with the data that `ddpctl backup` has written."""
     def fill(etcd):
         begun = time.monotonic()
         url = "etcd://" + ",".join("127.0.0.1:%d" % port for port in etcd.client_ports())
@@ -110,8 +110,8 @@ def restore(build, backup):
 
 
 class Links:
-    """From one server to all members of etcd, over relays that can be cut: what was sent stays under way until they are
-    mended, new connections are taken and not served."""
+    """The links from one server to all members of etcd, over relays that can be cut. While a relay is cut, sent data stays in flight, and
+    new connections are accepted but not served."""
 
     def __init__(self, scheme, ports):
         self.ports, self.is_cut, self.is_ending, self.resets = ports, False, False, False
@@ -187,7 +187,7 @@ class Daemon:
         return line
 
     def said(self):
-        """What it has logged since it was started, or began again as a standby."""
+        """Its log since it was started, or since it began again as a standby."""
         with open(self.log, "rb") as log:
             log.seek(self.log_begin)
             return log.read().decode().rsplit("starting again as a standby", 1)[-1]
@@ -216,13 +216,13 @@ class Server(Daemon):
                           "127.0.0.1:0", "--store", self.links.url, *etcd.options, *options], "%s/server%d.log" % (folder, i))
         self.start()
         self.address = self.ready().split()[3]
-        # where it is asked by who has no key
+        # the address for clients without a key
         self.asked = "unix:%s/s%d/rendezvous.sock" % (folder, i) if "--require-key" in options else self.address
         self.argv[self.argv.index("--listen") + 1] = self.address
 
 
 class Seen:
-    """What all answers have said: tokens never go back. An answer counts from its request on."""
+    """The tokens in all answers: they must never go back. A token must be at least the newest one seen when its request was sent."""
 
     def __init__(self):
         self.lock = threading.Condition()
@@ -242,7 +242,7 @@ class Seen:
                 self.lock.notify_all()
 
     def forget(self):
-        """Where etcd is put back to an earlier state its revisions go back, and tokens with them."""
+        """When etcd is restored to an earlier state, its revisions go back, and tokens with them."""
         with self.lock:
             self.token = 0
 
@@ -253,7 +253,7 @@ class Seen:
 
 
 class Probe(threading.Thread):
-    """Asks one server again and again whether it leads."""
+    """Asks one server repeatedly whether it leads."""
 
     def __init__(self, server, seen):
         super().__init__(daemon=True)
@@ -264,7 +264,7 @@ class Probe(threading.Thread):
         while not self.is_ending:
             newest = self.seen.newest()
             self.leads_with = self.ask(newest)
-            time.sleep(0.02)  # a rate
+            time.sleep(0.02)  # sets the rate
 
     def ask(self, newest):
         try:
@@ -277,23 +277,23 @@ class Probe(threading.Thread):
 
 
 class Submitter(threading.Thread):
-    """Submits small jobs; an answer that was lost is asked for again, with the same request id, until it comes."""
+    """Submits small jobs. If an answer is lost, the submit is repeated with the same request id until it is answered."""
 
     def __init__(self, servers, folder, every_s):
         super().__init__(daemon=True)
         self.servers, self.folder, self.every_s = servers, folder, every_s
         self.acked, self.is_ending, self.problem = {}, False, None
-        self.turn = threading.Lock()  # of one submit until it is answered
+        self.turn = threading.Lock()  # held during one submit, until it is answered
         self.start()
 
     def run(self):
         while not self.is_ending:
             with self.turn:
                 self.submit(ddpproto.request_id())
-            time.sleep(self.every_s)  # a rate
+            time.sleep(self.every_s)  # sets the rate
 
     def pause(self):
-        """Returns when what was asked has been answered."""
+        """Returns once the pending submit is answered; no other follows."""
         self.turn.acquire()
 
     def go_on(self):
@@ -370,7 +370,7 @@ class Cluster:
         return ddpproto.Client(self.leader().asked)
 
     def ran(self):
-        """The small jobs that have begun to run, in order."""
+        """The small jobs that have started, in order."""
         try:
             with open(self.folder + "/ran", encoding="ascii") as lines:
                 return lines.read().split()
@@ -378,7 +378,7 @@ class Cluster:
             return []
 
     def check_jobs(self, training=None):
-        """Each small job that was answered is stored once and ran once; `training` need not have ended. Returns all by name."""
+        """Checks that each acknowledged small job is stored once and ran once; `training` need not have ended. Returns all jobs by name."""
         submitter = self.submitter
         submitter.is_ending = True
         submitter.join(PATIENCE_S)
@@ -405,14 +405,14 @@ class Cluster:
                               capture_output=True, text=True, timeout=patience_s, check=False)
 
     def end_shims(self):
-        """Of jobs that still run: they would wait for a server that will not come back. Their workers end with them."""
+        """Kills the shims of jobs that still run: they would wait for a server that will not come back. Their workers end with them."""
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
                 with open("/proc/%s/cmdline" % pid, "rb") as words:
                     if b"--shim\0" + self.folder.encode() in words.read():
                         os.kill(int(pid), signal.SIGKILL)
             except OSError:
-                pass  # it has ended meanwhile
+                pass  # the process has ended meanwhile
 
     def close(self):
         if self.submitter is not None:
@@ -429,7 +429,7 @@ class Cluster:
 
 
 def run_tests(cluster, tests):
-    """Runs each, then looks whether the servers are well; says how it went, and returns how many failed. The others go on."""
+    """Runs each test, then checks the servers; prints each result, and returns how many tests failed. A failure does not stop the others."""
     failed = 0
     for test in tests:
         begun = time.monotonic()

@@ -1,9 +1,9 @@
-"""Several servers on a real etcd: leaders are killed, stopped, ended and cut off from etcd, while jobs are submitted and one
+"""Several servers on a real etcd: leaders are killed, stopped, ended and cut off from etcd, while jobs are submitted and one job
 trains. Usage: ha_test.py BUILD [ROUNDS [CUTS [SEED [BACKUP]]]]; by hand with more rounds, and with the jobs of a backup
 (docs/results/2026-11-23-several-servers.md).
 
-After each fault another server leads. No request that was answered is lost or doubled, tokens never go back, and the job
-that runs all the time keeps its one generation."""
+After each fault another server leads. No acknowledged request is lost or doubled, tokens never go back, and the job that runs
+all the time stays in its first generation."""
 
 import os
 import random
@@ -15,18 +15,18 @@ from ha_lib import PATIENCE_S, Cluster, ddpproto, restore, wait_for
 from ha_times import Times
 
 LEASE = "2s"
-SLOW_S = 3.0  # where the time of a failover went is shown from here on
+SLOW_S = 3.0  # with at least this many rounds, the times within a failover are shown
 
 
 def kill(cluster, leader):
-    """kill -9; it comes back when another leads."""
+    """kill -9; the server is started again when another one leads."""
     leader.end(signal.SIGKILL)
     yield
     leader.start().ready()
 
 
 def terminate(cluster, leader):
-    """It hands over by itself."""
+    """SIGTERM: the leader hands over by itself."""
     leader.end(signal.SIGTERM)
     assert leader.process.returncode == 0, leader.process.returncode
     yield
@@ -34,7 +34,7 @@ def terminate(cluster, leader):
 
 
 def schedule(pid, policy, cpus):
-    """Of all threads but the first, which serves."""
+    """Sets the policy of all threads except the first one, which serves clients."""
     for task in os.listdir("/proc/%d/task" % pid):
         os.sched_setaffinity(int(task), cpus)
         if int(task) != pid or policy == os.SCHED_OTHER:
@@ -42,8 +42,8 @@ def schedule(pid, policy, cpus):
 
 
 def stop(cluster, leader):
-    """SIGSTOP: what it is asked when another leads, it must not answer when it wakes up. The thread that renews its lease
-    would end it soon; here it runs last, so that it is the server's own look at the clock that counts."""
+    """SIGSTOP: when the server wakes up while another one leads, it must not answer pending requests. The thread that renews its lease
+    would end it soon; here that thread runs last, so that the server's own check of the clock is tested."""
     pid, cpus = leader.process.pid, os.sched_getaffinity(0)
     clients = [ddpproto.Client(leader.asked) for _ in range(20)]
     tokens = [client.ask("server_get", request_id=1)["token"] for client in clients]
@@ -62,7 +62,7 @@ def stop(cluster, leader):
 
 
 def cut(cluster, leader):
-    """From etcd alone: it must stop by itself."""
+    """Cuts the leader off from etcd only: it must stop leading by itself."""
     leader.links.is_cut = True
     yield
     leader.links.is_cut = False
@@ -75,7 +75,7 @@ def choose(rounds, cuts, seed):
 
 
 def run_fault(cluster, fault):
-    """After some submits and at least one job that this leader has started; so its nodes are back."""
+    """Waits for some submits and at least one job that this leader has started, so that its nodes are connected again."""
     acked, begun = len(cluster.submitter.acked) + random.randint(1, 20), len(cluster.ran())
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
     wait_for("a job begins", lambda: len(cluster.ran()) > begun)
@@ -94,7 +94,7 @@ def run_fault(cluster, fault):
 
 
 def train(cluster):
-    """A job that notices nothing."""
+    """A training job that must not notice the faults."""
     with cluster.client() as client:
         return client.submit(name="train", argv=["/bin/sh", "-c", "echo begun >> %s/train; sleep 100000" % cluster.folder])[
             "job_id"]
@@ -111,7 +111,7 @@ def check_end(cluster, training):
 
 
 def show(took):
-    """How long nobody led."""
+    """How long no server led."""
     everything = sorted(one for times in took.values() for one in times)
     if not everything:
         return

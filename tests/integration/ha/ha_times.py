@@ -1,5 +1,5 @@
-"""Where the time of a failover went, from what the servers log: when its lease was seen to end, when another was elected, when that one
-had its state; and which standbys had the rows of the state when the fault came. For ha_test.py by hand."""
+"""Shows the phases of a failover, from the logs of the servers: when they saw the lease end, when another server was elected, when that one had
+its state; and how many standbys had the rows of the state when the fault came. For ha_test.py by hand."""
 
 import datetime
 import os
@@ -18,7 +18,7 @@ def time_of(line):
 
 
 class Times:
-    """Of one fault. begin() is just before it."""
+    """The times of one fault. Make this object just before the fault."""
 
     def __init__(self, cluster, fault, leader):
         self.cluster, self.fault, self.leader = cluster, fault, leader
@@ -36,7 +36,7 @@ class Times:
                     yield at - self.at, line
 
     def show(self, took_s):
-        """`took_s`: from the fault to the first answer of the next leader."""
+        """`took_s`: the time from the fault to the first answer of the next leader."""
         first = {NOBODY: [], ELECTED: [], HAS_STATE: []}
         for i, server in enumerate(self.cluster.servers):
             for at, line in self.since(i, server):

@@ -1,5 +1,5 @@
-"""Work on several servers with the default lease, while leaders are killed: an array of many tasks, which no single transaction
-of etcd takes, and a training of ddp-worker. Usage: ha_work_test.py BUILD [TEST...]"""
+"""Work on several servers with the default lease, while leaders are killed: an array of so many tasks that they do not fit into one
+transaction of etcd, and a training of ddp-worker. Usage: ha_work_test.py BUILD [TEST...]"""
 
 import base64
 import collections
@@ -12,7 +12,7 @@ import urllib.request
 
 from ha_lib import PATIENCE_S, Cluster, all_jobs, ddpproto, run_tests, wait_for
 
-WORK_S = 5 * PATIENCE_S  # what computes, beside a busy neighbour
+WORK_S = 5 * PATIENCE_S  # for computations on a busy machine
 TASKS = 400  # several commits of more than 126 writes each
 RANKS = 4
 STEPS = 1500
@@ -29,7 +29,7 @@ def kill_leader(cluster):
 
 
 class Submission(threading.Thread):
-    """One request, asked again with its id until it is answered."""
+    """Sends one request, and repeats it with the same id until it is answered."""
 
     def __init__(self, cluster, **fields):
         super().__init__(daemon=True)
@@ -50,7 +50,7 @@ class Submission(threading.Thread):
 
 
 def is_staged(etcd):
-    """Whether a commit that needs several transactions is under way."""
+    """Whether a commit that needs several transactions is in progress."""
     body = {"key": base64.b64encode(b"/ddp/pending/").decode(), "range_end": base64.b64encode(b"/ddp/pending0").decode(),
             "count_only": True, "serializable": True}
     request = urllib.request.Request("http://127.0.0.1:%d/v3/kv/range" % etcd.client_ports()[0], json.dumps(body).encode())
@@ -96,7 +96,7 @@ def an_array_is_whole_and_runs_once(cluster):
 
 
 def train(cluster, name, steps):
-    """The job's number; each rank writes the loss of each step."""
+    """Submits the training and returns the job's number; each rank writes the loss of each step."""
     program = [cluster.build + "/worker/ddp-worker", "-a", "convnet", "--dummy", "-b", "20", "--lr", "0.01", "--momentum", "0.9",
                "--epochs", str(steps // 750 + 1), "--max-steps", str(steps), "--loss-log",
                "%s/%s.loss.%%r" % (cluster.folder, name)]
@@ -130,14 +130,14 @@ def finish(cluster, job):
 
 
 def processes(cluster, job):
-    """Of all ranks. Empty while a new leader has not heard of each."""
+    """The pids of all ranks. Empty until a new leader has heard of each rank."""
     done = cluster.ctl("status", str(job), "--json")
     pids = [rank["pid"] for rank in json.loads(done.stdout)["job"]["ranks"]] if done.returncode == 0 else [None]
     return [] if None in pids else pids
 
 
 def disturb(cluster, name, steps):
-    """Kills two leaders while it trains. Returns None where it had ended by then."""
+    """Kills two leaders while the job trains. Returns None if it had ended before that."""
     job = train(cluster, name, steps)
     for least in (1, steps // 5):
         wait_for("it trains", lambda one=least: steps_done(cluster, name) > one, WORK_S)

@@ -1,5 +1,5 @@
-"""Three members of etcd in trouble under running servers: with TLS and client certificates, killed, stopped, compacted, out of room;
-and certificates that end or are replaced. Submits go on, each answered job is there once, and the training notices nothing.
+"""Three members of etcd in trouble under running servers: with TLS and client certificates, killed, stopped, compacted, out of space;
+and certificates that expire or are replaced. Submits go on, each acknowledged job is stored once, and the training is not disturbed.
 Usage: members_test.py BUILD [TEST...]"""
 
 import base64
@@ -21,7 +21,7 @@ def coded(text):
 
 
 class TlsMembers(Etcd):
-    """Take only clients with a certificate of their authority."""
+    """Members that accept only clients with a certificate of their authority."""
 
     scheme = "etcds"
 
@@ -73,12 +73,12 @@ def goes_on(cluster):
 
 
 def count_servers(cluster):
-    """As the leader sees them: those whose lease in etcd goes on."""
+    """The number of servers that the leader sees: those whose lease in etcd is alive."""
     try:
         with cluster.client() as client:
             return len(client.ask("server_get", request_id=1)["servers"])
     except (OSError, ddpproto.Closed):
-        return 0  # another one leads now
+        return 0  # another server leads now
 
 
 def fail_over(cluster):
@@ -99,14 +99,14 @@ def members_and_leaders_are_killed(cluster):
 
 
 def all_are_connected_anew(cluster):
-    """Connections that are open do not look at certificates again."""
+    """Restarts the members, since open connections do not check certificates again."""
     for i in range(3):
         cluster.etcd.again(i)
         goes_on(cluster)
 
 
 def certificates_are_replaced(cluster):
-    """By those of another authority, step by step as docs/operations.md says, and no server is restarted."""
+    """Certificates are replaced by those of another authority, in the steps of docs/operations.md, without restarting a server."""
     etcd = cluster.etcd
     etcd.put_authorities(etcd.authority, etcd.newer)
     all_are_connected_anew(cluster)
@@ -120,7 +120,7 @@ def certificates_are_replaced(cluster):
 
 
 def certificates_end(cluster):
-    """Ours, and then those of the members: the log says it, and new files are taken without a restart."""
+    """Our certificates expire, then those of the members: the log says so, and new files are used without a restart."""
     etcd = cluster.etcd
     for who, words in (("us", "--store-cert has ended"), ("etcd", "certificate has expired")):
         past = etcd.trusted.sign(who + "-past", "IP:127.0.0.1", days=-1)
@@ -160,7 +160,7 @@ def history_is_dropped(cluster):
 
 
 def fill(etcd):
-    """Until etcd takes no writes any more."""
+    """Writes until etcd accepts no more writes."""
     value = base64.b64encode(os.urandom(1 << 19)).decode()
     for i in range(200):
         try:

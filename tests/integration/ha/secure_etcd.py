@@ -38,7 +38,7 @@ class Authority:
         openssl("req", "-x509", *EC, "-keyout", self.base + ".key", "-out", self.ca, "-subj", "/CN=" + name, "-days", "3")
 
     def sign(self, name, alternative="DNS:nobody", days=3):
-        """etcd's own gateway uses the certificate of the server as a client's, so each is for both."""
+        """etcd's own gateway uses the server's certificate as a client certificate, so each certificate is for both uses."""
         base = "%s/%s" % (self.folder, name)
         extensions = write(base + ".ext", "subjectAltName=%s\nextendedKeyUsage=serverAuth,clientAuth\n" % alternative)
         openssl("req", *EC, "-keyout", base + ".key", "-out", base + ".csr", "-subj", "/O=ddp")
@@ -48,7 +48,7 @@ class Authority:
 
 
 class SecureEtcd:
-    """One member. A subclass says what is special in `arguments`, before it starts."""
+    """One member. A subclass sets its special options in `arguments` before the start."""
 
     scheme, options, arguments, context = "etcd", [], [], None
 
@@ -88,7 +88,7 @@ class SecureEtcd:
         return urllib.request.urlopen(request, timeout=PATIENCE_S, context=self.context)
 
     def call(self, path, body, token=None):
-        """What etcd answers to POST /v3/PATH, also when it refuses."""
+        """etcd's answer to POST /v3/PATH, also if it refuses."""
         try:
             with self.open("v3/" + path, json.dumps(body).encode(), token) as answer:
                 return json.load(answer)
@@ -109,11 +109,11 @@ class SecureEtcd:
         return "%s://%s:%d" % (self.scheme, host, self.port)
 
     def again(self):
-        """kill -9, and once more with the same data."""
+        """kill -9, then a new start with the same data."""
         self.close()
 
         def is_back():
-            if self.process.poll() is not None:  # also where another program has its port for a while
+            if self.process.poll() is not None:  # also if another program has its port for a while
                 self.start()
             return self.is_up()
         wait_for("etcd answers again", is_back)
@@ -124,7 +124,7 @@ class SecureEtcd:
 
 
 class TlsEtcd(SecureEtcd):
-    """Takes only clients with a certificate of its authority."""
+    """A member that accepts only clients with a certificate of its authority."""
 
     scheme = "etcds"
 
@@ -148,7 +148,7 @@ def coded(text):
 
 
 class UsersEtcd(SecureEtcd):
-    """With users: root, `ddp` with the prefix of its name alone, and `guest` without any right."""
+    """A member with users: root, `ddp` with rights on its own prefix only, and `guest` without any rights."""
 
     def set_up(self):
         for name in ("root", "ddp", "guest"):
@@ -173,15 +173,15 @@ class UsersEtcd(SecureEtcd):
         return self.must("auth/authenticate", {"name": "ddp", "password": "of ddp"})["token"]
 
     def takes(self, token):
-        """Whether this token is still good."""
+        """Whether etcd still accepts this token."""
         def ask():
             answer = self.call("kv/range", {"key": coded("/ddp/seq")}, token)
-            return answer if "header" in answer or "invalid auth token" in answer["message"] else None  # else it is busy
+            return answer if "header" in answer or "invalid auth token" in answer["message"] else None  # otherwise etcd is busy
         return "header" in wait_for("etcd says whether it takes a token", ask)
 
 
 class ShortEtcd(UsersEtcd):
-    """Its tokens end after two seconds, used or not."""
+    """A member whose tokens end after two seconds, used or not."""
 
     def prepare(self):
         private, public = self.folder + "/jwt.key", self.folder + "/jwt.pub"

@@ -1,5 +1,5 @@
-"""Several servers on an etcd that asks who they are: by certificates, by users and passwords, with tokens that end all the
-time. What is answered to submits is there once, a standby follows, and what is wrong is said.
+"""Several servers on an etcd with authentication: by certificates, by users and passwords, with tokens that expire all the time. Each
+acknowledged job is stored once, a standby follows, and problems are reported.
 Usage: secure_test.py BUILD [TEST...]"""
 
 import os
@@ -22,7 +22,7 @@ def standby_has_rows(cluster):
 
 
 def work_goes_on(cluster):
-    """Submits are answered and jobs begin."""
+    """Waits until submits are answered and jobs start."""
     acked, begun = len(cluster.submitter.acked) + 5, len(cluster.ran())
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
     wait_for("a job begins", lambda: len(cluster.ran()) > begun)
@@ -44,7 +44,7 @@ def change_leaders(cluster):
 
 
 def leaders_change(cluster):
-    """Whoever leads had the rows as a standby: nobody had to read them for lack of a right to watch."""
+    """Each leader already had the rows as a standby: no server had to read them because it lacked the right to watch."""
     change_leaders(cluster)
     for server in cluster.servers:
         assert "no copy of the rows" not in server.said(), server.said()
@@ -53,13 +53,13 @@ def leaders_change(cluster):
 
 
 def says(cluster, words, options, url=None):
-    """A server with these options says so in its log, leads never, and ends when it is told to."""
+    """A server with these options logs these words, never leads, and ends when it is told to."""
     name = "%s/wrong%d" % (cluster.folder, len(os.listdir(cluster.folder)))
     server = Daemon([cluster.build + "/rendezvous/rendezvous", "--state-dir", name, "--store", url or cluster.etcd.url(),
                      *options], name + ".log").start()
     cluster.nodes.append(server)  # is ended with the others
     server.ready()
-    words = [*words, "no client with a key is referred"]  # said when the keys could not be read twice
+    words = [*words, "no client with a key is referred"]  # logged once two attempts to read the keys have failed
     wait_for("%s is said in %s" % (words, server.log), lambda: all(word in server.said() for word in words))
     assert "etcd answers again" not in server.said(), server.said()
     server.end(signal.SIGTERM)
@@ -107,14 +107,14 @@ def a_backup_has_the_user_too(cluster):
 
 
 def etcd_starts_again(cluster):
-    """One member alone: nobody can lead meanwhile."""
+    """There is only one member, so no server can lead meanwhile."""
     standby_has_rows(cluster)
     cluster.etcd.again()
     work_goes_on(cluster)
 
 
 def all_tokens_are_forgotten(cluster):
-    """Users are turned off and on, as an operator may do who looks for a problem."""
+    """Authentication is turned off and on, as an operator may do to look for a problem."""
     token = cluster.etcd.token()
     root = cluster.etcd.must("auth/authenticate", {"name": "root", "password": "of root"})["token"]
     standby_has_rows(cluster)
@@ -127,7 +127,7 @@ def all_tokens_are_forgotten(cluster):
 
 
 def users_are_changed(cluster):
-    """Tokens of before a change are refused with other words."""
+    """After a change of users, etcd refuses older tokens with a different error."""
     root = cluster.etcd.must("auth/authenticate", {"name": "root", "password": "of root"})["token"]
     for i in range(3):
         cluster.etcd.must("auth/user/add", {"name": "more%d" % i, "password": "x"}, root)
@@ -138,7 +138,7 @@ def users_are_changed(cluster):
 
 
 def tokens_end(cluster):
-    """While servers lead, stand by and change places."""
+    """Tokens expire while servers lead, stand by and change roles."""
     for _ in range(3):
         token = cluster.etcd.token()
         work_goes_on(cluster)
@@ -151,7 +151,7 @@ def count_readings(server):
 
 
 def cut_off(cluster, server):
-    """Until its token has ended. Whether it follows again with the rows that it had."""
+    """Cuts a standby off until its token has expired. Returns whether it then follows with the rows that it had."""
     standby_has_rows(cluster)
     readings, token = count_readings(server), cluster.etcd.token()
     server.links.is_cut = True
@@ -164,7 +164,7 @@ def cut_off(cluster, server):
 
 
 def watches_begin_again(cluster):
-    """Where all threads wait for the processor, a token may end before it is used, and the rows are read: so several tries."""
+    """On a busy machine a new token may expire before it is used, and then the rows are read again: so several tries."""
     for _ in range(6):
         if cut_off(cluster, standbys(cluster)[0]):
             break

@@ -1,6 +1,6 @@
-"""etcd is put back to an earlier state under running servers, as by `etcdctl snapshot restore`: its revisions go back, and what
-was done since is gone. Jobs that were answered since are lost; nothing else may come of it: no number is given twice, no job that
-is answered from then on is taken for one that ran before, and the log says what happened.
+"""etcd is restored to an earlier state under running servers, as by `etcdctl snapshot restore`: its revisions go back, and later
+changes are lost. Jobs acknowledged since that state are lost, but nothing else may go wrong: no job number is used twice, no job
+acknowledged afterwards is confused with an earlier one, and the log says what happened.
 Usage: snapshot_test.py BUILD [TEST...]"""
 
 import shutil
@@ -14,7 +14,7 @@ BACK = "etcd has an earlier state than this server has seen"
 
 
 class OldEtcd(Etcd):
-    """Three members whose data can be kept, and put back."""
+    """Three members whose data can be saved and restored."""
 
     def all_down(self):
         for process in self.processes:
@@ -46,7 +46,7 @@ def work_goes_on(cluster, jobs):
 
 
 def begins(cluster, name):
-    """A job that runs until it is stopped; how often it has begun is in a file."""
+    """A job that runs until it is stopped; a file counts its starts."""
     with cluster.client() as client:
         argv = ["/bin/sh", "-c", "echo begun >> %s/%s; sleep 100000" % (cluster.folder, name)]
         number = client.submit(name=name, argv=argv)["job_id"]
@@ -55,7 +55,7 @@ def begins(cluster, name):
 
 
 def go_back(cluster, while_down):
-    """Returns the numbers of jobs that were given before."""
+    """Saves etcd's state, does more work, and restores the state. Returns all job numbers used before, and the acknowledged requests."""
     etcd = cluster.etcd
     begins(cluster, "train")
     work_goes_on(cluster, 20)
@@ -68,7 +68,7 @@ def go_back(cluster, while_down):
     cluster.submitter.pause()
     given |= set(cluster.submitter.acked.values())
     acked = set(cluster.submitter.acked)
-    # the tokens of the state that is put back are lower
+    # the tokens of the restored state are lower
     etcd.put_back(lambda: (while_down(), cluster.seen.forget()))
     cluster.submitter.go_on()
     return given, acked
@@ -92,7 +92,7 @@ def check_back(cluster, given, acked_before, with_training):
     begun = cluster.ran()
     assert [request for request in new if begun.count(request) != 1] == []
     assert "later" not in jobs, jobs["later"]
-    if with_training:  # when the leases of the nodes are over
+    if with_training:  # once the leases of the nodes are over
         wait_for("the training begins again", lambda: cluster.ctl("wait", "--for", "running", "train").returncode == 0)
     assert any(BACK in server.all_said() for server in cluster.servers), "no server says what happened"
     submitter.go_on()
@@ -104,7 +104,7 @@ def under_running_servers(cluster):
 
 
 def all_start_again(cluster):
-    """They have nothing but their files then."""
+    """Restarts all servers, so that they know only what is in their files."""
     for server in cluster.servers:
         server.end(signal.SIGKILL)
     for server in cluster.servers:
@@ -117,7 +117,7 @@ def under_servers_that_start_again(cluster):
 
 
 def a_moved_state_is_no_earlier_one(cluster):
-    """It has the cluster id that its servers know, and its commits begin anew."""
+    """A moved state has the cluster id that its servers know, and its commits are counted from the start."""
     begins(cluster, "train")
     work_goes_on(cluster, 40)
     cluster.submitter.pause()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs that hang, with real processes: how soon that is found, which rank `ddpctl why` names, and where the ranks stood.
+"""Jobs that hang, with real processes: how soon the hang is found, which rank `ddpctl why` names, and where the ranks stood.
 
 usage: hang_test.py [NAME ...]
 
@@ -55,7 +55,7 @@ class Nodes(Cluster):
         return json.loads(done.stdout)["why"]
 
     def hang(self, job):
-        """The failure, once the server has found the hang and decided what follows."""
+        """The failure, once the server has found the hang and decided how to react."""
         wait_until("the end of the hung generation", lambda: any(
             one["class"] == "hang" and one["decision"] for one in self.why(job)["failures"]))
         return next(one for one in self.why(job)["failures"] if one["class"] == "hang")
@@ -83,7 +83,7 @@ for step in range(1, 1000000):
 
 
 def steps_of_a_script_stop():
-    """Both ranks idle, one is a step behind: within the bound, and the next generation ends well."""
+    """Both ranks idle, and one is a step behind. The hang is found within the bound, and the next generation succeeds."""
     with Case() as case, Nodes(case) as cluster:
         job = cluster.begin(STEPS, "--nodes", "2", "--nproc-per-node", "1", "--name", "steps")
         wait_until("step 19", lambda: cluster.steps(job) >= 19)
@@ -121,7 +121,7 @@ dist.destroy_process_group()
 
 
 def an_all_reduce_without_rank_1():
-    """A plain PyTorch script, which tells nothing: by --hang-timeout, as both ranks idle; py-spy finds the rank."""
+    """A plain PyTorch script, which reports no progress: --hang-timeout finds the hang, since both ranks idle, and py-spy finds the rank."""
     bin_ = os.path.join(pytorch.folder(), "bin")
     if not os.access(os.path.join(bin_, "python"), os.X_OK):
         raise Skip(f"no PyTorch in {pytorch.folder()}")
@@ -154,7 +154,7 @@ BUSY = 'end=$((SECONDS + 12)); while [ $SECONDS -lt $end ]; do :; done'
 
 
 def programs_that_tell_nothing():
-    """The idle one is ended by --hang-timeout, the busy one runs for four times as long, and without the option nothing is ended."""
+    """--hang-timeout ends the idle program; the busy program runs for four times as long, and without the option none is ended."""
     with Case() as case, Nodes(case) as cluster:
         one = ["--cwd", case.dir, "--nodes", "1", "--nproc-per-node", "1", "--max-restarts", "1"]
         unbounded = cluster.submit(*one, "--", "sh", "-c", IDLE)
@@ -175,7 +175,7 @@ def programs_that_tell_nothing():
 
 
 def rank_process(case, rank):
-    """The ddp-worker of that rank; 0: there is none now."""
+    """The pid of that rank's ddp-worker; 0: it does not run."""
     for pid in case.processes():
         try:
             with open(f"/proc/{pid}/environ", "rb") as file:
@@ -203,7 +203,7 @@ def goes_on(cluster, job):
 
 
 def one_stopped_process_of_ddp_worker():
-    """The heartbeats between the ranks find it first; which rank did not answer is said."""
+    """The heartbeats between the ranks find it first, and name the rank that did not answer."""
     with Case() as case, Nodes(case) as cluster:
         job = begin_training(case, cluster)
         os.kill(rank_process(case, 1), signal.SIGSTOP)
@@ -215,7 +215,7 @@ def one_stopped_process_of_ddp_worker():
 
 
 def all_stopped_processes_of_ddp_worker():
-    """Nobody is left who could miss the others: the server does, as they promised to tell again."""
+    """No rank is left that could notice the others. The server notices, since the ranks stop repeating their reports."""
     with Case() as case, Nodes(case) as cluster:
         job = begin_training(case, cluster)
         begun = time.monotonic()

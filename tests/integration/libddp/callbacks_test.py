@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """libddp's callbacks with the real Lightning and transformers: callbacks_test.py BUILD; skips (77) without tests/pytorch/setup-callbacks.
 
-A job of two ranks is asked for a checkpoint, loses a rank, resumes from that checkpoint, and is cancelled: it saves once more, after the same
-step on both ranks."""
+A job of two ranks is asked for a checkpoint, loses a rank, resumes from that checkpoint, and is cancelled: it then saves once more, after
+the same step on both ranks."""
 import os
 import re
 import signal
@@ -15,7 +15,7 @@ import pytorch  # noqa: E402
 from ctl_lib import Case, Cluster, equal, run_tests, wait_until  # noqa: E402
 from libddp_test import FOREVER, pid_of, progress  # noqa: E402
 
-ctl_lib.WAIT_S = 240  # two ranks import Lightning, twice
+ctl_lib.WAIT_S = 240  # two ranks import Lightning, in two generations
 PYTHON = os.path.join(pytorch.cache(), "callbacks", "bin", "python")
 if not os.access(PYTHON, os.X_OK):
     print(f"skip: no Lightning and transformers in {PYTHON} (tests/pytorch/setup-callbacks makes it)")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The library as it is installed: pkg-config, C99 and C++, shared and static, what it exports and needs, its manual page.
+"""The installed library: pkg-config, C99 and C++, shared and static, its exported symbols and dependencies, its manual page.
 install_test.py BUILD"""
 import os
 import re
@@ -26,7 +26,7 @@ def declared():
 
 
 def install(folder):
-    """What `meson install` puts there of the library; all of it is built by the suite's own build."""
+    """Installs the library's files with `meson install`; the build of this test suite has built all of them."""
     output("meson", "install", "-C", BUILD, "--no-rebuild", "--destdir", folder, "--quiet")
     found = [os.path.join(at, "libddp.pc") for at, _, files in os.walk(folder) if "libddp.pc" in files]
     assert len(found) == 1, found
@@ -34,7 +34,7 @@ def install(folder):
 
 
 def flags(folder, pc, *more):
-    """As of a machine whose root is `folder`."""
+    """The environment of a machine whose root is `folder`."""
     environ = {**os.environ, "PKG_CONFIG_PATH": os.path.dirname(pc), "PKG_CONFIG_SYSROOT_DIR": folder}
     assert output("pkg-config", "--modversion", "libddp", env=environ).strip() == output(
         os.path.join(BUILD, "ddpctl", "ddpctl"), "version").split()[1]

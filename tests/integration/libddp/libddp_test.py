@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""libddp in real jobs: the examples of docs/libddp.md as they are written, stops, restarts, and all-reduces. libddp_test.py BUILD"""
+"""libddp in real jobs: the unchanged examples of docs/libddp.md, stops, restarts, and all-reduces. libddp_test.py BUILD"""
 import ctypes
 import json
 import os
@@ -40,7 +40,7 @@ def a_script_is_stopped_and_started_without_losing_a_step():
         wait_until("the end", lambda: cluster.status(job)["state"] == "cancelled")
         last = progress(cluster, job, "checkpoint_step")
         assert last > saved, f"nothing was saved at the stop: {last}"
-        left = set(os.listdir(folder))  # the first word of a stop may save one step before the last
+        left = set(os.listdir(folder))  # the first notice of a stop may save a checkpoint one step before the last
         assert {".lock", f"step-{saved}.json", f"step-{last}.json"} <= left <= {
             ".lock", f"step-{saved}.json", f"step-{last - 1}.json", f"step-{last}.json"}, left
         log = cluster.ctl("logs", job).stdout
@@ -51,7 +51,7 @@ def a_script_is_stopped_and_started_without_losing_a_step():
 def a_script_runs_alone_too():
     with Case() as case:
         module = os.path.join(BUILD, "libddp", "python")
-        for _ in range(2):  # it resumes from nothing, since nobody has kept the step
+        for _ in range(2):  # the second run does not resume, since no checkpoint was saved
             done = subprocess.run([sys.executable, EXAMPLES + "/train.py", case.dir + "/checkpoints", "5"],
                                   env=case.environ(PYTHONPATH=module), capture_output=True, text=True, timeout=60)
             equal((done.returncode, done.stdout, done.stderr), (0, "generation 1 begins after step 0\n", ""))
@@ -87,7 +87,7 @@ def ranks_reduce_and_stop_together():
 
 
 def structures_of_python_are_those_of_c():
-    """Both sides fill the same bytes: sizes and places of every field."""
+    """C and Python lay out the same bytes: sizes and offsets of every field."""
     with Case() as case:
         sys.path.insert(0, os.path.join(BUILD, "libddp", "python"))
         import libddp

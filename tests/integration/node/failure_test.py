@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a node knows about a rank that failed: failure_test.py LAUNCHERD [NAME...]"""
+"""What a node finds out about a rank that failed: failure_test.py LAUNCHERD [NAME...]"""
 import os
 import signal
 import sys
@@ -86,7 +86,7 @@ def test_bad_error_files_are_passed_over():
 
 
 def test_who_raised_first_is_the_first_failure():
-    """Rank 1 ends first, of a consequence; rank 0 raised before and does not end by itself."""
+    """Rank 1 ends first, as a consequence; rank 0 raised its exception before, and does not end by itself."""
     with World(LAUNCHERD) as world:
         node = world.node()
         os.mkfifo(f"{world.folder}/raised")
@@ -110,7 +110,7 @@ sys.exit(4)
 
 
 def test_who_raised_before_a_stop_has_failed_before_it():
-    """As where a rank of another node, which noticed this one's failure, ended first."""
+    """As if a rank of another node, which noticed this rank's failure, had ended first."""
     with World(LAUNCHERD) as world:
         node = world.node()
         program = f"""
@@ -172,7 +172,7 @@ def state_of(pid):
 
 
 def test_a_traceback_is_not_the_cause_of_a_signal():
-    """What died of a signal may have printed it long before, and gone on."""
+    """A process that died of a signal may have printed a traceback long before, and gone on."""
     with World(LAUNCHERD) as world:
         node = world.node()
         printed = "Traceback (most recent call last):\\n  File x\\nKeyError: 1\\n"

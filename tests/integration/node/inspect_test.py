@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Where a live rank stands, and what its generation's store holds: inspect_test.py LAUNCHERD [NAME...]
+"""Where a live rank stands, and what the store of its generation holds: inspect_test.py LAUNCHERD [NAME...]
 
-py-spy is a stand-in that prints what py-spy 0.4 prints; the real one runs, too, where tests/pytorch/setup has put it."""
+py-spy is a stand-in with the output of py-spy 0.4; the real one is tested too if tests/pytorch/setup has installed it."""
 import contextlib
 import json
 import os
@@ -43,7 +43,7 @@ echo "    <module> (stuck.py:8)"
 
 
 def stand_in(world):
-    """A program that every user may run, and that is taken for a Python by its name."""
+    """A program that every user may run and whose name looks like Python's."""
     path = f"{world.folder}/python-stand-in"
     shutil.copy(shutil.which("sleep"), path)
     return [SHELL, "-c", f"echo ready; exec {path} 1000"]
@@ -131,7 +131,7 @@ def test_what_is_no_python():
 
 
 def test_py_spy_of_the_job():
-    """It is looked for in the job's PATH, runs as the job's user, and tells what it printed."""
+    """py-spy is looked up in the job's PATH, runs as the job's user, and its output is returned."""
     more = {"user": "nobody", "extra": []} if os.geteuid() == 0 and pwd.getpwnam("nobody").pw_uid >= 1000 else {}
     with World(LAUNCHERD) as world:
         os.chmod(world.folder, 0o755)
@@ -179,7 +179,7 @@ def test_py_spy_of_root_where_the_kernel_refuses_the_user():
         only_root = "[ $(id -u) = 0 ] || { echo 'Permission Denied' >&2; exit 1; }\n"
         folder = tool(world, FAKE.replace("\n[", "\n" + only_root + "[", 1))
         before = os.environ["PATH"]
-        os.environ["PATH"] = f"{folder}:{before}"  # launcherd's
+        os.environ["PATH"] = f"{folder}:{before}"  # launcherd's PATH
         try:
             node = world.node(extra=[])
         finally:
@@ -188,7 +188,7 @@ def test_py_spy_of_root_where_the_kernel_refuses_the_user():
         world.server.go(1, 1)
         wait_until(lambda: printed(world) == b"ready\n", "its first line")
         wait_until(lambda: "waits_for_ever" in ask(world).get("python", ""), "an answer of py-spy, which has 5 s")
-        os.chmod(f"{folder}/py-spy", 0o777)  # now others could have written it
+        os.chmod(f"{folder}/py-spy", 0o777)  # now other users could have changed it
         wait_until(lambda: "python_problem" in ask(world), "a new answer")
         assert ask(world)["python_problem"].startswith("py-spy: Permission Denied"), ask(world)
         world.server.stop(1, 1, signal.SIGKILL)
@@ -231,10 +231,10 @@ def test_many_threads_come_in_pages():
 
 @contextlib.contextmanager
 def store(world, node, pieces):
-    """Something that answers as the store of job 1 does."""
+    """A server that answers like the store of job 1."""
     listener = socket.socket(socket.AF_UNIX)
     here = os.open(".", os.O_RDONLY)
-    os.chdir(node.run_dir(1, 1))  # the path may be too long for an address
+    os.chdir(node.run_dir(1, 1))  # the path may be too long for a socket address
     listener.bind("store.sock")
     os.fchdir(here)
     os.close(here)
@@ -291,7 +291,7 @@ def test_a_store_that_hangs_holds_up_nobody():
             answers = []
             thread = threading.Thread(target=lambda: answers.append(ask(world, "store")))
             thread.start()
-            assert ask(world)["rank"] == 0 and not answers  # a rank is looked at meanwhile
+            assert ask(world)["rank"] == 0 and not answers  # meanwhile a rank is inspected
             thread.join(30)
             assert answers[0].endswith("its store does not answer"), answers
         world.server.stop(1, 1, signal.SIGKILL)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Metrics of a rank: what it writes to DDP_METRICS is read like its log: metrics_test.py LAUNCHERD [NAME...]
+"""Metrics of a rank: launcherd returns what a rank writes to DDP_METRICS like its log: metrics_test.py LAUNCHERD [NAME...]
 
 As root the job of `nobody` tries to have launcherd read a file of root's; as an ordinary user that test skips and says so."""
 import os
@@ -31,13 +31,13 @@ def test_metrics_are_read_as_they_grow():
         with open(f"{world.folder}/fifo", "w", encoding="ascii") as fifo:
             fifo.write("{}\n")
             fifo.flush()
-            second = metrics(world, 1, offset=11)  # waits in launcherd until there is something
+            second = metrics(world, 1, offset=11)  # launcherd holds the request until there is data
             assert second["bytes"] == b"{}\n" and not second["is_final"], second
         world.server.wait_phase(1, 1, "ended")
         assert world.server.log_bytes(1, 1, 1, what="metrics") == b'{"step":1}\n{}\n'
         assert world.server.log_bytes(1, 1, 1) == b"output\n"
         world.forget(node, 1, 1)
-        assert metrics(world, 1, tail_lines=1)["bytes"] == b"{}\n"  # they stay, as logs do
+        assert metrics(world, 1, tail_lines=1)["bytes"] == b"{}\n"  # metrics are kept, like logs
 
 
 def test_a_rank_without_metrics_has_none():
@@ -52,7 +52,7 @@ def test_a_rank_without_metrics_has_none():
 
 
 def refused(world, make):
-    """The answer at once, though the rank lives on and could still write."""
+    """The answer comes at once, though the rank still runs and could write more."""
     world.server.start(1, 1, [SHELL, "-c", f"{make}; echo made; sleep 1000"], **user_of(world))
     world.server.go(1, 1)
     assert world.server.log_read(1, 1, 0)["bytes"] == b"made\n"
@@ -76,7 +76,7 @@ def test_what_is_no_plain_file_is_not_opened():
 
 
 def test_files_of_others_are_not_read_for_a_job():
-    """launcherd reads as root; the folder is nobody's, so a link there must lead nowhere."""
+    """launcherd reads as root, and user nobody owns the folder, so launcherd must not follow a link there."""
     if os.geteuid() != 0:
         raise Skip("only root runs jobs of other users")
     if pwd.getpwnam("nobody").pw_uid < 1000:
@@ -90,7 +90,7 @@ def test_files_of_others_are_not_read_for_a_job():
         refused(world, f"ln -s {world.folder}/secret $DDP_METRICS")
         folder = f"{node.log_dir(1)}/g1-errors"
         os.unlink(f"{folder}/rank0.metrics.jsonl")
-        os.link(f"{world.folder}/secret", f"{folder}/rank0.metrics.jsonl")  # as where the kernel lets users do that
+        os.link(f"{world.folder}/secret", f"{folder}/rank0.metrics.jsonl")  # as if the kernel let users do that
         assert "no plain file of the job's user" in metrics(world)["problem"]
         os.unlink(f"{folder}/rank0.metrics.jsonl")
         world.forget(node, 1, 1)

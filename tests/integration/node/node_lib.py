@@ -1,6 +1,6 @@
-"""A scripted server for tests of launcherd and its shim: speaks the protocol of docs/protocol.md and orders what a test says.
+"""A scripted server for tests of launcherd and its shim: it speaks the protocol of docs/protocol.md and sends the test's orders.
 
-Waiting is for a condition, with a generous time-out; nothing sleeps to be in step.
+Tests wait for conditions, with a generous time-out; they never sleep to synchronise.
 """
 import base64
 import itertools
@@ -24,7 +24,7 @@ CLUSTER = "cluster0"
 REQUESTS = itertools.count(1_000_000)
 
 def user_name():
-    """Our account, as the server names it."""
+    """The test's own account, as the server would name it."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
@@ -66,7 +66,7 @@ class Peer:
     def __init__(self, sock):
         self.sock = sock
         self.buffer = b""
-        self.lock = threading.Lock()  # frames leave whole
+        self.lock = threading.Lock()  # frames are sent whole
 
     def send(self, kind, **fields):
         with self.lock:
@@ -101,7 +101,7 @@ class Server:
         self.acks_beats = True
         self.changed = threading.Condition()
         self.messages = []  # (monotonic seconds, message)
-        self.reports = {}  # (job, generation): newest
+        self.reports = {}  # {(job, generation): newest report}
         self.node = None
         self.connections = 0
         self.listener = None
@@ -212,13 +212,13 @@ class Server:
         self.send("forget", job_id=job, generation=generation)
 
     def run(self, job, argv, **more):
-        """start, go, until ended: the last report."""
+        """Sends start and go, and waits for the end. Returns the last report."""
         self.start(job, 1, argv, **more)
         self.go(job, 1)
         return self.wait_phase(job, 1, "ended")
 
     def log_bytes(self, job, generation, rank, **more):
-        """The whole log, by cursor, until it is final."""
+        """The whole log, read by cursor until it is final."""
         out, offset = b"", 0
         while True:
             data = self.log_read(job, generation, rank, offset=offset, **more)
@@ -246,7 +246,7 @@ class Server:
         return data
 
     def cut(self):
-        """As if the server were killed: nobody listens, the connection ends."""
+        """Acts like a killed server: nothing listens, and the connection ends."""
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         os.unlink(self.path)
@@ -345,7 +345,7 @@ def write_file(path, text):
 
 
 class World:
-    """A folder, a server, a node; everything gone at the end, which is checked."""
+    """A folder, a server and a node. At the end it checks that everything is gone."""
 
     def __init__(self, launcherd, **server):
         self.folder = tempfile.mkdtemp(prefix="ddp-node-")
@@ -366,7 +366,7 @@ class World:
         return shim
 
     def forget(self, node, job, generation):
-        """After `forget`: the process of the shim, its folder and its descendants are gone."""
+        """Sends `forget`, and waits until the shim's process, its folder and its descendants are gone."""
         shim = self.note_token(node, job, generation)
         self.server.forget(job, generation)
         wait_until(lambda: not os.path.exists(node.run_dir(job, generation)), "the run directory to go")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launcherd and its shim as real processes, ordered by a scripted server: node_test.py LAUNCHERD [NAME...]"""
+"""launcherd and its shim as real processes, with orders from a scripted server: node_test.py LAUNCHERD [NAME...]"""
 import json
 import os
 import pwd
@@ -77,7 +77,7 @@ def test_death_by_signal():
 
 
 def test_a_core_file_in_progress_is_a_failure():
-    """A large core file takes long; most of this one is a hole. It gets 7 s; its peers get SIGTERM."""
+    """Writing a large core file takes long; most of this file is a hole. The rank gets 7 s for it, and its peers get SIGTERM."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         raise AssertionError("this test needs a hard limit of core files (ulimit -H -c) that is unlimited")
     script = """import mmap, os, resource, time
@@ -107,7 +107,7 @@ os.abort()
 
 
 def test_a_log_that_is_deleted_is_made_again():
-    """At the next output: positions stay valid, and both logs say it."""
+    """The log is made again at the next output: positions stay valid, and both logs mention it."""
     with World(LAUNCHERD) as world:
         node = world.node()
         go = f"{world.folder}/go"
@@ -179,7 +179,7 @@ def test_program_that_goes_after_the_check():
 
 
 def test_file_without_interpreter_line_is_refused():
-    """Neither a shell nor another program of its name, /usr/bin/script, runs in its place."""
+    """A script without a valid interpreter is not run by a shell, nor is the program of the same name, /usr/bin/script."""
     with World(LAUNCHERD) as world:
         node = world.node()
         script = f"{world.folder}/script"
@@ -236,7 +236,7 @@ def test_environment_exact():
 
 
 def test_process_state_of_a_worker():
-    """Session of its own, default signals, no descriptor but 0 to 2 and the shim's, stdin empty, its directory."""
+    """A worker has a session of its own, default signals, only descriptors 0 to 2 and the shim's, an empty stdin, and its directory."""
     with World(LAUNCHERD) as world:
         node = world.node()
         out = f"{world.folder}/state"
@@ -290,7 +290,7 @@ def test_tail_of_a_line_without_end_is_bounded():
 
 
 def test_a_log_that_cannot_be_read_holds_up_nothing_else():
-    """As on a disk that hangs: opening a FIFO waits until somebody writes to it."""
+    """Like a disk that hangs: opening a FIFO blocks until somebody opens it for writing."""
     with World(LAUNCHERD) as world:
         node = world.node()
         world.server.run(1, ["true"], nproc=3)
@@ -298,7 +298,7 @@ def test_a_log_that_cannot_be_read_holds_up_nothing_else():
         for path in logs:
             os.unlink(path)
             os.mkfifo(path)
-        for rank in range(3):  # more than there are threads for it
+        for rank in range(3):  # more requests than launcherd has threads for them
             world.server.send("log_read", what="output", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
                               bytes_max=100, wait_us=30_000_000)
         assert world.server.run(2, ["true"])["failed_rank"] == -1
@@ -359,7 +359,7 @@ def test_questions_are_answered():
 
 
 def test_doctor_listens_and_connects():
-    """Only for those that were named; every failure has its name."""
+    """Doctor's ports answer only the named nodes; each kind of failure has its own word."""
     with World(LAUNCHERD) as world:
         world.node()
         def tries(peers, args):
@@ -371,7 +371,7 @@ def test_doctor_listens_and_connects():
         assert len(set(ports)) == 3, ports
         text = ",".join(map(str, ports))
         assert tries({"b": "127.0.0.1"}, {"b": text}) == [("b", "ok")] * 3
-        assert tries({"b": "127.0.0.1"}, {'who"': text}) == []  # no node of the question
+        assert tries({"b": "127.0.0.1"}, {'who"': text}) == []  # not a node of this question
         assert tries({"b": "127.0.0.1"}, {"b": "x"}) == []
         assert tries({"b": "no address"}, {"b": "7"}) == [("b", "no-route")]
         closed = socket.socket()  # bound, but nobody listens
@@ -382,7 +382,7 @@ def test_doctor_listens_and_connects():
         closed.close()
         silent.close()
         strange = listen("127.0.0.9")
-        with open("/proc/net/tcp", encoding="ascii") as file:  # whose sockets these are
+        with open("/proc/net/tcp", encoding="ascii") as file:  # the owner of these sockets
             uids = {line.split()[7] for line in file if line.split()[1].endswith(f":{strange[0]:04X}") and line.split()[3] == "0A"}
         assert uids == {str(65534 if os.geteuid() == 0 else os.geteuid())}, uids
         assert tries({"b": "127.0.0.1"}, {"b": str(strange[0])}) == [("b", "broken")]
@@ -469,8 +469,8 @@ def start_escaping(world, *more):
 
 
 def node_with_escaping(world):
-    """A node that runs start_escaping's worker: the node, the shim's record, the pids that start_escaping returns and
-    those of the shim's children."""
+    """A node that runs start_escaping's worker. Returns the node, the shim's record, the pids that start_escaping returns and the pids of
+    the shim's children."""
     node = world.node()
     pids = start_escaping(world)
     shim = world.note_token(node, 1, 1)
@@ -488,7 +488,7 @@ def kill_shim(shim):
 
 
 def forget_dead(world, node):
-    """Of a dead shim there is only the run directory to remove."""
+    """Forgets a dead shim: only the run directory is left to remove."""
     world.server.forget(1, 1)
     wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
 
@@ -514,7 +514,7 @@ def test_success_leaves_no_children():
 
 
 def test_killed_shim():
-    """Its workers and what they daemonised are gone before the end is reported."""
+    """The workers and their daemonised children are gone before the end is reported."""
     with World(LAUNCHERD) as world:
         node, shim, pids, workers = node_with_escaping(world)
         kill_shim(shim)
@@ -550,7 +550,7 @@ def test_killed_launcherd_is_replaced_under_a_running_job():
 
 
 def stop_shim(node, job):
-    """Stops the process, as a debugger or a hanging disk does."""
+    """Stops the process, like a debugger or a disk that hangs."""
     os.kill(node.shim(job, 1)["pid"], signal.SIGSTOP)
 
 
@@ -575,7 +575,7 @@ def rewrite_start(node, job, change):
 
 
 def test_a_job_of_another_version_of_launcherd_goes_on():
-    """A later version knows fields that this one does not, an earlier one lacks some."""
+    """A start order of a later version has fields that this one does not know; one of an earlier version lacks some."""
     def change(order):
         order["colour"] = {"of": ["later"]}
         del order["checkpoint_step"]
@@ -612,7 +612,7 @@ def test_a_shim_whose_order_cannot_be_read_is_ended():
 
 
 def test_a_shim_that_is_not_described_is_ended():
-    """Its shim.json is gone, cut short, or of another version: its processes are found all the same."""
+    """A shim's shim.json is missing, truncated, or of another version: its processes are found all the same."""
     def truncate(path):
         write(path, '{"pi')
 
@@ -650,7 +650,7 @@ def test_shim_that_died_while_launcherd_was_away():
         node.begin().ready()
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "the shim of job 1 on node0 ended while launcherd was away", report
-        # The one without environment and session is nobody's child by now: nothing but a cgroup would tell whose it was.
+        # The process without our environment and session has lost its parent by now: only a cgroup could show which job it belongs to.
         assert_all_ended(pid for pid in workers + pids if pid != pids[1])
         if is_alive(pids[1]):
             os.kill(pids[1], signal.SIGKILL)
@@ -731,7 +731,7 @@ def test_a_stuck_shim_is_killed_after_its_lease():
 
 
 def test_lease():
-    """Cut off for longer than the lease: the workers are killed, without any server."""
+    """The node is cut off for longer than the lease: the workers are killed without a server."""
     with World(LAUNCHERD, lease_us=1_500_000) as world:
         node = world.node()
         world.server.start(1, 1, ["sleep", "1000"])
@@ -765,7 +765,7 @@ def test_slots_held_and_slots_missing():
             world.server.forget(job, 1)
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
-        world.server.start(1, 2, ["true"], nproc=2)  # the next generation, before the last is forgotten
+        world.server.start(1, 2, ["true"], nproc=2)  # the next generation starts before the last one is forgotten
         world.server.go(1, 2)
         report = world.server.wait_phase(1, 2, "ended")
         assert report["cause"] == "", report
@@ -828,7 +828,7 @@ def test_sigterm_leaves_shims_running():
         assert is_alive(pid)
         since = len(world.server.messages)
         node.begin().ready()
-        world.server.wait_for("shim_report", since=since)  # it has its shim again
+        world.server.wait_for("shim_report", since=since)  # launcherd is connected to its shim again
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
@@ -844,7 +844,7 @@ def test_exit_with_parent_takes_its_jobs_along():
 
 
 def test_parent_killed_takes_its_jobs_along():
-    """kill -9 of who started it: launcherd, shim, workers, daemonised children go."""
+    """kill -9 of launcherd's parent: launcherd, shim, workers and daemonised children end."""
     with World(LAUNCHERD) as world:
         script = "import subprocess, sys; subprocess.run(sys.argv[1:])"
         arguments = node_lib.Node(LAUNCHERD, world.folder).arguments + ["--exit-with-parent"]
@@ -905,7 +905,7 @@ def test_long_state_directory():
 
 
 def random_order(rng, keys):
-    """A random valid message of a server; `keys`: jobs and generations that it has spoken of."""
+    """A random valid message of a server; `keys`: jobs and generations that it has mentioned."""
     kind = rng.choice(["start", "go", "go", "world", "stop", "stop", "forget", "forget", "report_ack", "beat_ack",
                        "slot_resume", "error", "log_read", "input", "node_ask", "node_welcome" if rng.random() < 0.05 else "go"])
     job, generation = rng.choice(keys) if keys and rng.random() < 0.7 else (rng.randrange(1, 30), rng.choice([1, 1, 2]))
@@ -940,7 +940,7 @@ def random_order(rng, keys):
 
 
 def test_a_server_that_follows_no_protocol():
-    """Random valid messages in any order: launcherd lives, its memory is bounded, and a job runs after them."""
+    """Random valid messages in any order: launcherd survives, its memory is bounded, and a job runs after them."""
     seed, total = int(os.environ.get("DDP_SEED", "1")), int(os.environ.get("DDP_MESSAGES", "5000"))
     rng, keys = random.Random(seed), []
     with World(LAUNCHERD) as world:
@@ -950,7 +950,7 @@ def test_a_server_that_follows_no_protocol():
             try:
                 server.send(kind, **fields)
                 if rng.random() < 0.0005:
-                    server.node.sock.shutdown(socket.SHUT_RDWR)  # it calls again
+                    server.node.sock.shutdown(socket.SHUT_RDWR)  # it connects again
             except (OSError, AttributeError):
                 pass
             del keys[:-20]
@@ -962,8 +962,7 @@ def test_a_server_that_follows_no_protocol():
         print(f"{total} messages, {server.connections} connections, rss {rss_kib} KiB", flush=True)
 
         def clear():
-            """Each shim is known under one of the two clusters. Orders of before may still be on their way: an answer comes
-            after all of them."""
+            """Each shim is known under one of the two clusters. Earlier orders may still be in flight; an answer comes after all of them."""
             try:
                 since, request = len(server.messages), rng.getrandbits(60)
                 server.send("log_read", what="output", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,

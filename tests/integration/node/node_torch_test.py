@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An unmodified PyTorch script, as torchrun would start it, finds its peers: node_torch_test.py LAUNCHERD
+"""An unmodified PyTorch script, started as by torchrun, finds its peers: node_torch_test.py LAUNCHERD
 
 Skipped (77) without PyTorch.
 """
@@ -11,7 +11,7 @@ from node_lib import World
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
 import pytorch  # noqa: E402
 
-# Leaves by os._exit: PyTorch 2.15 sometimes aborts in its own clean-up at the interpreter's end, under torchrun too.
+# Exits by os._exit: PyTorch 2.15 sometimes aborts in its own clean-up at the interpreter's end, also under torchrun.
 SCRIPT = """
 import os
 import torch, torch.distributed as dist

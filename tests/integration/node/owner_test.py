@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Whose job it is: accounts by name, limits, files, cgroups, the check of every node: owner_test.py BUILD [NAME...]
+"""Jobs run as their owner: accounts by name, limits, files, cgroups, the check of every node: owner_test.py BUILD [NAME...]
 
-As root the jobs of `nobody` and `daemon`, accounts of every system, run; as an ordinary user those tests skip and say so."""
+As root, the test runs jobs of `nobody` and `daemon`, accounts that every system has; as an ordinary user those tests skip and say so."""
 import grp
 import os
 import pwd
@@ -48,7 +48,7 @@ def refusal(world, job, user):
 
 
 def open_folder(world):
-    """So that other users may pass through to the node's state directory, as through /var/lib."""
+    """Lets other users traverse to the node's state directory, as they can through /var/lib."""
     os.chmod(world.folder, 0o711)
 
 
@@ -218,7 +218,7 @@ def test_cgroup_holds_what_escapes():
 
 
 def test_cgroup_outlives_shim_and_launcherd():
-    """Both are killed; the process that has neither our token nor our parents is found by its cgroup."""
+    """Both are killed; the process that has neither our token nor our parent process is found by its cgroup."""
     with World(LAUNCHERD) as world:
         node = world.node()
         pid = start_escaping(world)
@@ -241,7 +241,7 @@ def test_cgroup_outlives_shim_and_launcherd():
 
 
 def test_memory_limit():
-    """Where the memory controller can be had: the kernel's kill is named. Elsewhere the option is refused."""
+    """If the memory controller is available, the kernel's OOM kill is named. Otherwise the option is refused."""
     with World(LAUNCHERD) as world:
         node = node_lib.Node(LAUNCHERD, world.folder, extra=["--allow-root", "--job-memory", "96M"]).begin()
         if node.process.stdout.readline() == b"":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A job on two nodes of which one has not its working directory or its program: one error that names node and path.
+"""A job on two nodes of which one lacks the working directory or the program: one error that names the node and the path.
 
 The second node's launcherd is in a mount namespace of its own with an empty home, so that the two are like two machines that
 share no disk. That needs root; without it only the tests of one node run."""

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How a shim ends its workers, and what they leave, with real processes: stop_test.py LAUNCHERD [NAME...]"""
+"""How a shim ends its workers and their leftover processes, with real processes: stop_test.py LAUNCHERD [NAME...]"""
 import os
 import signal
 import sys
@@ -49,7 +49,7 @@ def run_handler(world, seconds, grace_us):
 
 
 def test_a_survivor_writes_its_checkpoint():
-    """Its handler takes 3 s. The end does not wait for the rest of the grace."""
+    """The worker's handler takes 3 s. The end does not wait for the rest of the grace."""
     with World(LAUNCHERD) as world:
         node = world.node()
         report, took = run_handler(world, 3, 30_000_000)
@@ -142,7 +142,7 @@ time.sleep(seconds)
 
 
 def run_leaving(world, kind, seconds=1000, **more):
-    """The last report, the log, and the pid of what was left."""
+    """The last report, the log, and the pid of the leftover process."""
     report = world.server.run(1, [PYTHON, "-c", LEAVES, world.folder, kind, str(seconds)], **more)
     assert report["failed_rank"] == -1 and report["ranks"][0]["state"] == "exited", report
     pid = int(read(f"{world.folder}/child"))

@@ -41,7 +41,7 @@ def python(program):
 
 
 def status(node, job, generation):
-    """What the store says of itself, or None where it is gone."""
+    """The store's own status, or None if it is gone."""
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(TIMEOUT_S)
     text = b""
@@ -82,7 +82,7 @@ def store_of(node, job, generation):
 
 
 def waiting(node, job, count):
-    """The status once so many clients wait."""
+    """The status once this many clients wait."""
     return wait_until(lambda: (lambda s: s if sum(c["waits"] != "" for c in s["clients"]) == count else None)(status(node, job, 1)),
                       f"{count} clients that wait")
 
@@ -111,7 +111,7 @@ def test_ranks_meet_and_the_store_says_who_waits_for_what():
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "" and {r["exit_code"] for r in report["ranks"]} == {0}, report
         assert world.server.log_bytes(1, 1, 0) == b"gone True\n", world.server.log_bytes(1, 1, 0)
-        assert sock.recv(1) == b""  # it has ended, with its clients
+        assert sock.recv(1) == b""  # the store has ended, and with it its connections
         world.forget(node, 1, 1)
 
 
@@ -123,7 +123,7 @@ def test_each_generation_has_an_empty_one():
             world.server.go(1, generation)
             found = wait_until(lambda: (lambda s: s if s["clients"] and s["clients"][0]["waits"] else None)(status(node, 1, generation)), "the rank")
             assert found["keys"] == 1, found
-            world.server.stop(1, generation, grace_us=60_000_000)  # the rank dies of SIGTERM: nobody waits for the grace
+            world.server.stop(1, generation, grace_us=60_000_000)  # the rank dies of SIGTERM, so the grace need not pass
             began = time.monotonic()
             world.server.wait_phase(1, generation, "ended")
             assert time.monotonic() - began < 30
@@ -134,7 +134,7 @@ def test_it_outlives_rank_0_until_the_other_nodes_have_ended():
     with World(LAUNCHERD) as world:
         node = world.node()
         both = dict(ON, nodes={"node0": "127.0.0.1", "node1": "127.0.0.3"}, node_count=2, world=2)
-        # What rank 0 leaves is asked to end and then killed; the store is not among it.
+        # The leftover processes of rank 0 get SIGTERM and are then killed, but not the store.
         program = ("import subprocess; put(connect(), b'/mine', b'left behind')\n"
                    "subprocess.Popen(['sh', '-c', 'trap \"\" TERM; echo; exec sleep 1000'], stdout=subprocess.PIPE).stdout.readline()")
         world.server.start(1, 1, python(program), grace_us=200_000, **both)
@@ -142,7 +142,7 @@ def test_it_outlives_rank_0_until_the_other_nodes_have_ended():
         report = world.server.wait_report(1, 1, lambda r: r["ranks"][0]["state"] == "exited", "rank 0 has exited")
         assert report["ranks"][0]["exit_code"] == 0, report
         world.server.wait_phase(1, 1, "stopping")
-        node.kill()  # launcherd starts again meanwhile
+        node.kill()  # launcherd is restarted meanwhile
         since = len(world.server.messages)
         node.begin().ready()
         rank_log = node.log_dir(1) + "/g1-rank0.log"
@@ -206,7 +206,7 @@ def test_what_it_refuses_is_in_the_log_of_rank_0():
                     assert stranger.recv(1) == b""
                 except ConnectionResetError:
                     pass
-        for _ in range(100):  # whoever reaches the port could fill the log of the rank
+        for _ in range(100):  # otherwise anyone who reaches the port could fill the rank's log
             socket.create_connection(tuple(address), timeout=TIMEOUT_S, source_address=("127.0.0.2", 0)).close()
         put(connect(tuple(address), 1), b"/go", b"")
         assert world.server.wait_phase(1, 1, "ended")["cause"] == ""

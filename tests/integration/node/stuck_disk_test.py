@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The disk of the logs hangs: the shim goes on. stuck_disk_test.py LAUNCHERD STUCK_DISK_LIBRARY [NAME...]
+"""The disk with the logs hangs: the shim goes on. stuck_disk_test.py LAUNCHERD STUCK_DISK_LIBRARY [NAME...]
 
 The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims, where writes below logs/ hang on demand."""
 import glob
@@ -32,7 +32,7 @@ class Disk:
 
 
 def printer(world, lines):
-    """Prints a few lines, and when told so as many lines as that, numbered; says when it is through, and waits."""
+    """Prints a few lines, then, when told to, that many numbered lines; makes a file when it has finished, and waits."""
     go, through = f"{world.folder}/go", f"{world.folder}/through"
     return [sys.executable, "-c", f"""import os, sys, time
 print("first".ljust({LINE - 1}), flush=True)
@@ -57,7 +57,7 @@ def begin(world, lines=0, **more):
 
 
 def wait_full(pid):
-    """It has printed what fits into the queue and into its pipe."""
+    """Waits until the program has printed as much as the queue and its pipe hold."""
     def printed():
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             return int(next(line.split()[1] for line in file if line.startswith("wchar:"))) >= 4 << 20
@@ -65,7 +65,7 @@ def wait_full(pid):
 
 
 def test_output_waits_then_is_lost_and_counted():
-    """A program that prints 32 MiB is through soon although the disk takes nothing, and every byte is kept or counted."""
+    """A program that prints 32 MiB finishes soon although the disk accepts nothing, and every byte is kept or counted as lost."""
     lines = (32 << 20) // LINE
     with World(LAUNCHERD) as world:
         disk = Disk(world)
@@ -121,13 +121,13 @@ def test_cancel():
         report = world.server.wait_phase(1, 1, "ended")
         print(f"ended {time.monotonic() - before:.1f} s after the stop", flush=True)
         assert report["ranks"][0]["state"] == "stopped", report
-        assert "killed" not in report["cause"], report  # not by launcherd, as a shim that is stuck
+        assert "killed" not in report["cause"], report  # launcherd has not killed it as a stuck shim
         disk.go_on()
         world.forget(node, 1, 1)
 
 
 def test_lease_and_a_death():
-    """Two jobs: one loses its server, and a worker of the other one dies; its error file cannot be read then."""
+    """With the disk hanging, the lease of one job ends, and a worker of the other job dies; its error file cannot be read then."""
     with World(LAUNCHERD, lease_us=2_000_000) as world:
         disk = Disk(world)
         node, pid, go, _ = begin(world, 1 << 20)
@@ -164,7 +164,7 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
 
 
 def test_looking_at_a_rank_hangs():
-    """The database of users hangs: logs are read meanwhile, the look is given up, and the next one works."""
+    """The user database hangs: logs can be read meanwhile, the lookup is given up, and the next lookup works."""
     with World(LAUNCHERD) as world:
         disk = Disk(world)
         node, _, go, through = begin(world)

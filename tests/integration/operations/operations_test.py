@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""docs/operations.md is what happens: its incidents are made, its commands are run in its order, and their output is held against the
-page's. Numbers, durations and spaces may differ. With DDP_UPDATE_OPERATIONS=1 the page gets the new outputs.
+"""Checks docs/operations.md: causes its incidents, runs its commands in its order, and compares their output with the page's. Numbers,
+durations and spaces may differ. With DDP_UPDATE_OPERATIONS=1 the page gets the new outputs.
 
-In the page a comment <!-- test: WORDS --> makes an incident (the functions do_* below), and in blocks of ```console the lines after a
+In the page a comment <!-- test: WORDS --> causes an incident (the functions do_* below), and in blocks of ```console the lines after a
 `$ ` are run; the lines after those are the output. A block whose comment says `skip` is not for this machine."""
 import os
 import re
@@ -69,7 +69,7 @@ class Page:
         return re.search(rf"^{name} +up ", self.cluster.ctl("nodes", "-a").stdout, re.M) is not None
 
     def do_lose(self, name):
-        """Its power is gone: launcherd, its shim and its workers."""
+        """A power failure of a node: kills launcherd, its shim and its workers."""
         self.cluster.daemons.pop(name).kill()
         for pid in self.case.processes():
             with open(f"/proc/{pid}/cmdline", "rb") as line:
@@ -98,7 +98,7 @@ class Page:
         self.do_return(name)
 
     def do_move_state(self):
-        """The state goes to another folder, as it would to another machine, and the server with it."""
+        """Moves the state to another folder, as if to another machine, and starts the server there."""
         source, copy = f"{self.case.dir}/rendezvous", f"{self.case.dir}/copy"
         daemon = self.cluster.daemons.pop("rendezvous")
         daemon.terminate()
@@ -115,7 +115,7 @@ class Page:
     # -- the page --
 
     def run(self, command):
-        """As typed on `head`, with this cluster's server."""
+        """Runs a command as if typed on `head`, with this cluster's server."""
         text = command.replace("ddpctl ", f"ddpctl --server {self.cluster.server} ", 1) if command.startswith("ddpctl ") else command
         done = subprocess.run(["sh", "-c", text], env=clean_environ(PATH=f"{self.bin}:{os.environ['PATH']}", TMPDIR=self.case.temp,
                               XDG_CONFIG_HOME=f"{self.case.dir}/config"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -123,12 +123,12 @@ class Page:
         return done.stdout.replace(self.cluster.server, "unix:/run/ddp/rendezvous.sock").replace(self.case.dir, "/var/lib/ddp")
 
     def check(self, block):
-        """The block with the real outputs, and whether it was right."""
+        """The block with the real outputs, and whether the page's were right."""
         told, is_right = "", True
         for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
             end = time.monotonic() + (3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 20)
             out = self.run(command)
-            while normal(out) != normal(shown) and time.monotonic() < end:  # a state that is still on its way
+            while normal(out) != normal(shown) and time.monotonic() < end:  # a state that has not been reached yet
                 time.sleep(0.1)
                 if "add" in command or "rotate" in command or "remove" in command:
                     break

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What meson says where a tool or library is not fit: an nvcc that refuses this machine's compiler. A real `meson setup` of the sources."""
+"""What meson prints if a tool or library cannot be used: an nvcc that refuses this machine's compiler. A real `meson setup` of the sources."""
 import os
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 """The Debian packages: built from the tree, clean for lintian, and in a copy of this machine: installed, upgraded while a job
-trains, removed, purged. The copy is an overlay in a mount namespace of its own, so nothing of it is left; that needs root.
+trains, removed, purged. The copy is an overlay in a mount namespace of its own, so it disappears afterwards; that needs root.
 DDP_TEST_DEBS names a folder of packages that are tested in place of newly built ones."""
 import glob
 import json
@@ -17,7 +17,7 @@ import printed_steps  # noqa: E402
 SOURCE = os.environ["SOURCE_ROOT"]
 WAIT_S = 500
 PROGRAMS = ["rendezvous", "launcherd", "ddpctl", "ddp-worker"]
-STEPS = 90000000  # of the job, which is cancelled some steps after the upgrade
+STEPS = 90000000  # steps of the job, which is cancelled some steps after the upgrade
 STEPS_AFTER = 20
 
 
@@ -52,7 +52,7 @@ def build(folder):
         if shutil.which(tool) is None:
             skip(f"{tool} is not installed (./quickstart test installs it)")
     environ = {k: v for k, v in os.environ.items() if k not in ("CFLAGS", "CXXFLAGS", "LDFLAGS", "DESTDIR", "MAKEFLAGS")}
-    for language in ("CFLAGS", "CXXFLAGS"):  # what is tested is the packages, and these are compiled in a quarter of the time
+    for language in ("CFLAGS", "CXXFLAGS"):  # only the packaging is tested, and this compiles in a quarter of the time
         environ[f"DEB_{language}_STRIP"], environ[f"DEB_{language}_APPEND"] = "-O2 -g", "-O0 -w"
     environ["DEB_BUILD_OPTIONS"] = "noautodbgsym"
     output(f"{SOURCE}/packaging/build-deb", "--cuda", "no", "--output", folder, timeout=1200, env=environ)
@@ -236,7 +236,7 @@ def inside(debs):
     machine = Machine(debs)
     if machine.run("dpkg", "-s", "ddp-launcher").returncode == 0:
         machine.output("dpkg", "-P", "ddp-launcher")
-    shutil.rmtree(machine.root + "/var/lib/ddp", ignore_errors=True)  # of this machine itself; the overlay alone changes
+    shutil.rmtree(machine.root + "/var/lib/ddp", ignore_errors=True)  # the state of this machine itself; only the overlay may change
     units = Units(machine.root)
     try:
         machine.output("useradd", "--create-home", "alice")

@@ -1,4 +1,4 @@
-"""Manual pages and completion have every option that --help shows, and the shells take them: docs_test.py pages|bash|zsh|fish."""
+"""Manual pages and completions have every option that --help shows, and the shells accept them: docs_test.py pages|bash|zsh|fish."""
 import functools
 import os
 import re
@@ -37,7 +37,7 @@ def text_of(path):
 
 
 def options_of(help_text):
-    """The long options that begin a line."""
+    """The long options that start a line."""
     found = set(re.findall(r"^ {2,6}(?:-\w,? )?--([\w-]+)", help_text, re.M))
     assert len(found) > 3, help_text
     return found - {"version"}
@@ -45,7 +45,7 @@ def options_of(help_text):
 
 @functools.cache
 def verbs():
-    """Those that `ddpctl help` lists and explains."""
+    """The verbs that `ddpctl help` lists and explains."""
     listed = re.findall(r"^  ([a-z]+) +[a-z]", output(program("ddpctl"), "help"), re.M)
     listed = [verb for verb in listed if "usage: ddpctl " + verb in run(program("ddpctl"), "help", verb).stdout]
     assert {"run", "submit", "completion", "help"} <= set(listed), listed
@@ -82,7 +82,7 @@ def test_pages():
 
 
 class Bash:
-    """A bash that loads nothing but our script, and completes as readline would have it do."""
+    """A bash that loads only our script, and completes as readline would."""
 
     def __init__(self, name):
         self.name, self.script, self.function = name, made(name), "_" + name.replace("-", "_")

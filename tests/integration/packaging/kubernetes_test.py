@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The manifests of packaging/kubernetes and the files of packaging/containers, against the programs and one another: every option
-that they give exists, ports, names, labels, volumes and accounts agree. With the Python module kubernetes_validate they are held
-against Kubernetes' own schemas too. `keys` runs against a real server behind a kubectl of the test's own."""
+"""Checks the manifests of packaging/kubernetes and the files of packaging/containers against the programs and one another: every option in
+them exists; ports, names, labels, volumes and accounts agree. With the Python module kubernetes_validate they are also checked against
+Kubernetes' own schemas. `keys` runs against a real server behind a kubectl of the test's own."""
 import json
 import os
 import re
@@ -22,7 +22,7 @@ PROGRAMS = {"rendezvous": "rendezvous/rendezvous", "launcherd": "launcherd/launc
 WRITTEN = {"ddp-control": {"/var/lib/ddp", "/run/ddp", "/tmp"},
            "ddp-worker": {"/var/lib/ddp", "/run/ddp", "/tmp", "/home/ddp", "/dev/shm"}}
 USER = 10001
-OLDEST = "1.25"  # of the schemas that kubernetes_validate has
+OLDEST = "1.25"  # the version of the schemas in kubernetes_validate
 
 
 def load():
@@ -42,7 +42,7 @@ def options_of(program, *verb):
 
 
 def check_command(words, where):
-    """The words of a container: a program of ours, and options that it has."""
+    """Checks the command of a container: it is one of our programs, with options that the program has."""
     program, rest = words[0], words[1:]
     assert program in PROGRAMS, f"{where}: {program} is none of our programs"
     if "--" in rest:
@@ -60,7 +60,7 @@ def check_command(words, where):
 
 
 def commands_of(container):
-    """What it starts: by its args, and of its probes. `sh -c` is looked at for what it calls."""
+    """The commands of a container: its args and its probes. For `sh -c` the programs that it calls."""
     command = container.get("command", []) + container.get("args", [])
     if command[:2] == ["sh", "-c"]:
         assert 'exec ddpctl "$@"' in command[2], command[2]
@@ -88,7 +88,7 @@ def check_container(pod, container, claims, where):
         given = check_command(words, f"{where} {what}")
         if what == "args":
             options = given
-        for value in given.values():  # a folder or socket that is written to is in a volume
+        for value in given.values():  # a folder or socket that the program writes must be in a volume
             path = value.removeprefix("unix:").removeprefix("@")
             if path.startswith("/") and what == "args" and "--cwd" not in given:
                 assert any(path == at or path.startswith(at + "/") for at in mounts), f"{where}: {path} is in no volume"
@@ -123,7 +123,7 @@ def find(files, kind, name):
 
 
 def check_network(files, found):
-    """The server's port is one number everywhere, and who has to reach it may."""
+    """The server's port is the same number everywhere, and all who need it may reach it."""
     services = {name: item for name, items in files.items() for item in items if item["kind"] == "Service"}
     assert services.keys() == {"rendezvous.yaml", "etcd-rendezvous.yaml"}, services.keys()
     port = services["rendezvous.yaml"]["spec"]["ports"][0]["port"]
@@ -161,7 +161,7 @@ def check_node(files, found):
 
 
 def check_containerfile(found):
-    """Its stages are the images of the manifests, with the same user and folders; their commands are right too."""
+    """The stages of the Containerfile are the images of the manifests, with the same user and folders; their commands are right too."""
     with open(os.path.join(SOURCE, "packaging", "containers", "Containerfile"), encoding="utf-8") as file:
         text = file.read()
     for image, written in WRITTEN.items():
@@ -261,7 +261,7 @@ def check_keys():
         first = keys.read("ddp-node-keys")
         assert [re.match(r"ddp://rendezvous\.ddp\.svc:7400/([^#]*)#.{40,}$", first[name])[1] for name in first] == list(first) == \
             ["gpu01", "gpu-2.example"], list(first)
-        assert keys.run("node", "gpu01").returncode == 0  # again: a new key
+        assert keys.run("node", "gpu01").returncode == 0  # a second call makes a new key
         again = keys.read("ddp-node-keys")
         assert again["gpu01"] != first["gpu01"] and again["gpu-2.example"] == first["gpu-2.example"]
         assert keys.run("user").returncode == 0
@@ -275,7 +275,7 @@ def check_keys():
 
 
 def check_keys_of_several():
-    """The server that leads makes them, whichever it is."""
+    """Keys are made by the leader, whichever server that is."""
     if shutil.which("etcd") is None:
         print("keys of several servers not tried: etcd is not installed (Debian: etcd-server)")
         return

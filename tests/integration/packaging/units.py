@@ -1,4 +1,4 @@
-"""The part of systemd that an upgrade needs, by systemd.service(5): starts and stops units of a root folder with their
+"""The part of systemd that an upgrade needs, as in systemd.service(5): it starts and stops units of a root folder with their
 ExecStart=, User=, EnvironmentFile=, folders, Type=notify and KillMode=. `systemctl` in that folder sends its words here."""
 import os
 import re
@@ -70,7 +70,7 @@ class Unit:
             assert ready.recv(64) == b"READY=1"
 
     def stop(self):
-        """KillMode=process: SIGTERM to the main process alone. The server has no other processes."""
+        """KillMode=process: SIGTERM only to the main process. The server has no other processes."""
         assert self.name == "rendezvous.service" or self.one("KillMode") == "process"
         self.process.send_signal(signal.SIGTERM)
         assert self.process.wait(WAIT_S) == 0, self.text()
@@ -82,7 +82,7 @@ class Unit:
 
 
 class Units:
-    """What is asked is kept in `asked`: lists of words."""
+    """Requests are kept in `asked`, as lists of words."""
 
     def __init__(self, root):
         self.root, self.units, self.asked, self.failure = root, {}, [], None

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""An ordinary PyTorch script with --nnodes 1:2, as torchrun takes it: it loses a node, and goes on alone. elastic_test.py BUILD; skips (77)
+"""An ordinary PyTorch script with torchrun's option --nnodes 1:2: it loses a node, and continues on the other one. elastic_test.py BUILD; skips (77)
 without PyTorch.
 
-The script is that of pytorch_test.py; it knows nothing of the launcher. It goes on from its own checkpoint, with the environment that
-torchrun gives the ranks of a smaller world."""
+The script is the one of pytorch_test.py; it has no code for the launcher. It resumes from its own checkpoint, with the environment that
+torchrun gives to the ranks of a smaller world."""
 import os
 import re
 import sys

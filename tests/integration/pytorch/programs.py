@@ -1,5 +1,5 @@
-"""Ordinary PyTorch programs for a launcher, by name: programs.py NAME FOLDER. Each knows torchrun's environment and nothing of ours, and
-prints one line a rank, the same under every launcher: what it computed."""
+"""Ordinary PyTorch programs for a launcher, by name: programs.py NAME FOLDER. Each uses torchrun's environment and nothing of ours. Each rank
+prints one line with its result, which is the same under every launcher."""
 import datetime
 import os
 import sys
@@ -21,7 +21,7 @@ def say(text):
 
 
 def leave(code=0):
-    """Without PyTorch's own clean-up at the interpreter's end, which sometimes aborts."""
+    """Exits without PyTorch's own clean-up at the interpreter's end, which sometimes aborts."""
     sys.stdout.flush()
     os._exit(code)
 
@@ -65,7 +65,7 @@ def store_by_hand():
     if RANK == 0:
         store.set("early", "rank 0 has gone")
         say("count")
-        leave()  # the others go on to use the store
+        leave()  # the other ranks continue to use the store
     store.wait(["early"])
     threading.Event().wait(0.5)
     store.set(f"late{RANK}", "x")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch programs whose ranks meet in our c10d store: programs_test.py [--all]; skips (77) without PyTorch.
 
-By hand, with --all, every program of programs.py runs under torchrun too, and must say the same. `restart` differs: torchrun
+By hand, with --all, every program of programs.py also runs under torchrun, and must print the same. `restart` differs: torchrun
 keeps the keys of the failed attempt.
 """
 import os

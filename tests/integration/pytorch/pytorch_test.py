@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""PyTorch as a client: an ordinary DDP script under ddpctl run --standalone. pytorch_test.py; skips (77) without PyTorch.
+"""PyTorch as a user: an ordinary DDP script under ddpctl run --standalone. pytorch_test.py; skips (77) without PyTorch.
 
-Four ranks on two nodes train; one rank is killed and the job starts again once and ends with the same
-losses; the environment is the one that torchrun makes.
+Four ranks on two nodes train. One rank is killed, the job restarts once and ends with the same losses. The environment is the
+one that torchrun makes.
 """
 import glob
 import json
@@ -25,11 +25,11 @@ RUN = ("run", "--standalone", "--nodes", "2", "--nproc-per-node", "2", "--raw")
 PAIR = ("run", "--standalone", "--nproc-per-node", "2", "--raw")
 LIMIT_S = 240
 
-# Where the two must differ, or may: places, ids and ports; the store, which rank 0 serves here.
+# Variables that must or may differ: paths, ids and ports, and the store, which rank 0 serves here.
 FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
-# Beside DDP_*: who the job runs as, and the interface of the node's address; torchrun leaves both to luck.
+# Variables besides DDP_*: the user of the job, and the interface of the node's address; torchrun sets neither.
 OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO)_SOCKET_IFNAME)$")
-# Ours gives a job these where its submitter has none; torchrun does not.
+# Our launcher sets these if the submitter has none; torchrun does not.
 DEFAULTED = {"HOME", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "SHELL"}
 # The shell's and Python's own, the tests' own, and what torchrun's agent sets for itself and workers merely inherit.
 NOISE = {"_", "PWD", "OLDPWD", "SHLVL", "LC_CTYPE", "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
@@ -46,7 +46,7 @@ def weights(text):
 
 
 def cache(case):
-    """PyTorch makes an empty cache folder; not among our temporary files, please."""
+    """PyTorch makes an empty cache folder, which must not be among our temporary files."""
     return {"TORCHINDUCTOR_CACHE_DIR": os.path.join(case.dir, "inductor")}
 
 
@@ -59,7 +59,7 @@ def undisturbed(case, name):
 
 
 def check_training(done):
-    """The output of an undisturbed run."""
+    """The output of a run without faults."""
     equal(sorted(re.findall(r"rank (\d) of 4 starts at epoch 0", done.stdout)), ["0", "1", "2", "3"], done.stdout)
     loss = losses(done.stdout)
     equal(sorted(loss), [0, 1, 2, 3, 4], done.stdout)
@@ -97,7 +97,7 @@ def four_ranks_train_and_a_killed_rank_costs_one_restart():
         equal((len(weights(text)), len(set(weights(text)))), (4, 1), text)
         found = losses(text)
         equal(sorted(found), [0, 1, 2, 3, 4], text)
-        for epoch, loss in expected.items():  # not to the bit: PyTorch cuts other buckets in its first step
+        for epoch, loss in expected.items():  # not bit-identical: PyTorch uses other buckets in the first step of a process
             assert abs(found[epoch] - loss) <= 1e-3, (epoch, found[epoch], loss)
 
 

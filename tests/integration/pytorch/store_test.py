@@ -42,7 +42,7 @@ class Server:
         return lines
 
     def wait_for(self, pattern):
-        """Asks again and again until a line matches."""
+        """Asks repeatedly until a line matches."""
         while True:
             for line in self.state():
                 if re.search(pattern, line):
@@ -105,7 +105,7 @@ def waits(server, store, other):
     fails(dist.DistStoreError, r"wait timeout after 200ms, keys: /w1, /w2", store.wait, ["w1", "w2"])
     fails(dist.DistStoreError, r"timeout", store.get, "w1")
     store.set_timeout(LIMIT)
-    equal(store.num_keys(), other.num_keys())  # the connection is used on
+    equal(store.num_keys(), other.num_keys())  # the connection stays in use
     thread = threading.Thread(target=other.wait, args=(["w1", "w2"],))
     thread.start()
     server.wait_for(r" waits /w1 /w2$")
@@ -139,7 +139,7 @@ def prefixes(server, store, other):
 
 
 def strangers(server, store, other):
-    """Closed alone, with a reason."""
+    """Only this client is closed, with a reason."""
     for sent in (b"SSH-2.0-OpenSSH\r\n", b"\x03\x05\0\0\0\0\0\0\0init/", b"\0\xce\xf7\x85\x3c\x63", b"\0\xce\xf7\x85\x3c\x03" + b"\xff" * 8):
         with socket.create_connection((server.host, server.port), timeout=120) as stranger:
             stranger.sendall(sent)
@@ -151,7 +151,7 @@ def strangers(server, store, other):
 
 
 def rank(number, server, pipe):
-    """One rank of a process group; what fails ends it with a traceback and 1."""
+    """One rank of a process group; a failure ends it with a traceback and exit code 1."""
     os.environ.update(MASTER_ADDR=server.host, MASTER_PORT=str(server.port), RANK=str(number), WORLD_SIZE=str(RANKS),
                       TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RUN_ID="t")
     dist.init_process_group("gloo", timeout=LIMIT)
@@ -187,7 +187,7 @@ def process_group():
         codes = [os.waitpid(child, 0)[1] for child in children]
         equal(codes, [0] * RANKS)
         equal(os.read(reading, 100), b"+" * RANKS)
-        equal(dist.PrefixStore("", server.client()).num_keys() > RANKS, True)  # it was really used
+        equal(dist.PrefixStore("", server.client()).num_keys() > RANKS, True)  # the store was really used
 
 
 def refused():
@@ -207,7 +207,7 @@ def refused():
 
 
 def unread():
-    """Who reads nothing is not read from, and is closed when too much waits; the others never notice."""
+    """The store stops reading from a client that does not read its answers, and closes it when too much data waits; other clients do not notice."""
     with Server("--unread", str(64 << 20)) as server:
         store = server.client()
         store.set("k", "x" * (8 << 20))
@@ -217,7 +217,7 @@ def unread():
             for _ in range(20):
                 equal(len(store.get("k")), 8 << 20)
             received = 0
-            while received < 100 * (8 + (8 << 20)):  # reads after all, and gets everything
+            while received < 100 * (8 + (8 << 20)):  # this client reads in the end, and gets everything
                 got = len(lazy.recv(1 << 20))
                 assert got, received
                 received += got

@@ -1,8 +1,7 @@
-"""An ordinary PyTorch training script: it knows torchrun's environment and nothing else. train_ddp.py FOLDER [--hold RANK]
+"""An ordinary PyTorch training script: it uses torchrun's environment and nothing else. train_ddp.py FOLDER [--hold RANK]
 
-Five epochs of a small classifier over DistributedSampler and DistributedDataParallel; rank 0 keeps FOLDER/last.pt after each
-epoch and every start goes on from there. --hold: on its first start that rank stops in its second epoch until somebody kills it.
-"""
+Five epochs of a small classifier over DistributedSampler and DistributedDataParallel; rank 0 saves FOLDER/last.pt after each epoch, and
+every start resumes from it. --hold: on its first start that rank waits in its second epoch until somebody kills it. """
 import hashlib
 import os
 import signal
@@ -29,7 +28,7 @@ def train(folder, hold):
     dist.init_process_group("gloo", init_method="env://")
     rank, world = dist.get_rank(), dist.get_world_size()
     assert (rank, world) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
-    torch.manual_seed(rank)  # DDP makes them equal
+    torch.manual_seed(rank)  # DDP makes the parameters equal
     net = nn.Sequential(nn.Linear(20, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10))
     model = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -71,6 +70,6 @@ def train(folder, hold):
 if __name__ == "__main__":
     train(sys.argv[1], int(sys.argv[3]) if len(sys.argv) > 3 else -1)
     # PyTorch 2.15 sometimes aborts in its own clean-up at the interpreter's end ("terminate called without an active
-    # exception"): under torchrun too, 3 times of 12. All is done and said here, so we leave without it.
+    # exception"): also under torchrun, in 3 of 12 runs. All work and output is done here, so exit without the clean-up.
     sys.stdout.flush()
     os._exit(0)

@@ -1,5 +1,5 @@
-"""Peers that keep to the format of messages and to nothing else: random valid messages, in any order, about random
-jobs and about those that the server speaks of."""
+"""Peers that follow the message format and no other rule: random valid messages, in any order, about random jobs and about jobs that
+the server has mentioned."""
 
 import json
 import struct
@@ -14,7 +14,7 @@ YEAR_US = 366 * 86400 * 10**6
 
 
 class Hostile:
-    """A node or a client, by chance; `orders` is what the server has sent to any node of this test."""
+    """A node or a client, at random; `orders`: what the server has sent to any node of this test."""
 
     def __init__(self, address, rng, orders):
         self.rng, self.orders = rng, orders
@@ -35,7 +35,7 @@ class Hostile:
         return self.rng.choice([1, 2, 3, self.rng.randrange(1, 100), 2**53 - 1])
 
     def key(self):
-        """A job and generation that a node was ordered to run, or none such."""
+        """A job and generation that a node was ordered to run, or random ones."""
         known = [o for o in self.orders[-40:] if "generation" in o]
         if known and self.rng.random() < 0.8:
             order = self.rng.choice(known)
@@ -118,7 +118,7 @@ class Hostile:
         ])
 
     def speak(self, count):
-        """Sends that many messages and reads what is there. False: the connection has ended."""
+        """Sends that many messages and reads the available answers. False: the connection has ended."""
         data = b""
         for _ in range(count):
             kind, fields = self.of_node() if self.is_node else self.of_client()

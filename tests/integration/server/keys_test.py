@@ -1,4 +1,4 @@
-"""Keys, roles and strangers: the real server over TLS: keys_test.py RENDEZVOUS [TEST...]
+"""Keys, roles and strangers, with the real server over TLS: keys_test.py RENDEZVOUS [TEST...]
 
 DDP_TLS_PEER: the program of tests/lib/tls_peer.c; DDP_INPUTS: that of tests/fuzz."""
 
@@ -85,7 +85,7 @@ def test_closed_until_the_first_key():
             assert key.split("#")[0].endswith(":%s/n1" % process.addresses[1].rsplit(":", 1)[1]), key.split("#")[0]
             with node(network(process), "n1", key):
                 assert [n["name"] for n in admin.nodes(all_=False)] == ["n1"]
-        with server("--listen", "0.0.0.0:0", directory=directory) as process:  # now there is one
+        with server("--listen", "0.0.0.0:0", directory=directory) as process:  # now there is a key
             with node(network(process), "n1", key):
                 pass
             assert process.log().count("stays closed until there is a key") == 1, process.log()
@@ -152,8 +152,8 @@ def hello_of(role):
 
 
 def test_every_message_by_every_role():
-    """A valid message of each type after the hello of each role, and the other hello first: what the role may not send is
-    refused, and changes nothing."""
+    """A valid message of each type after the hello of each role, and the other role's hello as first message: messages that the role may
+    not send are refused and change nothing."""
     frames = {}
     for _name, data in written_inputs("--valid"):
         frames.setdefault(json.loads(data[4:])["type"], data)
@@ -265,7 +265,7 @@ def test_rotation():
                 assert "does not take this key" in refused_key(address, first)  # two at most
                 wait_for_log(process, "the old key of ann has run out")
                 assert "does not take this key" in refused_key(address, second)
-                stays.submit()  # its connection was made before
+                stays.submit()  # this connection was made before
             fourth = admin.ask("principal_rotate", name="ann", is_node=False, overlap_us=0)
             assert fourth["old_until_ms"] == 0, fourth["old_until_ms"]
             assert "does not take this key" in refused_key(address, third)
@@ -305,7 +305,7 @@ def test_a_name_that_is_taken():
                             address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
                 error = second.recv_until_closed()[-1]
                 assert error["code"] == "busy" and "a node named n1 is connected already" in error["message"], error
-            with node(address, "n1", key, instance=1):  # the same process again takes over
+            with node(address, "n1", key, instance=1):  # the same process connects again and takes over
                 pass
 
 
@@ -351,7 +351,7 @@ def test_strangers():
             for one in (half, slow):
                 one.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")  # the head of a ClientHello of 508 bytes
             with contextlib.suppress(OSError):
-                while time.monotonic() < begin + PATIENCE_S:  # a byte now and then does not help
+                while time.monotonic() < begin + PATIENCE_S:  # a byte now and then does not extend the deadline
                     slow.sendall(b"\x00")
                     ann.ask("job_list", all=True, after_id=0, limit=9)
                     if select.select([slow], [], [], 0.3)[0]:
@@ -360,7 +360,7 @@ def test_strangers():
             with contextlib.suppress(ConnectionResetError):
                 while half.recv(100):
                     pass
-            proved = Peer(address, key=key)  # has the key, but says no hello
+            proved = Peer(address, key=key)  # has the key, but sends no hello
             assert proved.recv_until_closed() == []
             proved.close()
             ann.submit()
@@ -370,7 +370,7 @@ def test_strangers():
 
 
 def test_a_crowd_from_one_address():
-    """Eight connections without a key from each address; others still get in, also from there once they end."""
+    """At most eight connections without a key from each address. Others still get in, also from the same address once some of those end."""
     begin = time.monotonic()
     with server(*LISTEN) as process, Client(process.address) as admin:
         address = network(process)
@@ -388,7 +388,7 @@ def test_a_crowd_from_one_address():
             ann.submit()
         for one in crowd:
             one.close()
-        for _ in range(200):  # and a flood of what is no TLS
+        for _ in range(200):  # and a flood of data that is not TLS
             with open_silent(address, "127.0.0.9") as one, contextlib.suppress(OSError):
                 one.sendall(b"GET / HTTP/1.0\r\n\r\n")
                 one.recv(100)
@@ -401,7 +401,7 @@ def test_a_crowd_from_one_address():
 
 
 def test_accepted_connections_are_kept_alive():
-    """An idle one has a timer of the kernel, so a peer whose cable is cut is noticed."""
+    """An idle connection has TCP keep-alive, so the server notices a peer whose cable is cut."""
     with server("--listen", "127.0.0.1:0") as process, Client(network(process)) as one:
         ours = [":%04X" % int(network(process).rsplit(":", 1)[1]), ":%04X" % one.socket.getsockname()[1]]
         end, timer = time.monotonic() + PATIENCE_S, None
@@ -431,7 +431,7 @@ def wait_for_room(address, key):
 
 
 def test_few_descriptors():
-    """With hardly any descriptors the server serves those that it has, refuses others, and does not spin."""
+    """With hardly any descriptors left, the server serves its present clients, refuses others, and does not spin."""
     with state_dir() as directory:
         os.makedirs(directory, 0o700)
         program = with_descriptors(BINARY, os.path.join(os.path.dirname(directory), "with-few"), 64)
@@ -463,7 +463,7 @@ def test_few_descriptors():
 
 
 def test_one_user_does_not_lock_out_the_others():
-    """A user has a quarter of the clients' connections; who wants nothing for long is closed, who waits is not."""
+    """A user may have a quarter of all client connections. A connection that is idle for long is closed; one that waits for an answer is not."""
     with state_dir() as directory:
         os.makedirs(directory, 0o700)
         program = with_descriptors(BINARY, os.path.join(os.path.dirname(directory), "with-few"), 512)
@@ -483,7 +483,7 @@ def test_one_user_does_not_lock_out_the_others():
                         assert error.code == "full" and "user ann has 32 connections" in str(error), error
                 stack.enter_context(Client(address, key=bob)).submit()
                 stack.enter_context(Client(process.address)).ask("job_list", all=True, after_id=0, limit=9)
-                assert crowd[1].recv_until_closed() == []  # the end of a connection without a word
+                assert crowd[1].recv_until_closed() == []  # a connection that ends without a message
                 assert time.monotonic() - begin >= 2.9, "it was closed too early"
                 for peer in crowd[2:]:
                     assert peer.recv_until_closed() == []

@@ -1,5 +1,5 @@
-"""Inputs that no peer may send: [(what, bytes, after)], `after` names the hello that comes first
-("client", "node") or is None. Made from valid messages by breaking one thing in each."""
+"""Inputs that no peer may send: [(what, bytes, after)]; `after` is the hello to send first ("client", "node") or None. Each is a
+valid message with one thing broken."""
 
 import json
 import struct
@@ -39,7 +39,7 @@ VALID = [
     ("node", "progress", dict(job_id=1, generation=1, rank=0, epoch=1, epochs=1, step=1, steps=1,
                               loss=0.5, samples_per_s=1.0, checkpoint_step=0)),
 ]
-# values that are out of range, by field; every one is a message of its own
+# values out of range, by field; each value makes one message
 WRONG = dict(
     protocol=[-1, 4294967296, 1.5, "1"], version=[3, "x" * 32, "a\nb"],
     name=["", "a b", "x" * 64, "a/b", "\u00e9"], slots=[0, 65], gpus=[65], pid=[-1, 2147483648],

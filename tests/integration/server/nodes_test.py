@@ -1,4 +1,4 @@
-"""Many nodes: the list of them and the ranks of one job over many of them in pages, and ddpctl's one list of each.
+"""Many nodes: the list of nodes and the ranks of a job on many nodes come in pages, and ddpctl shows one list of each.
 usage: nodes_test.py RENDEZVOUS DDPCTL [TEST...]"""
 import base64
 import contextlib
@@ -17,7 +17,7 @@ NODES, PAGE, SLOTS, SLOTS_PAGE = 600, 256, 64, 1024  # limits.h: NODES_LISTED_MA
 
 
 def closed_of(i):
-    """Some nodes have all their slots closed, so a page of these nodes ends for want of room for slots."""
+    """Some nodes have all their slots closed, so a page with these nodes is full when it has no room for more slots."""
     return SLOTS if 100 <= i < 140 else i % 3
 
 
@@ -33,7 +33,7 @@ def say_hello(address, i, closed_count):
 
 @contextlib.contextmanager
 def cluster(nodes=NODES, closed_count=closed_of):
-    """A server with so many nodes, which are never lost."""
+    """A server with this many nodes, which are never lost."""
     root = tempfile.mkdtemp(prefix="ddp-nodes-")
     server = Server(BINARY, os.path.join(root, "state"), "--suspect", "1h", "--lost", "1h", "--lease", "1h")
     peers = []
@@ -85,7 +85,7 @@ def test_more_nodes_than_a_page():
         assert ddpctl(server, "nodes", "-q").split() == ["node%d" % i for i in range(NODES)]
         one = client.ask("node_list", all=True, node="node139", after="", limit=1)
         assert len(one["slots"]) == SLOTS and not one["more"] and len(one["nodes"]) == 1, one
-        peers[300].close()  # it keeps its place, as suspect
+        peers[300].close()  # the node keeps its place in the list, as suspect
         states = {n["name"]: n["state"] for n in client.nodes()}
         assert len(states) == NODES and states["node299"] == "up", len(states)
 
@@ -103,7 +103,7 @@ WIDTH, NPROC, RANKS_PAGE = 200, 8, 1024  # RANKS_PER_JOB_MAX is more, RANKS_LIST
 
 
 def ranks_of(client, job):
-    """All pages; each has the ranks behind those of the page before."""
+    """The ranks of all pages; each page continues after the last rank of the page before."""
     ranks, page = [], {"more_ranks": True}
     while page["more_ranks"]:
         page = client.job(job, first_rank=len(ranks))
@@ -142,7 +142,7 @@ def test_more_ranks_than_a_page():
         starts = [start_of(peer) for peer in peers]
         assert sorted(s["rank_base"] for s in starts) == list(range(0, WIDTH * NPROC, NPROC))
         assert all(s["world"] == WIDTH * NPROC and s["node_count"] == WIDTH for s in starts)
-        for start in starts:  # of all, only the first has to know them
+        for start in starts:  # only the first node needs the addresses of all
             assert start["nodes"] == ({"node%d" % i: "127.0.0.1" for i in range(WIDTH)} if start["node_rank"] == 0 else {}), start["nodes"]
         where = {r["rank"]: r["node"] for r in ranks_of(client, job)}
         assert all(where[s["rank_base"]] == "node%d" % i for i, s in enumerate(starts))
@@ -178,7 +178,7 @@ def test_a_wide_job_outlives_the_server():
 
 
 def test_the_log_of_a_late_rank():
-    """ddpctl knows its node although it is not on the first page."""
+    """ddpctl finds the node of the job although it is not on the first page."""
     with cluster(WIDTH, lambda i: 0) as (server, peers), Client(server.address) as client:
         job = client.submit(nodes=WIDTH, nproc_per_node=NPROC)["job_id"]
         starts = [start_of(peer) for peer in peers]
@@ -212,7 +212,7 @@ def greet(address, kind, protocol, **more):
 
 
 def test_versions():
-    """This version, the one before and the next one are understood; others are told what to do."""
+    """The server understands this version, the one before and the next one; clients of others are told what to do."""
     with tempfile.TemporaryDirectory() as directory:
         process = Server(sys.argv[1], directory)
         for kind, welcome in (("client_hello", "client_welcome"), ("node_hello", "node_welcome")):

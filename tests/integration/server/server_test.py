@@ -61,7 +61,7 @@ def node(address, name="node0", **fields):
 
 
 def dump(directory):
-    """All rows, by a reader of its own; what is still in the log is seen too."""
+    """All rows, read over a separate connection, including data still in the WAL."""
     with contextlib.closing(sqlite3.connect("file:%s/state.db?mode=ro" % directory,
                                             uri=True)) as db:
         return list(db.iterdump())
@@ -95,8 +95,7 @@ def test_acknowledged_means_durable():
 
 
 def submit_all(address, requests, acked, stop_after):
-    """All at once, one connection each; returns when `stop_after` more were answered or none is
-    left. Answers go to `acked`."""
+    """Submits all requests at once, each on its own connection. Returns when `stop_after` more are answered or none is left. Answers go to `acked`."""
     sent, target = {}, len(acked) + stop_after
     for request in [r for r in requests if r not in acked]:
         try:
@@ -135,7 +134,7 @@ def test_kill_under_100_submits():
                 sent = submit_all(process.address, requests, acked, rng.randrange(1, 20))
                 process.kill()
                 kills += 1
-                for peer, request in sent.values():  # answers on their way when it was killed
+                for peer, request in sent.values():  # answers in flight when the server was killed
                     for message in peer.recv_until_closed():
                         if message["type"] == "submitted":
                             acked[request] = message["job_id"]
@@ -245,14 +244,14 @@ def test_long_poll():
         job = one.submit()["job_id"]
         info = one.job(job)
         begin = time.monotonic()
-        late = one.job(job, info["version"], 200000)  # nothing happens: answered when it is over
+        late = one.job(job, info["version"], 200000)  # nothing happens, so the answer comes when the wait is over
         assert time.monotonic() - begin >= 0.19 and late["version"] == info["version"], late
         one.send("job_get", job=str(job), after_version=info["version"], wait_us=60000000, first_rank=0)
         begin = time.monotonic()
         two.ask("cancel", job=str(job), signal=15, grace_us=-1)
         woken = one.answer()
         assert time.monotonic() - begin < 30 and woken["jobs"][0]["state"] == "cancelled", woken
-        again = one.job(job, (1 << 64) - 1, 60000000)  # it has ended: at once, whatever is asked
+        again = one.job(job, (1 << 64) - 1, 60000000)  # the job has ended, so the answer comes at once, whatever version is asked
         assert time.monotonic() - begin < 30 and again["jobs"][0]["ended"], again
 
 
@@ -265,7 +264,7 @@ def test_event_long_poll():
         events = one.answer()["events"]
         assert events[0]["id"] == 1 and events[0]["job_id"] == job, events
         one.send("event_list", job_id=0, after_id=events[-1]["id"], limit=10, wait_us=60000000)
-        with node(process.address):  # a note alone: no row of a job is written with it
+        with node(process.address):  # only an event: no row of a job is written with it
             events = one.answer()["events"]
             assert any("node0" in e["text"] for e in events), events
         expect_refused("not_found", one.ask, "event_list", job_id=99, after_id=0, limit=1,
@@ -287,7 +286,7 @@ def test_logs():
                     tail_lines=0, bytes_max=1000, wait_us=50000000)
         logs = {(job, 1, 0): b"hello\nworld\n", (job, 1, 1): b"one\n"}
         with node(process.address, logs=logs) as one:
-            data = client.answer()  # the rank is somewhere now: forwarded
+            data = client.answer()  # the rank is on a node now, so the request is forwarded
             assert data["request_id"] == 8 and data["bytes"] == "aGVsbG8Kd29ybGQK", data
             other.send("log_read", what="output", request_id=7, job_id=job, generation=1, rank=1, offset=0,
                        tail_lines=0, bytes_max=1000, wait_us=0)
@@ -408,7 +407,7 @@ def test_silent_connections_are_closed():
         drip.send_bytes(b"\0\0\1\0{")
         stop = threading.Event()
 
-        def drop_by_drop():  # bytes do not buy time
+        def drop_by_drop():  # sending bytes does not extend the time limit
             with contextlib.suppress(OSError, Closed):
                 while not stop.wait(0.5):
                     drip.send_bytes(b" ")
@@ -428,7 +427,7 @@ def test_silent_connections_are_closed():
 
 
 def test_a_crowd_of_connections():
-    """64 connections without a hello delay later ones until they time out; clients that are in are served."""
+    """64 connections without a hello delay later ones until they time out; clients that are already accepted are served."""
     with server() as process, Client(process.address) as before:
         crowd = [Peer(process.address) for _ in range(64)]
         begin = time.monotonic()
@@ -443,7 +442,7 @@ def test_a_crowd_of_connections():
 
 
 def test_a_burst_of_clients():
-    """200 at once, more than may be unknown at a time: every one is served."""
+    """200 clients at once, more than may be without a hello at a time: all are served."""
     with server() as process:
         crowd = []
         for _ in range(200):
@@ -462,7 +461,7 @@ def test_a_burst_of_clients():
 def test_the_cap_of_connections():
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(state_dir())
-        # the cap follows from how many descriptors there may be
+        # the cap follows from the limit on descriptors
         process = Server(with_descriptors(BINARY, directory + "-limited", 1500), directory, "--no-fsync")
         stack.callback(lambda: process.alive() and process.kill())
         clients = []
@@ -470,7 +469,7 @@ def test_the_cap_of_connections():
             while len(clients) <= 1024:
                 clients.append(stack.enter_context(Client(process.address)))
         assert 200 < len(clients) < 1024, len(clients)
-        with node(process.address) as one:  # nodes find room all the same
+        with node(process.address) as one:  # there is still room for nodes
             clients[0].submit()
             one.wait(lambda n: n.shims, "a start")
         clients.pop().close()
@@ -645,7 +644,7 @@ def test_a_user_who_says_nothing():
             os.close(end)
             crowd = {peer.socket: peer for peer in (Peer(process.address) for _ in range(300))}
             os.write(say, b"1")
-            while True:  # one that is closed comes again
+            while True:  # a connection that is closed is made again
                 closed, _, _ = select.select([hold, *crowd], [], [])
                 if hold in closed:
                     return
@@ -717,7 +716,7 @@ def test_users_see_their_own():
 
 
 def test_spares_are_kept_warm():
-    """A spare is asked to keep processes of ddp-worker, with all that a start order would have; of nothing else."""
+    """A spare is asked to keep warm processes only for ddp-worker, with all that a start order would have."""
     def warm_of(one, job):
         return [order for order in one.orders if order["type"] == "warm" and order["job_id"] == job]
 
@@ -784,7 +783,7 @@ def hello_first(peer, after):
 
 
 def say_and_listen(peer, after, data):
-    """All answers to `data` sent after a hello, until the server closes."""
+    """Sends `data` after a hello; returns all answers until the server closes."""
     hello_first(peer, after)
     with contextlib.suppress(Closed):
         peer.send_bytes(data)
@@ -794,7 +793,7 @@ def say_and_listen(peer, after, data):
 
 
 def written_inputs(*args):
-    """What tests/fuzz knows, as (name, bytes)."""
+    """The inputs of tests/fuzz, as (name, bytes)."""
     with tempfile.TemporaryDirectory(prefix="ddp-inputs-") as directory:
         subprocess.run([os.environ["DDP_INPUTS"], *args, directory], check=True,
                        stdout=subprocess.DEVNULL, timeout=PATIENCE_S)
@@ -806,7 +805,7 @@ def written_inputs(*args):
 
 
 def test_malformed_inputs():
-    """Each is answered with an error or closed; the server lives, nothing changes, memory stays."""
+    """Each input gets an error or a closed connection. The server survives, its state does not change, its memory does not grow."""
     inputs = malformed_inputs()
     inputs += [(name, data, None) for name, data in written_inputs()]
     assert len(inputs) >= 900, len(inputs)
@@ -814,7 +813,7 @@ def test_malformed_inputs():
         job = good.submit()["job_id"]
         one.wait_phase(job, 1, "running")
         good.wait_for(job, lambda j: j["state"] == "running")
-        with Peer(process.address) as peer:  # the other node, and its notes, are there before
+        with Peer(process.address) as peer:  # register the other node, with its events, before the comparison
             hello_first(peer, "node")
         before = [row for row in dump(process.state_dir) if '"events"' not in row]
         info = good.job(job)
@@ -835,7 +834,7 @@ def test_malformed_inputs():
 
 
 def test_valid_messages_in_any_order():
-    """Every valid message at any time: the server lives and answers."""
+    """Every valid message at any time: the server survives and answers."""
     frames = written_inputs("--valid")
     with server("--no-fsync") as process:
         for after in ("client", "node", None):
@@ -850,7 +849,7 @@ def test_valid_messages_in_any_order():
 
 
 def test_peers_that_follow_no_protocol():
-    """Nodes and clients send random valid messages: the server lives, its memory is bounded, others are served."""
+    """Nodes and clients send random valid messages: the server survives, its memory is bounded, others are served."""
     seed = int(os.environ.get("DDP_SEED", "1"))
     total = int(os.environ.get("DDP_MESSAGES", "3000"))  # 100000 and more by hand
     rng, peers, orders, sent, slowest = random.Random(seed), [], [], 0, 0.0
@@ -880,13 +879,13 @@ def test_peers_that_follow_no_protocol():
 
 
 def change_store(directory, statement):
-    """The server must be away: what it finds in its store when it comes back."""
+    """Changes the store that the server will find at its next start. Call it only while the server is stopped."""
     with contextlib.closing(sqlite3.connect(os.path.join(directory, "state.db"))) as db, db:
         db.execute(statement)
 
 
 def test_a_job_without_a_readable_command_fails_by_name():
-    """It is neither started nor forgotten: it ends as failed, with the reason, and is not tried again."""
+    """Such a job is neither started nor dropped: it ends as failed, with the reason, and is not tried again."""
     for damage in ("delete from specs", "update specs set argv = '[\"x\"'", "update specs set argv = '[]'",
                    "update jobs set name = 'a b'"):
         with state_dir() as directory:
@@ -915,7 +914,7 @@ def test_a_job_without_a_readable_command_fails_by_name():
 
 
 def test_a_damaged_job_is_not_dropped():
-    """A stored job that cannot go on ends as failed, with an event; the others go on."""
+    """A stored job that cannot continue ends as failed, with an event; the other jobs go on."""
     with state_dir() as directory:
         with server(directory=directory) as process, Client(process.address) as client, \
                 node(process.address) as one:
@@ -961,7 +960,7 @@ def test_numbers_out_of_range_are_refused():
 
 
 def test_large_start_orders_do_not_cut_the_node_off():
-    """More of them at once than a connection's queue holds."""
+    """More start orders at once than a connection's queue holds."""
     with server() as process, Client(process.address) as client:
         jobs = [client.submit(env={"X": "x" * 900_000})["job_id"] for _ in range(8)]
         with node(process.address, slots=8) as one:
@@ -974,7 +973,7 @@ def test_large_start_orders_do_not_cut_the_node_off():
 
 @contextlib.contextmanager
 def small_disk(mib):
-    """A file system of its own for the state directory; None where we may not mount one."""
+    """A separate file system for the state directory; None if mounting is not allowed."""
     with state_dir() as directory:
         os.mkdir(directory)
         if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % mib, "ddp-test", directory],
@@ -988,14 +987,14 @@ def small_disk(mib):
 
 
 def fill(path):
-    """All the room that is left."""
+    """Fills all free space."""
     with open(path, "wb", buffering=0) as file, contextlib.suppress(OSError):
         while True:
             file.write(bytes(1 << 16))
 
 
 def test_full_disk():
-    """Running jobs go on and end, new ones are refused by name, and all is well once there is room."""
+    """Running jobs go on and end, new jobs are refused with the reason, and everything works again once there is space."""
     with small_disk(64) as directory:
         if directory is None:
             print("skip full_disk: mounting a tmpfs needs root")
@@ -1023,7 +1022,7 @@ def test_full_disk():
             assert client.submit()["job_id"] == jobs[-1] + 1
             assert "has room again" in process.log(), process.log()
             fill(directory + "/filler")
-            for job in jobs[30:34]:  # the new node does not know those that ran: they start again
+            for job in jobs[30:34]:  # the new node does not know the jobs that ran, so they start again
                 info = client.wait_for(job, lambda j, job=job: j["state"] == "running" and (job, j["generation"]) in one.shims)
                 one.finish(job, info["jobs"][0]["generation"])
             client.wait_for(jobs[33], lambda j: j["state"] == "succeeded")
@@ -1034,14 +1033,14 @@ def test_full_disk():
 
 
 def test_no_descriptor_to_look_up_a_user():
-    """A client that cannot be told from another user is refused; it never becomes somebody else."""
+    """A client whose user cannot be looked up is refused; it is never treated as another user."""
     with server() as process:
         pid = process.process.pid
         with Client(process.address) as client:
             first = client.job(str(client.submit(wait_for_nodes=True)["job_id"]))["jobs"][0]["user"]
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         seen = set()
-        for more in range(6):  # with one for its connection and none for the user database, among others
+        for more in range(6):  # one case: a descriptor for the connection and none for the user database
             count = len(os.listdir(f"/proc/{pid}/fd")) + more
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, usual[1]))
             try:

@@ -1,4 +1,4 @@
-"""What the options of a state on etcd refuse and warn of before etcd is asked; no etcd is needed.
+"""Which options of a state on etcd are refused or cause warnings before etcd is asked; no etcd is needed.
 usage: store_options_test.py RENDEZVOUS DDPCTL [TEST...]"""
 import contextlib
 import os
@@ -43,7 +43,7 @@ def write(path, text):
 
 
 def ends(root, *options):
-    """Exit code 2 at once, with these words; a server and a backup alike."""
+    """A server and a backup both exit with 2 at once, with these words."""
     server = subprocess.run([BINARY, "--state-dir", root + "/state", *options], capture_output=True, text=True,
                             timeout=PATIENCE_S, check=False)
     assert server.returncode == 2 and server.stdout == "", server
@@ -73,7 +73,7 @@ def files_that_cannot_be_read_end_the_start():
 
 
 def a_key_with_a_passphrase_is_refused():
-    """Nobody asks for it: there may be a terminal."""
+    """The program does not ask for the password, even if there is a terminal."""
     with folder() as root:
         cert, key = make_certificate(root + "/a")
         openssl("pkey", "-in", key, "-out", root + "/locked", "-aes256", "-passout", "pass:secret")

@@ -37,7 +37,7 @@ def open_node(address):
 
 
 def test_nodes_are_heard_meanwhile():
-    """And whoever was here before is let in, by the name from then."""
+    """Users who connected before are accepted, with the name known from then."""
     with hanging_server() as (process, stuck):
         node = open_node(process.address)
         with Client(process.address) as client:

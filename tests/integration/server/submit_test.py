@@ -1,7 +1,7 @@
 """Submits that arrive together share one transaction: submit_test.py RENDEZVOUS [TEST...]
 
-What they share must not be seen: each is durable before its answer, a request id is one job, and a client's answers come in
-the order of its requests."""
+Clients must not notice that: each submit is durable before its answer, a request id leads to one job, and a client's answers
+come in the order of its requests."""
 import contextlib
 import os
 import shutil
@@ -31,7 +31,7 @@ def server():
 
 @contextlib.contextmanager
 def stopped(process):
-    """What is sent within arrives together."""
+    """Messages sent within this block arrive together."""
     process.process.send_signal(signal.SIGSTOP)
     try:
         yield
@@ -101,14 +101,14 @@ def array_jobs(process, request):
 
 
 def test_an_array_is_there_whole_or_not_at_all():
-    """The server dies while it takes an array; the client asks again with the same request id."""
+    """The server dies while it stores an array; the client repeats the request with the same id."""
     kept = []
     for delay in range(8):
         with server() as process:
             request = request_id()
             with Client(process.address) as client:
                 client.send("submit", **submission(request, array="0-999"))
-                time.sleep(delay * 0.004)  # the moment at which the server dies: any of them must do
+                time.sleep(delay * 0.004)  # the moment at which the server dies: all of these must work
                 process.kill()
             found = stored(process)
             assert found in (set(), set(range(1, 1001))), f"{len(found)} jobs of an array of 1000 are stored"

@@ -1,4 +1,4 @@
-"""The comparison of DataParallel and DDP that docs/recipes.md has, in a short form. usage: compare_test.py BUILD"""
+"""A short form of the comparison of DataParallel and DDP in docs/recipes.md. usage: compare_test.py BUILD"""
 
 import os
 import re

@@ -1,8 +1,8 @@
-"""The same bits wherever the ranks run: with --deterministic the order of sums depends on ranks and --threads alone.
+"""Bit-identical results wherever the ranks run: with --deterministic the order of sums depends only on the ranks and --threads.
 usage: determinism_test.py BUILD
 
-Places: four nodes with one rank each, two with two, one with four. Threads: a lone rank, with OMP_NUM_THREADS unset, 1 to 3, and
---threads; the count is in the checkpoint, and a resume with another one is refused."""
+Placement: four nodes with one rank each, two with two, one with four. Threads: a single rank, with OMP_NUM_THREADS unset, 1 to 3, and
+--threads; the checkpoint records the number of threads, and a resume with another number is refused."""
 
 import filecmp
 import json
@@ -21,7 +21,7 @@ STEPS = 3
 
 
 def environ(threads):
-    """Without OMP_NUM_THREADS where `threads` is None."""
+    """Without OMP_NUM_THREADS if `threads` is None."""
     env = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
     return env if threads is None else {**env, "OMP_NUM_THREADS": str(threads)}
 

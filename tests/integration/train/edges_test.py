@@ -1,7 +1,7 @@
-"""What must end a training with words and a code, and what must not. usage: edges_test.py BUILD
+"""What must end a training with an error text and an exit code, and what must not. usage: edges_test.py BUILD
 
-Each test runs ddp-worker alone, on --dummy images. Those with a full disk mount a tmpfs; where that is not allowed they
-skip, saying so."""
+Each test runs ddp-worker alone, on --dummy images. Tests with a full disk mount a tmpfs; if that is not allowed they
+skip and say so."""
 
 import glob
 import hashlib
@@ -66,7 +66,7 @@ def test_a_full_disk_at_the_end(folder):
 
 
 def test_old_checkpoints_make_room(folder):
-    """Room for three, --checkpoint-keep 3: a fourth is written after the oldest has gone."""
+    """There is space for three checkpoints, with --checkpoint-keep 3: the fourth is written after the oldest is removed."""
     done = train("--max-steps", "1", folder=f"{folder}/one")
     check(done.returncode == 0, done)
     size = sum(os.path.getsize(name) for name in glob.glob(f"{folder}/one/step-*"))
@@ -79,7 +79,7 @@ def test_old_checkpoints_make_room(folder):
 
 
 def test_a_full_disk_keeps_the_old_ones(folder):
-    """Room for one and a half: the first stays, and training goes on; the end fails, as its checkpoint is not there."""
+    """There is space for one and a half checkpoints: the first one stays, and training goes on; at the end it fails, since the last checkpoint is missing."""
     done = train("--max-steps", "1", folder=f"{folder}/one")
     check(done.returncode == 0, done)
     size = sum(os.path.getsize(name) for name in glob.glob(f"{folder}/one/step-*"))
@@ -96,7 +96,7 @@ def test_a_full_disk_keeps_the_old_ones(folder):
 
 
 def add_tensor(folder, step, name):
-    """Adds a tensor to a checkpoint, and makes its state one of a version that had no checksum of it."""
+    """Adds a tensor to a checkpoint, and makes its state file look like that of a version without a checksum of the state."""
     path = f"{folder}/step-{step:08d}"
     with open(f"{path}.safetensors", "rb") as file:
         content = file.read()
@@ -116,7 +116,7 @@ def add_tensor(folder, step, name):
 
 
 def test_a_tensor_too_many(folder):
-    """As --pretrained, and PyTorch's strict=True."""
+    """A resume refuses it, like --pretrained, and like PyTorch with strict=True."""
     done = train("--max-steps", "1", "--momentum", "0.9", folder=folder)
     check(done.returncode == 0, done)
     add_tensor(folder, 1, "fc.more")
@@ -128,7 +128,7 @@ def test_a_tensor_too_many(folder):
 
 
 def test_a_validation_that_is_not_finite(folder):
-    """Weights that are finite, and too large for a finite loss."""
+    """Weights that are finite but too large for a finite loss."""
     done = train("--max-steps", "1", folder=folder)
     check(done.returncode == 0, done)
     path = f"{folder}/step-00000001.safetensors"
@@ -162,7 +162,7 @@ def test_two_jobs_in_one_folder(folder):
         finally:
             if first.poll() is None:
                 first.send_signal(signal.SIGKILL)
-    done = train("--max-steps", "1", folder=where)  # nobody lives
+    done = train("--max-steps", "1", folder=where)  # no other run is alive
     check(done.returncode == 0, done)
 
 
@@ -181,12 +181,12 @@ def test_a_loss_log_that_is_full(_folder):
 
 
 def test_signals_change_no_number(_folder):
-    """Kernels of oneDNN have the heap below their stack pointer: a handler on that stack would write into it."""
+    """In some oneDNN kernels the heap is below the stack pointer: a signal handler on that stack would overwrite it."""
     args = [*COMMAND, "-a", "toynet", "--max-steps", "20", "--print-freq", "1"]
     alone = subprocess.run(args, capture_output=True, text=True, timeout=300, check=False, env=ENV)
     check(alone.returncode == 0, alone)
     with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENV) as worker:
-        lines, count = [worker.stdout.readline()], 0  # the handler is there
+        lines, count = [worker.stdout.readline()], 0  # by now the handler is installed
         os.set_blocking(worker.stdout.fileno(), False)
         while worker.poll() is None:
             worker.send_signal(signal.SIGUSR1)

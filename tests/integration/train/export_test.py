@@ -1,6 +1,6 @@
-"""`ddp-worker export` without PyTorch: the archive, and what it does with damage and a full disk. usage: export_test.py BUILD
+"""`ddp-worker export` without PyTorch: the archive, damaged input, and a full disk. usage: export_test.py BUILD
 
-tests/pytorch/pth.py has PyTorch read the files. The test with a full disk mounts a tmpfs; where that is not allowed it skips, saying so."""
+tests/pytorch/pth.py has PyTorch read the files. The test with a full disk mounts a tmpfs; if that is not allowed it skips and says so."""
 
 import glob
 import os

@@ -1,6 +1,6 @@
-"""ddp-worker --fetch against a server of our own, right and wrong. usage: fetch_test.py BUILD
+"""ddp-worker --fetch against a server of the test, with right and wrong answers. usage: fetch_test.py BUILD
 
-Those with a full disk mount a tmpfs; where that is not allowed they skip, saying so."""
+Tests with a full disk mount a tmpfs; if that is not allowed they skip and say so."""
 
 import hashlib
 import http.server
@@ -18,7 +18,7 @@ BYTES = bytes(i * i % 251 for i in range(300000))
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Sends BYTES under every name, after what `behave` does with the request: it returns True where it has answered."""
+    """Sends BYTES under every name. First calls `behave` with the request, which returns True if it has answered."""
     daemon_threads = True
 
     def __init__(self, behave=None, ranges=True):
@@ -74,7 +74,7 @@ def check(condition, done):
 
 
 def check_whole(folder, names=("a.bin",)):
-    """Nothing but the files, and all of each."""
+    """The folder has only the files, each complete."""
     assert sorted(os.listdir(f"{folder}/data")) == sorted(names), os.listdir(f"{folder}/data")
     for name in names:
         with open(f"{folder}/data/{name}", "rb") as file:
@@ -112,7 +112,7 @@ def test_the_mirror_of_the_environment(folder):
 
 
 def test_the_names_of_sets(folder):
-    """The published hashes are asked for: other bytes of the right name are refused."""
+    """The published hashes are checked: other bytes with the right name are refused."""
     with Server() as server:
         done = subprocess.run([WORKER, "--fetch", "mnist", "--mirror", server.url, folder], capture_output=True, text=True, timeout=120,
                               check=False)
@@ -173,7 +173,7 @@ def test_a_server_without_parts(folder):
 
 
 def test_a_damaged_part(folder):
-    """What is there is no beginning of the file: it is loaded anew, from the start."""
+    """The partial file on disk is not a beginning of the real file: it is loaded again from the start."""
     write_sums(folder)
     os.mkdir(f"{folder}/data")
     for size in (1000, len(BYTES) + 5):
@@ -187,7 +187,7 @@ def test_a_damaged_part(folder):
 
 
 def test_a_whole_part(folder):
-    """Ended between the last byte and the name."""
+    """A download that ended after the last byte and before the rename."""
     write_sums(folder)
     os.mkdir(f"{folder}/data")
     with open(f"{folder}/data/.a.bin.part", "wb") as file:

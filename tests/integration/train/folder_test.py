@@ -1,4 +1,5 @@
-"""Training on folders of pictures: what is found, what cannot be read, what is the same whoever reads. usage: folder_test.py BUILD
+"""Training on folders of pictures: what is found, what cannot be read, and that results do not depend on which process or thread reads.
+usage: folder_test.py BUILD
 
 Each test runs ddp-worker, alone or as ranks of one `ddpctl run`, on a few small PNG files that it makes."""
 import glob
@@ -46,7 +47,7 @@ def losses(folder, name="loss"):
 
 
 def images_of_validation(done):
-    """How many there were, from an accuracy that can only be so many parts."""
+    """The number of images, from an accuracy that can only be a multiple of one image."""
     return float(re.search(r"Val: Acc@1 ([0-9.]+)", done.stdout).group(1))
 
 
@@ -63,7 +64,7 @@ def test_threads_change_nothing(folder):
 
 
 def test_crops_are_drawn_anew_each_epoch(folder):
-    """With rate 0 nothing else changes: one batch of the whole set, in another order."""
+    """With learning rate 0 nothing else changes: one batch of the whole set, in another order."""
     data = small_pictures.write_folder(f"{folder}/data", classes=2, train=2)
     sums = {}
     for augment in ("imagenet", "cifar", "none"):
@@ -75,7 +76,7 @@ def test_crops_are_drawn_anew_each_epoch(folder):
 
 
 def test_ranks_see_what_one_sees(folder):
-    """At rate 0 the sum of all ranks' losses is the loss of one rank with as many images a step: the same samples, the same crops."""
+    """At learning rate 0 the sum of all ranks' losses equals the loss of one rank with as many images per step: same samples, same crops."""
     data = small_pictures.write_folder(f"{folder}/data")
     args = ["--lr", "0", "--epochs", "2", "--sync-bn", "--loss-log"]
     done = train(data, "-b", "8", *args, f"{folder}/alone-%r")
@@ -200,7 +201,7 @@ def test_waiting_for_data_is_told(folder):
     for path in glob.glob(f"{data}/train/*/*"):
         with open(path, "wb") as file:
             file.write(large)
-    # On a busy machine the first epoch is mostly the start of oneDNN.
+    # On a busy machine most of the first epoch is the start of oneDNN.
     done = run(WORKER, "--device", "cpu", "-a", "toynet", "--image-size", "32", "-b", "2", "--epochs", "2", "-j", "0", data)
     check(done.returncode == 0 and re.search(r"data-bound: \d+ % of the time .*-j, now 0", done.stdout), done)
 

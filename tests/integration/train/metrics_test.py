@@ -1,8 +1,8 @@
 """What a training prints and writes for people and programs: progress lines, --metrics, DDP_METRICS, --tensorboard.
 usage: metrics_test.py BUILD
 
-TensorBoard itself reads the event files in tests/pytorch/tensorboard_live.py. Tests with a full disk mount a tmpfs; where that is
-not allowed they skip, saying so."""
+In tests/pytorch/tensorboard_live.py TensorBoard itself reads the event files. Tests with a full disk mount a tmpfs; if that is not
+allowed they skip and say so."""
 
 import glob
 import json
@@ -125,7 +125,7 @@ def test_a_resume(folder):
 
 
 def test_a_restarted_job(folder):
-    """The first generation ends after six steps; the second resumes. Rank 0 alone writes, and knows how long ranks reduce."""
+    """The first generation ends after six steps; the second resumes. Only rank 0 writes, and it knows how long each rank spends in reductions."""
     data, path = small_data.write_data(f"{folder}/data", 128), f"{folder}/m.jsonl"
     script = f'if [ "$DDP_GENERATION" = 1 ]; then {WORKER} "$@" --max-steps 6 && exec sleep 600; fi; exec {WORKER} "$@"'
     stop = f'if [ "$DDP_GENERATION" = 1 ] && [ "$RANK" = 1 ]; then {WORKER} "$@" --max-steps 6; \
@@ -167,7 +167,7 @@ def test_a_full_disk(folder):
 
 
 def test_pipes(folder):
-    """One without a reader is refused; one that loses its reader costs lines, not the training."""
+    """A FIFO without a reader is refused. A FIFO that loses its reader loses lines, but the training goes on."""
     pipe = f"{folder}/pipe"
     os.mkfifo(pipe)
     for option in ("--metrics", "--trace", "--loss-log"):

@@ -1,7 +1,7 @@
 """`ddp-worker --profile` as a user starts it. usage: profile_test.py BUILD
 
-The table is there, the JSON is whole, parts add up to the step; two ranks show their collectives; what does not go together
-is refused."""
+The table is printed, the JSON is complete, the parts add up to the step, two ranks show their collectives, and conflicting options
+are refused."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def check(profile, ranks):
     assert profile["world"] == ranks and profile["steps"] == 5 and profile["images"] == 50, profile
     assert abs(parts - profile["sum_ms"]) < 1e-3, (parts, profile["sum_ms"])
     conv = sum(layer["gflop"] for layer in profile["layers"] if layer["op"] == "conv2d")
-    # per image: 16*28*28*25 and 32*14*14*400 multiplications; the first has no data gradient
+    # per image: 16*28*28*25 and 32*14*14*400 multiplications; the first layer has no data gradient
     wanted = 2 * 50 * (2 * 16 * 28 * 28 * 25 + 3 * 32 * 14 * 14 * 400) * 1e-9
     assert abs(conv - wanted) < 1e-6, (conv, wanted)
     assert profile["start_ms"]["first step"] > 0 and profile["begun_s"] > 0

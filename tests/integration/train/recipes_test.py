@@ -1,7 +1,7 @@
-"""Every line that docs/recipes.md shows, run as it stands there. usage: recipes_test.py BUILD
+"""Runs every command line of docs/recipes.md as it is written there. usage: recipes_test.py BUILD
 
-The page itself has the table of words that are replaced so that a line takes seconds. What a section shows as printed must be
-printed by its lines, up to the numbers."""
+The page itself has the table of words that are replaced so that a line takes only seconds. The commands of a section must print the
+output that the section shows, except for numbers."""
 import glob
 import os
 import re
@@ -45,7 +45,7 @@ def sections():
 
 
 class Table:
-    """Of several rows that fit at a place the longest counts; what a row has put in is not looked at again."""
+    """If several rows match at a position, the longest one is used; replaced text is not replaced again."""
 
     def __init__(self, rows, folder):
         self.rows = sorted(((shlex.split(left), left, self.value(left, right, folder)) for left, right in rows), key=lambda row: -len(row[0]))

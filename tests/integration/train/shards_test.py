@@ -1,6 +1,6 @@
-"""Training from tar shards, from CIFAR-10's files and with a cache, and what ends it. usage: shards_test.py BUILD
+"""Training from tar shards, from CIFAR-10's files and with a cache, and the errors that end it. usage: shards_test.py BUILD
 
-Those with a full disk mount a tmpfs; where that is not allowed they skip, saying so."""
+Tests with a full disk mount a tmpfs; if that is not allowed they skip and say so."""
 
 import collections
 import glob
@@ -20,11 +20,11 @@ WORKER = os.path.join(BUILD, "worker", "ddp-worker")
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
 COMMON = ["--device", "cpu", "-b", "4", "--image-size", "16", "-p", "1000"]
 CLASSES = ("ant", "bee", "cat")
-COUNT = 8  # pictures of a class
+COUNT = 8  # pictures per class
 
 
 def picture(seed, width=24, height=20):
-    """A PNM file, which is a picture whatever its name ends with."""
+    """A PNM file, which counts as a picture whatever its name's suffix is."""
     return b"P6 %d %d 255\n" % (width, height) + bytes((seed * 37 + i * 7 + i // width * seed) % 256 for i in range(width * height * 3))
 
 
@@ -50,7 +50,7 @@ def write_folder(where):
 
 
 def write_foldered(where):
-    """The same pictures as write_folder's, a class a shard."""
+    """The same pictures as write_folder's, one class per shard."""
     os.makedirs(where)
     for split in ("train", "val"):
         for shard, wanted in enumerate(CLASSES):
@@ -171,7 +171,7 @@ def test_shards_of_refused_files_alone(folder):
 
 
 def test_pictures_of_shards_that_are_broken(folder):
-    """Counted and listed, as those of folders are."""
+    """Broken pictures are counted and listed, like those in folders."""
     data = write_keyed(f"{folder}/data", [("broken.jpg", b"no picture"), ("broken.cls", b"1")])
     done = train(data, "--epochs", "1")
     check(done.returncode == 0 and "train-00.tar: broken.jpg" in done.stderr, done)
@@ -213,7 +213,7 @@ def test_cifar(folder):
 # -- the cache --
 
 def test_a_cache_changes_no_loss(folder):
-    """Neither the first epoch's, in which it is made, nor those of a run that finds it; in shards, too."""
+    """Neither the losses of the first epoch, in which the cache is made, nor those of a run that finds it; with shards too."""
     write_folder(f"{folder}/folder")
     for data in (f"{folder}/folder", write_foldered(f"{folder}/shards")):
         for more in (["--augment", "crop"], []):

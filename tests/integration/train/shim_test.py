@@ -1,9 +1,9 @@
-"""What ddp-worker tells its shim, and what it does at SIGUSR1: two ranks, and this test in the place of their shims. usage: shim_test.py BUILD
+"""What ddp-worker reports to its shim, and what it does at SIGUSR1: two ranks, with this test in place of their shims. usage: shim_test.py BUILD
 
-now: while it trains, `doing` names the layer, and the bucket that is reduced while it waits for the other rank.
-asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; on a folder that both ranks
-share, and on one of each, where checkpoints are copied. Without a folder it is a warning.
-validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so the limit of 8 s for an end does not help."""
+now: during training `doing` names the layer, or the bucket that is being reduced while it waits for the other rank.
+asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; with a folder that both ranks
+share, and with a folder for each, where checkpoints are copied. Without a folder it is a warning.
+validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so ddp-worker's own limit of 8 s for its end cannot end it."""
 
 import glob
 import os
@@ -70,7 +70,7 @@ class Ranks:
             return file.read()
 
     def listen(self, what, wanted):
-        """Takes what the ranks tell until `wanted(rank, message)` is true of something."""
+        """Receives the ranks' messages until `wanted(rank, message)` is true for one."""
         end = time.monotonic() + PATIENCE_S
         with selectors.DefaultSelector() as selector:
             for rank, peer in enumerate(self.peers):
@@ -92,7 +92,7 @@ class Ranks:
             process.send_signal(number)
 
     def stop(self):
-        """As a shim does; what the ranks still tell is taken. Gives the newest committed step that rank 0 has told."""
+        """Stops the ranks as a shim does, and receives their last messages. Returns the newest committed step that rank 0 has reported."""
         self.signal(signal.SIGTERM)
         for rank, peer in enumerate(self.peers):
             try:
@@ -125,16 +125,16 @@ def check_now(build, folder):
             assert message.get("in_collective", False) == in_collective, message
             return True
         return look
-    # Most of a step is layers. It must be much shorter than the 5 s after which rank 0 gives up the stopped one, also on a busy machine.
+    # Most of a step's time is in layers. A step must be much shorter than the 5 s after which rank 0 gives up the stopped rank, also on a busy machine.
     with Ranks(build, folder, ["-a", "resnet18", "--dummy", "--device", "cpu", "-b", "2", "--epochs", "100000"]) as ranks:
         layer = ranks.listen("a layer", telling(r"(forward|backward) \S+ \([a-z0-9_]+\)$", False))["doing"]
-        ranks.processes[1].send_signal(signal.SIGSTOP)  # so the other one waits for it
+        ranks.processes[1].send_signal(signal.SIGSTOP)  # so the other rank waits for it
         bucket = ranks.listen("a bucket", telling(r"all-reduce number \d+: bucket \d+ of \d+$", True))["doing"]
     print(f"ok now: {layer}, {bucket}")
 
 
 def ask(ranks, ckpt, before):
-    """Its step. The end of an epoch may write further checkpoints."""
+    """Asks for a checkpoint and returns its step. The end of an epoch may write further checkpoints."""
     ranks.signal(signal.SIGUSR1)
 
     def steps():
@@ -155,7 +155,7 @@ def check_asked(build, folder, own_folders):
         ranks.await_step(asked + 2)
         again = ask(ranks, ckpt, asked)
         ranks.await_step(again + 2)
-        for process in ranks.processes:  # nothing is written in the end
+        for process in ranks.processes:  # no checkpoint is written at the end
             process.kill()
     with Ranks(build, folder, args, own_folders, generation=2) as ranks:
         ranks.await_step(again + 1)

@@ -1,4 +1,4 @@
-"""--trace: what Perfetto gets. usage: trace_test.py BUILD"""
+"""--trace: checks the trace file for Perfetto. usage: trace_test.py BUILD"""
 
 import json
 import os
@@ -41,7 +41,7 @@ def spans(events, rank, track=None, name=None):
 
 
 def check_nesting(found):
-    """On one track spans follow one another or contain one another."""
+    """On one track, spans either follow one another or are nested."""
     for i, (begin, end, name) in enumerate(found):
         for other, other_end, other_name in found[i + 1:]:
             assert other >= end or other_end <= end or other == begin, f"{name} [{begin}, {end}] and {other_name} [{other}, {other_end}]"
@@ -96,7 +96,7 @@ def test_two_ranks_in_one_file(folder):
     assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {"rank 0 on node0", "rank 1 on node0"}
     check_ranks(events, 2, 3)
     for first, second in zip(*(spans(events, rank, TRAINING, "step") for rank in (0, 1))):
-        # One clock: no rank ends a step, whose gradients it has from both, before the other has begun it.
+        # All ranks use one clock: no rank ends a step, which needs gradients from both, before the other has begun it.
         assert first[0] <= second[1] and second[0] <= first[1], (first, second)
     assert len(spans(events, 1, TRAINING, "step")) == 5
 
@@ -123,7 +123,7 @@ def test_killed(folder):
 
 
 def test_stopped(folder):
-    """By SIGTERM, as at the end of a time limit: the array is closed."""
+    """Ended by SIGTERM, as at a time limit: the JSON array is closed."""
     path = f"{folder}/trace.json"
     data = small_data.write_data(f"{folder}/data", 128)
     with subprocess.Popen([*WORKER, "-p", "1", "--epochs", "100000", "--trace", path, "--trace-steps", "1:1000000", data],

@@ -1,6 +1,6 @@
 """Training as a user starts it: `ddpctl run --standalone`, four ranks. usage: train_test.py BUILD PART
 
-model-file, resnet18: four steps at once and two steps with a resume give the same checkpoint, to the bit: the small residual
+model-file, resnet18: a run of four steps and two runs of two steps give the same checkpoint bit for bit: the small residual
 net of docs/examples at every opt level, ResNet-18 at O0 and O2, since its checkpoints are large and the levels work alike.
 mnist: ResNet-18 reaches 95 % on real MNIST after 80 steps; the ConvNet has the losses that a tutorial prints. Skips (77) where ../shared is not there."""
 

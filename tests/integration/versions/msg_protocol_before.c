@@ -1,4 +1,5 @@
-/* In place of common/msg_protocol.c: a program that speaks the version before, for tests. */
+/* Replaces common/msg_protocol.c: makes a program that speaks the previous protocol version, for
+ * tests. */
 #include "common/msg_version.h"
 
 uint32_t msg_protocol(void)

@@ -1,4 +1,5 @@
-/* In place of common/msg_protocol.c: a program of another release that speaks the same protocol, for tests. */
+/* Replaces common/msg_protocol.c: makes a program of another release with the same protocol, for
+ * tests. */
 #include "common/msg_version.h"
 
 uint32_t msg_protocol(void)

@@ -1,9 +1,9 @@
-"""Three servers on etcd and two nodes go from one version to the next, and back, while a job trains and others are submitted.
+"""Three servers on etcd and two nodes are upgraded to the next version, and back, while a job trains and others are submitted.
 
 usage: standbys_test.py BUILD [UPGRADES]
 
-All programs are of a release before with the same protocol; step by step what `ddpctl upgrade --plan` says is done: standbys, the leader, nodes. Then back again, in
-the same order. No step of the training is done twice and none is missing; each job that was answered is stored and run once."""
+All programs start as an earlier release with the same protocol. The test carries out the steps of `ddpctl upgrade --plan` one by one: standbys,
+the leader, nodes. Then it goes back, in the same order. No training step is repeated or missing; each acknowledged job is stored and run once."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def last_step(cluster, job):
 
 
 def restart_as(cluster, job, daemon, path):
-    """As an upgrade of the package does it: the new file, then a restart. Training and submits go on."""
+    """Like an upgrade of the package: installs the new file, then restarts. Training and submits go on."""
     seen = wait_for("its log", lambda: (step := last_step(cluster, job)) > (0, 0) and step)
     acked = len(cluster.submitter.acked)
     daemon.end(signal.SIGTERM)
@@ -53,7 +53,7 @@ def named(cluster, kind, name):
 
 
 def go_back(cluster, job):
-    """To the release before, for which no plan of that release is at hand: standbys first, the leader last."""
+    """Back to the previous release, which offers no plan: standbys first, the leader last."""
     leader = cluster.leader()
     for server in [one for one in cluster.servers if one is not leader] + [leader]:
         restart_as(cluster, job, server, program(cluster.build, "rendezvous", True))

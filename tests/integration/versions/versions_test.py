@@ -1,14 +1,14 @@
-"""Programs of this version and of the one before in one cluster, stopped, killed and exchanged while a job trains.
+"""Programs of this version and of the previous one in one cluster, stopped, killed and exchanged while a job trains.
 
 usage: versions_test.py BUILD [CHANGES [SEED [FOLDER]]]
        versions_test.py BUILD rolling [UPGRADES]
 
-No step of the job is done twice and none is missing; it stays in its first generation. After each change the cluster, as
-it is mixed then, runs a short job and answers clients of both versions. The programs of the version before are ours with
-another number, or, with FOLDER, those of an earlier build: FOLDER/rendezvous/rendezvous and so on.
+No step of the job is repeated or missing, and it stays in its first generation. After each change the mixed cluster runs a short
+job and answers clients of both versions. The programs of the previous version are ours with another version number, or, with FOLDER,
+those of an earlier build: FOLDER/rendezvous/rendezvous and so on.
 
-`rolling`: all programs are of the version before, and step by step what `ddpctl upgrade --plan` says is done, until nothing is left to do;
-then back again. The same must hold."""
+`rolling`: all programs start as the previous version, and the steps of `ddpctl upgrade --plan` are carried out one by one until none is
+left; then back again. The same must hold."""
 
 import json
 import os
@@ -29,13 +29,13 @@ class Programs:
                        for name in self.now}
 
     def exchange(self, daemon):
-        """It is started as the other version next time."""
+        """The daemon's next start uses the other version."""
         daemon.is_before = not daemon.is_before
         daemon.argv[0] = (self.before if daemon.is_before else self.now)[daemon.program]
 
 
 def prepare(cluster, programs):
-    """One server and one node of this version, one node of the version before: so are the shims of the job."""
+    """One server and one node of this version, one node of the previous version, and so the job's shims."""
     for daemon, name in [(cluster.server, "rendezvous"), *((node, "launcherd") for node in cluster.nodes)]:
         daemon.program, daemon.is_before = name, False
     programs.exchange(cluster.nodes[1])
@@ -60,13 +60,13 @@ def printed(cluster, job):
 
 
 def last_step(cluster, job):
-    """(epoch, step); (0, 0): none, or the node cannot be asked now."""
+    """The last (epoch, step); (0, 0): none, or the node cannot be asked at present."""
     lines = printed_steps.find(cluster.ctl("logs", str(job), "--rank", "0", "--raw", "--tail", "1", check=False).stdout)
     return lines[-1] if lines else (0, 0)
 
 
 def change(cluster, programs, chance):
-    """Stops or kills one daemon or all, and starts it, mostly as the other version."""
+    """Stops or kills one daemon or all of them, and starts them again, mostly as the other version."""
     chosen = chance.choice([[cluster.server], [cluster.nodes[0]], [cluster.nodes[1]], [cluster.server, *cluster.nodes]])
     how = chance.choice(["stop", "kill"])
     for daemon in chosen:
@@ -81,7 +81,7 @@ def change(cluster, programs, chance):
 
 
 def check_metrics(cluster, programs, job):
-    """A server or a node of the version before has none, and that is said; nothing else is shown in their place."""
+    """A server or a node of the previous version has no metrics: ddpctl says so and shows nothing else instead."""
     node = cluster.nodes[int(cluster.status(job)["ranks"][0]["node"][-1])]
     done = subprocess.run([programs.now["ddpctl"], "--server", cluster.address, "metrics", "--json", str(job)], capture_output=True,
                           text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
@@ -95,7 +95,7 @@ def check_metrics(cluster, programs, job):
 
 
 def check_why(cluster, programs, job):
-    """What a server or a node of the version before cannot be asked is said; the rest is shown."""
+    """ddpctl says what a server or a node of the previous version cannot answer, and shows the rest."""
     told = ask(cluster, programs, "now", "why", "--stacks", str(job))
     assert told.startswith(f"ddp-worker ({job}) running on "), told
     if cluster.server.is_before:
@@ -147,7 +147,7 @@ def plan(cluster, programs):
 
 
 def restart_as_other(cluster, programs, job, daemon):
-    """As an upgrade of the package does it: the new files, then a restart. The job goes on meanwhile."""
+    """Like an upgrade of the package: installs the new files, then restarts. The job goes on meanwhile."""
     seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
     daemon.stop()
     programs.exchange(daemon)
@@ -160,7 +160,7 @@ def is_all_up(cluster, programs):
 
 
 def upgrade_once(cluster, programs, job):
-    """What the plan says, one step at a time. Returns how many there were."""
+    """Carries out the plan, one step at a time. Returns the number of steps."""
     daemons = {"server": {cluster.address: cluster.server}, "node": {f"node{i}": node for i, node in enumerate(cluster.nodes)}}
     done = []
     while steps := plan(cluster, programs):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/why.md is what `ddpctl why` really says: each section is run, and its output held against the page's.
+"""Checks docs/why.md against what `ddpctl why` really prints: runs each section and compares its output with the page's.
 
 why_test.py [TITLE ...]; numbers, durations and the carets of Python's tracebacks are left out of the comparison. With
 DDP_UPDATE_WHY=1 the page gets the new outputs. Sections that need PyTorch or py-spy are skipped, with a line,
@@ -28,7 +28,7 @@ BLOCK = re.compile(r"```(\w+)(.*)\n((?:.*\n)*?)```\n")
 PATIENCE_S = 240  # PyTorch takes long to import on a machine that is busy
 LOST = "A node is lost"
 HANGS = "A collective hangs"
-# Where the job does not end by itself: what is done while it runs, and until which line is waited.
+# For jobs that do not end by themselves: what to do while they run, and which output line to wait for.
 LIVE = {"Somebody kills a rank", LOST, "A rank never comes to init_process_group", HANGS, "No room"}
 
 
@@ -46,7 +46,7 @@ class Section:
         return self.blocks[kind][3] if kind in self.blocks else ""
 
     def lacks(self):
-        """What this machine has not and the section needs; else empty."""
+        """What the section needs and this machine lacks; otherwise empty."""
         bin_ = os.path.join(pytorch.folder(), "bin")
         if "torch" in self.body("python") and not os.access(os.path.join(bin_, "python"), os.X_OK):
             return f"no PyTorch in {pytorch.folder()}"
@@ -64,9 +64,9 @@ def read_page():
 
 
 def normal(text):
-    """Without what differs from run to run, and from one Python to the next."""
+    """Removes what differs between runs and between versions of Python."""
     lines = [line for line in text.splitlines() if line.strip(" ~^") or not line.strip()]
-    text = "\n".join(line for line in lines if not line.startswith("    kernel: "))  # root sees them, and each kernel has its own
+    text = "\n".join(line for line in lines if not line.startswith("    kernel: "))  # only root sees these, and they differ between kernels
     text = re.sub(r"process \d+: state \w(, in [\w.]+)?", "process N: state S", text)
     text = re.sub(r"Connection (closed|reset) by peer", "Connection closed by peer", text)
     text = re.sub(r"\b\d+(\.\d+)? ?s\b|\b\d+[mh]\d*[ms]?\b", "TIME", text)
@@ -74,14 +74,14 @@ def normal(text):
 
 
 def tidy(text, case):
-    """As the page shows it: in the folder of somebody's program."""
+    """As the page shows it: in the folder of a user's program."""
     for folder, shown in ((case.dir, "/home/ada"), (pytorch.folder(), "/opt/pytorch")):
         text = text.replace(os.path.realpath(folder), shown).replace(folder, shown)
     return text.replace(f"(of {getpass.getuser()})", "(of ada)")
 
 
 class Nodes(Cluster):
-    """Two nodes of two slots; with `is_hasty` one that is silent for four seconds is lost."""
+    """Two nodes with two slots each; with `is_hasty` a node that is silent for four seconds is lost."""
 
     def __init__(self, case, is_hasty):
         self.options = ("--suspect", "2s", "--lost", "4s", "--lease", "60s") if is_hasty else ()
@@ -119,7 +119,7 @@ class Run:
         wait_until(f"the job is {state}", lambda: self.cluster.status(self.job)["state"] == state)
 
     def until(self, words, *args):
-        """Asks until all of `words` are in the answer: a program needs a while to get where it stands."""
+        """Asks until all of `words` are in the answer, since the program needs a while to reach that place."""
         end = time.monotonic() + PATIENCE_S
         while True:
             told = self.why(*args)
@@ -178,7 +178,7 @@ def told_by(section):
 
 
 def put(section, told):
-    """Into the page, which may have changed meanwhile by another section."""
+    """Writes the output into the page, which another section may have changed meanwhile."""
     with open(PAGE, encoding="utf-8") as page:
         text = page.read()
     old = section.blocks["text"]
