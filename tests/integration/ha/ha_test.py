@@ -15,7 +15,7 @@ from ha_lib import PATIENCE_S, Cluster, ddpproto, restore, wait_for
 from ha_times import Times
 
 LEASE = "2s"
-SLOW_S = 3.0  # with at least this many rounds, the times within a failover are shown
+SLOW_S = 3.0  # a failover that takes longer has its phases printed
 
 
 def kill(cluster, leader):

@@ -1,4 +1,4 @@
-/* Connections by address on a real loop: plain on this machine alone. */
+/* Connections by address on a real loop. Without TLS they are allowed only on this machine. */
 #include "common/io/conn_dial.h"
 
 #include <ifaddrs.h>
@@ -77,7 +77,7 @@ static void dial_to(struct result *result, const char *address, bool cancels)
     CHECK_EQ(result->closed_count, result->was_open ? 1 : 0);
 }
 
-/* The text of its address into `address`. */
+/* Writes the listening address as text into `address`. */
 static int listen_on(const struct sockaddr *host, socklen_t byte_count, char address[64])
 {
     struct sockaddr_storage bound = {0};
@@ -125,7 +125,7 @@ TEST(a_cancelled_one_is_done_once)
     dial_to(&result, "127.0.0.1:1", true);
     CHECK_EQ(result.done_count, 1);
     CHECK_EQ(result.status, STATUS_CLOSED);
-    conn_dial_cancel(&result.dial); /* nothing runs */
+    conn_dial_cancel(&result.dial); /* no attempt is pending */
 }
 
 TEST(nothing_plain_leaves_this_machine)

@@ -68,7 +68,7 @@ TEST(one_byte_at_a_time_is_enough)
     close_loop();
 }
 
-/* Sends `bytes`, expects an error message that begins so, and the end. */
+/* Sends `bytes`; expects an error message with this beginning, then the end of the connection. */
 static void check_refused(const void *bytes, size_t byte_count, enum status why, const char *text)
 {
     struct side side;
@@ -185,7 +185,7 @@ TEST(a_slow_reader_is_dropped_at_the_limit)
     CHECK_EQ(status, STATUS_BUSY);
     CHECK(sent > 90 && sent < 120);
     CHECK(strstr(err.text, "the peer is too slow: 4") != NULL);
-    CHECK_EQ(side.closed_count, 0); /* never from within a call */
+    CHECK_EQ(side.closed_count, 0); /* the callback never runs within a call */
     RUN_UNTIL(side.closed_count == 1);
     CHECK_EQ(side.why, STATUS_BUSY);
     (void)close(peer);

@@ -126,7 +126,7 @@ TEST(a_plain_client_gets_no_message_through)
     tls_context_free(&at_server);
 }
 
-/* A TLS record of a handshake may hold 16 KiB, and a message of the handshake several records. */
+/* A TLS record may hold 16 KiB, and a handshake message may span several records. */
 TEST(a_handshake_without_end_is_cut_off)
 {
     struct tls_context *at_server = server_context();

@@ -42,7 +42,7 @@ void open_side(struct side *side, int fd, size_t payload_max);
 int open_with_raw_peer(struct side *side);
 void write_raw(int fd, const void *bytes, size_t byte_count);
 void make_ack(struct buf *buf, uint64_t sent_us);
-/* The text of the first frame that is there to be read. */
+/* Reads to the end; `text` gets the text of the first frame. */
 void read_answer(int fd, char *text, size_t text_bytes);
 
 #endif

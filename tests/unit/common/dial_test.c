@@ -113,7 +113,8 @@ TEST(nobody_listening_is_refused)
     CHECK(strstr(result.text, "connect to 127.0.0.1:") != NULL);
 }
 
-/* RFC 2606: .invalid never has an address. Where no name server answers, that is not known. */
+/* RFC 2606: .invalid never has an address. If no name server answers, the dialler cannot know
+ * that. */
 TEST(a_name_without_address_is_named)
 {
     struct result result = dial_to("nobody.invalid", 7400, false);

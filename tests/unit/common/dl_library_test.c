@@ -1,4 +1,4 @@
-/* Libraries that are loaded when they are needed: one that is there, one that is not, one that lacks a function. */
+/* Libraries loaded on demand: one that exists, one that does not, one that lacks a function. */
 #include <stddef.h>
 
 #include "common/archive_library.h"

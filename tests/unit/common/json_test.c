@@ -116,7 +116,7 @@ TEST(repeated_keys_among_many)
     }
 }
 
-/* The text ends where its length says: what is behind is not looked at. */
+/* The text ends at its length: bytes after that are not read. */
 TEST(the_length_counts_not_a_nul)
 {
     struct err err;

@@ -1,4 +1,5 @@
-/* Keys from arguments and files: what is kept, with which rights, and what is left of an argument. */
+/* Keys from arguments and files: what is saved, with which permissions, and what remains visible of
+ * an argument. */
 #include "common/io/key_file.h"
 #include "tests/lib/test.h"
 
@@ -50,9 +51,9 @@ TEST(a_key_that_was_written_is_read)
     begin();
     CHECK_EQ(key_parse(URL, &key, &err), STATUS_OK);
     CHECK_EQ(key_file_read(path, &back, &err), STATUS_NOT_FOUND);
-    (void)umask(0); /* the mode does not depend on it */
+    (void)umask(0); /* the file's mode must not depend on the umask */
     CHECK_EQ(key_file_write(path, &key, &err), STATUS_OK);
-    CHECK_EQ(key_file_write(path, &key, &err), STATUS_OK); /* over the old one */
+    CHECK_EQ(key_file_write(path, &key, &err), STATUS_OK); /* overwrites the old file */
     CHECK_EQ(stat(path, &info), 0);
     CHECK_EQ(info.st_mode & 07777, 0600);
     CHECK_EQ(key_file_read(path, &back, &err), STATUS_OK);
@@ -75,7 +76,7 @@ TEST(a_write_that_fails_leaves_the_old_key)
     CHECK_EQ(key_file_write(missing, &key, &err), STATUS_IO);
     CHECK_EQ(key_file_write(path, &key, &err), STATUS_OK);
     (void)snprintf(temp, sizeof temp, "%s.new", path);
-    CHECK_EQ(mkdir(temp, 0700), 0); /* where the new file would be made */
+    CHECK_EQ(mkdir(temp, 0700), 0); /* blocks the path of the new file */
     CHECK_EQ(key_file_write(path, &key, &err), STATUS_IO);
     CHECK_EQ(key_file_read(path, &back, &err), STATUS_OK);
     CHECK_EQ(rmdir(temp), 0);
@@ -122,7 +123,7 @@ TEST(an_argument_names_a_file)
     struct err err;
 
     begin();
-    put(other, "\n  " URL "\n\n", 0644); /* of the person who has it: not ours to judge */
+    put(other, "\n  " URL "\n\n", 0644); /* a user's own file: its permissions are not checked */
     (void)snprintf(argument, sizeof argument, "@%s", other);
     CHECK_EQ(key_argument(argument, &key, &err), STATUS_OK);
     CHECK_STR(key.name, "gpu01");
@@ -134,7 +135,7 @@ TEST(an_argument_names_a_file)
     end();
 }
 
-/* One line is enough: at a terminal nobody types an end of file. */
+/* One line is enough, since nobody types an end of file at a terminal. */
 TEST(an_argument_names_stdin)
 {
     char argument[] = "-";

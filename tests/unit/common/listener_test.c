@@ -37,7 +37,7 @@ static enum status open_server(struct server *server, const char *address, struc
     return listener_open(&server->listener, &loop, address, 0600, err);
 }
 
-/* A message there and back, then all is closed. */
+/* Sends a message there and back, then closes everything. */
 static void check_echo(struct server *server, const char *address)
 {
     struct msg msg = {.type = MSG_TYPE_BEAT_ACK, .beat_ack = {.sent_us = 42}};
@@ -180,7 +180,7 @@ TEST(other_machines_reach_a_wildcard)
     }
 }
 
-/* The port is taken at once, and nobody gets in before the start. */
+/* The port is bound at once, and no connection is accepted before the start. */
 TEST(a_bound_address_waits_for_its_start)
 {
     struct server server = {.listener = {.owner = &server, .on_connection = on_connection}};

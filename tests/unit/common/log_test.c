@@ -135,7 +135,7 @@ TEST(the_environment_sets_level_and_form)
     CHECK_EQ(unsetenv("DDP_LOG_FORMAT"), 0);
 }
 
-/* The pipe blocks, as one does that a program inherits. */
+/* The pipe is in blocking mode, like an inherited one. */
 TEST(lines_that_nobody_reads_are_dropped_and_counted)
 {
     static char filler[1 << 16];
@@ -149,7 +149,7 @@ TEST(lines_that_nobody_reads_are_dropped_and_counted)
         continue;
     CHECK_EQ(fcntl(fds[1], F_SETFL, 0), 0);
     log_never_wait();
-    (void)alarm(30); /* a line that waits ends the program */
+    (void)alarm(30); /* if a line blocks, SIGALRM ends the program */
     for (int i = 0; i < 3; i++)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "nobody reads this");
     (void)alarm(0);

@@ -1,5 +1,5 @@
-/* Each broken input of tests/fuzz/malformed.c is refused with a sentence; and what they were made
- * from is not. */
+/* Each broken input of tests/fuzz/malformed.c is refused with an error text; the valid messages
+ * that they were made from are accepted. */
 #include "tests/fuzz/malformed.h"
 
 #include <stdio.h>
@@ -18,7 +18,7 @@ struct seen {
     size_t count, refused;
 };
 
-/* What a server does with the stream; the status of the first failure. */
+/* Processes the stream as a server does; returns the status of the first failure. */
 static enum status take(const struct malformed *input, struct err *err)
 {
     struct arena arena = {0};

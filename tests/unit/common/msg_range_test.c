@@ -1,5 +1,5 @@
-/* The codec against its own declarations: every field of every message, every end of a range, when
- * encoding and when decoding. */
+/* The codec against its own declarations: every field of every message at both ends of its range,
+ * when encoding and when decoding. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -121,7 +121,8 @@ static void try_word(struct msg *msg, const char *part, const struct msg_field *
     check_encode_taken(msg, part, field);
 }
 
-/* One over the count; the entries themselves do not matter, the count is refused first. */
+/* One entry more than allowed. The entries themselves do not matter, since the count is refused
+ * first. */
 static void try_count(struct msg *msg, const char *part, const struct msg_field *field, void *at)
 {
     struct msg_list before, list;
@@ -234,7 +235,7 @@ static void check_decode_refused(const cJSON *root, const char *message, const c
     cJSON_free(text);
 }
 
-/* Put `raw` in the place of `name` and see it refused; then put the old value back. */
+/* Replaces the value of `name` by `raw`, checks that it is refused, and restores the old value. */
 static void try_raw(cJSON *root, cJSON *object, const char *message, const char *name,
                     const char *raw)
 {
@@ -322,7 +323,7 @@ static void try_json_field(cJSON *root, cJSON *object, const char *message,
         check_decode_refused(root, message, field->name);
     cJSON_AddItemToObject(object, field->name, cJSON_Duplicate(item, 1));
     cJSON_AddItemToObject(object, field->name, item);
-    check_decode_refused(root, NULL, field->name); /* twice */
+    check_decode_refused(root, NULL, field->name); /* the field appears twice */
     cJSON_DetachItemViaPointer(object, item);
     cJSON_Delete(item);
 }

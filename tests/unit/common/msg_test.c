@@ -1,5 +1,5 @@
-/* Messages there and back: every type, with random values, the longest values, and the errors'
- * words. A message that is added to msg.h is covered without a line here. */
+/* Round trips of messages: every type, with random values, the longest values, and the texts of
+ * errors. A message added to msg.h is covered without a change here. */
 #include "common/msg.h"
 
 #include <stdio.h>
@@ -73,7 +73,7 @@ TEST(the_wire_is_as_documented)
 
 /* -- sizes ------------------------------------------------------------------------------------- */
 
-/* The longest on the wire: control characters become six, quotes two. */
+/* The longest encoding: a control character becomes six characters, a quote two. */
 static const char *longest_text(enum msg_kind kind, size_t byte_count)
 {
     char *text = arena_alloc(&made, byte_count + 1);
@@ -113,7 +113,7 @@ static void set_longest(const struct msg_field *field, void *at)
         memcpy(at, &word, sizeof word);
         return;
     case MSG_KIND_BOOL:
-    case MSG_KIND_TEXTS: /* bounded by the frame alone */
+    case MSG_KIND_TEXTS: /* bounded only by the frame */
     case MSG_KIND_PAIRS:
     case MSG_KIND_LIST:
         return;
@@ -144,8 +144,7 @@ static void fill_lists(const struct msg_shape *shape, struct msg *msg)
     }
 }
 
-/* What is in range must be sendable: no cap on frames may be hit by values that the ranges allow,
- * except for argv and env. */
+/* A message with all values in range must fit into a frame, except for argv and env. */
 TEST(the_longest_message_of_every_type_fits_its_frame)
 {
     static const char *const one[] = {"x"};
@@ -167,8 +166,8 @@ TEST(the_longest_message_of_every_type_fits_its_frame)
     }
 }
 
-/* A submit as large as allowed becomes a start and a job_info, which carry more: they must fit too.
- */
+/* The largest allowed submit becomes a start and a job_info, which have more fields: these must fit
+ * too. */
 TEST(the_largest_submit_can_be_started_and_shown)
 {
     struct msg submit = {.type = MSG_TYPE_SUBMIT}, start = {.type = MSG_TYPE_START},

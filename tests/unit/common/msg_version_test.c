@@ -88,7 +88,8 @@ TEST(the_version_before_is_as_it_was_released)
     buf_free(&then);
 }
 
-/* Neither has a hello. Later fields of `progress` are for a shim that has said DDP_SHIM_PROTOCOL. */
+/* Workers and shims exchange no hello. Later fields of `progress` are sent only if the shim has set
+ * DDP_SHIM_PROTOCOL. */
 TEST(workers_and_shims_speak_as_in_version_1)
 {
     static const enum msg_type types[] = {MSG_TYPE_WORKER_JOIN, MSG_TYPE_WORKER_ERROR,
@@ -139,7 +140,7 @@ TEST(what_an_earlier_peer_leaves_out_is_nothing)
     clean();
 }
 
-/* Of an earlier version too: every field that this version has. */
+/* A message of an earlier version must also have every field that its version requires. */
 TEST(nothing_else_may_be_missing)
 {
     static const char text[] = "{\"type\":\"node_welcome\",\"cluster\":\"c\","
@@ -202,7 +203,7 @@ TEST(every_message_of_this_version_is_read_as_the_version_before)
         buf_free(&out);
         CHECK_EQ(msg_encode(&msg, &out, &err), STATUS_OK);
         if (msg_says_protocol(msg.type))
-            continue; /* its random version would count */
+            continue; /* the random version in it would be used */
         if (msg_decode_between(out.bytes + FRAME_HEAD_BYTES, out.byte_count - FRAME_HEAD_BYTES,
                                &protocols, &got, &read, &err) != STATUS_OK)
             FAIL("%s", err.text);
@@ -212,7 +213,7 @@ TEST(every_message_of_this_version_is_read_as_the_version_before)
     clean();
 }
 
-/* Or no field would be one that it knows. */
+/* Otherwise the decoder would know none of the fields. */
 TEST(version_0_is_read_as_version_1)
 {
     static const char hello[] = "{\"type\":\"client_hello\",\"protocol\":0}";

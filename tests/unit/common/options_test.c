@@ -309,7 +309,7 @@ TEST(suggestions_for_verbs)
     CHECK_STR(options_nearest("stauts", verbs, 7), "status");
     CHECK_STR(options_nearest("log", verbs, 7), "logs");
     CHECK_STR(options_nearest("rnu", verbs, 7), "run");
-    CHECK_STR(options_nearest("can", verbs, 7), "cancel"); /* although "run" is one letter nearer */
+    CHECK_STR(options_nearest("can", verbs, 7), "cancel"); /* although "run" is one edit nearer */
     CHECK_STR(options_nearest("frobnicate", verbs, 7), NULL);
     CHECK_STR(options_nearest("", verbs, 7), NULL);
 }
@@ -330,7 +330,7 @@ TEST(help_begins_with_examples)
     buf_free(&out);
 }
 
-/* The first row of the second group is not shown; the last group has no row that is. */
+/* The first row of the second group is hidden; the last group has no visible row. */
 static const struct option_row grouped_rows[] = {
     {.name = "one", .kind = OPTION_IGNORED, .help = "1", .heading = "Numbers"},
     {.name = "two", .kind = OPTION_IGNORED, .help = "2"},
@@ -474,7 +474,7 @@ static const char *big_env(const char *name)
     return strcmp(name, "DEMO_BIG") == 0 ? "5" : NULL;
 }
 
-/* The environment is no second time. */
+/* A value from the environment does not count as a second use. */
 TEST(one_that_counts_once_is_refused_twice)
 {
     CHECK_EQ(PARSE(big_env, ARG("--big=1")), STATUS_OK);

@@ -14,7 +14,7 @@ static void parse(const char *text)
     CHECK_EQ(server_list_parse(&list, text, &err), STATUS_OK);
 }
 
-/* The next attempt after one that failed. */
+/* The next address after a failed attempt. */
 static const char *next(void)
 {
     server_list_failed(&list);
@@ -86,7 +86,7 @@ TEST(a_referral_goes_to_that_address)
     CHECK(server_list_referred(&list, "c:1"));
     CHECK_STR(server_list_address(&list), "c:1");
     CHECK(!server_list_is_foreign(&list));
-    CHECK_STR(next(), "a:1"); /* and from there on */
+    CHECK_STR(next(), "a:1"); /* and continues from there */
 }
 
 TEST(a_referral_to_an_address_that_nobody_gave)
@@ -99,7 +99,8 @@ TEST(a_referral_to_an_address_that_nobody_gave)
     CHECK(!server_list_is_foreign(&list));
 }
 
-/* Two servers that name each other, or one that names what has ended, do not make a client spin. */
+/* Two servers that name each other, or a server that names one that has ended, must not make a
+ * client spin. */
 TEST(few_referrals_are_followed_at_once)
 {
     parse("a:1,b:1");

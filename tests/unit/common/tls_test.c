@@ -11,13 +11,13 @@
 
 struct end {
     struct tls *tls;
-    struct buf wire, plain; /* to the other side; from it */
+    struct buf wire, plain; /* bytes for the other side; bytes from it */
     enum status status;
     struct err err;
 };
 
 struct pair {
-    struct key key;        /* what the server knows */
+    struct key key;        /* the key that the server knows */
     bool has_other_secret; /* the server's secret for that identity is not the client's */
     uint32_t finds;
     struct tls_context *server_context, *client_context;
@@ -78,7 +78,7 @@ static void pair_open(const struct key *known, const struct key *shown, size_t c
     CHECK_EQ(tls_start(pair.client.tls, &pair.client.wire, &err), STATUS_OK);
 }
 
-/* True: something was moved. */
+/* True: bytes were moved. */
 static bool move(struct end *from, struct end *to)
 {
     size_t n = from->wire.byte_count < pair.chunk ? from->wire.byte_count : pair.chunk;
@@ -207,7 +207,7 @@ TEST(a_flipped_bit_ends_the_session)
             pair.client.wire.bytes[at] ^= 4;
         run();
         CHECK_EQ(pair.server.plain.byte_count, 0);
-        /* a length that grew waits for more; all else is an error */
+        /* a larger length waits for more bytes; every other change is an error */
         CHECK(pair.server.status == STATUS_BAD_INPUT || at == 3 || at == 4);
         pair_close();
     }
@@ -234,7 +234,7 @@ TEST(what_is_not_tls_is_refused)
     }
 }
 
-/* OpenSSL's own client in the place of ours; its output goes to our server once. */
+/* Uses OpenSSL's own client instead of ours; its first output goes to our server. */
 static enum status offer(SSL_CTX *context)
 {
     BIO *in = BIO_new(BIO_s_mem()), *out = BIO_new(BIO_s_mem());

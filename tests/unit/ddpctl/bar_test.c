@@ -1,4 +1,4 @@
-/* The progress bar: what fits is shown, and the time left only where it is known. */
+/* The progress bar: it shows as much as fits, and the remaining time only if that is known. */
 #include <stdio.h>
 #include <string.h>
 
@@ -67,15 +67,15 @@ TEST(a_wide_terminal_shows_everything)
 TEST(the_time_left_follows_recent_steps)
 {
     bar = (struct bar){0};
-    CHECK(strstr(at(1, 0), "ETA -") != NULL); /* one step says nothing */
-    CHECK(strstr(at(2, 1), "ETA -") != NULL); /* nor does a second */
+    CHECK(strstr(at(1, 0), "ETA -") != NULL); /* one step is not enough */
+    CHECK(strstr(at(2, 1), "ETA -") != NULL); /* nor is a second of training */
     CHECK(strstr(at(3, 2), "ETA 16m") != NULL);
     for (uint64_t i = 0; i < 200; i++) /* ten times as fast: the first steps are forgotten */
         (void)at(4 + i, 3 + i / 10);
     (void)at(210, 200);
     CHECK(strstr(at(300, 209), "ETA 1m10s") != NULL);
-    CHECK(strstr(show(NULL, 214, 120), "ETA 1m05s") != NULL); /* it runs down between reports */
-    CHECK(strstr(show(NULL, 280, 120), "ETA -") != NULL);     /* and is given up without any */
+    CHECK(strstr(show(NULL, 214, 120), "ETA 1m05s") != NULL); /* it counts down between reports */
+    CHECK(strstr(show(NULL, 280, 120), "ETA -") != NULL);     /* and disappears without reports */
 }
 
 TEST(a_restart_begins_a_new_estimate)
@@ -126,7 +126,7 @@ TEST(unknown_things_are_not_shown)
     job.steps = job.epochs = job.epoch = 0;
     job.samples_per_s = 0;
     CHECK_STR(show(&job, 0, 80), "step 120  loss 0.4321");
-    job.steps = 100; /* more steps than it said */
+    job.steps = 100; /* more steps than announced */
     CHECK(strstr(show(&job, 1, 80), "100%") != NULL);
     job.ended = true;
     CHECK_STR(show(&job, 2, 80), "");

@@ -1,5 +1,5 @@
-/* Clusters for tests: one with a name that is markup wherever one may stand, and all that can be unknown; and one with
- * many nodes. */
+/* Clusters for tests: one in which every name is HTML markup and everything that can be unknown is
+ * unknown, and one with many nodes. */
 #ifndef TESTS_UNIT_DDPCTL_CLUSTER_TOOLS_H
 #define TESTS_UNIT_DDPCTL_CLUSTER_TOOLS_H
 

@@ -94,7 +94,7 @@ TEST(a_healthy_node_has_findings_that_are_ok_alone)
     free(node);
 }
 
-/* What is added to a healthy node, and what that must give. */
+/* Changes to a healthy node, and the findings that they must give. */
 static const struct {
     const char *change;
     enum doctor_check check;
@@ -180,7 +180,7 @@ static const struct {
      DOCTOR_WARN, "its python"},
 };
 
-/* The change gives that finding, and no other check says anything worse. */
+/* Each change gives its finding, and no other check reports a problem. */
 TEST(every_bad_value_is_one_finding)
 {
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
@@ -199,7 +199,7 @@ TEST(every_bad_value_is_one_finding)
     }
 }
 
-/* On one node alone, without a job, without devices. */
+/* A single node, without a job, without devices. */
 TEST(what_does_not_matter_is_no_warning)
 {
     static const struct doctor_case one_node = {.nodes = 1};
@@ -321,7 +321,7 @@ TEST(names_and_folders_that_differ)
                "gpu01 is 10.9.0.1 here, 10.0.0.1 on gpu01") != NULL);
     CHECK(find(&findings, DOCTOR_SHARED_FOLDER, DOCTOR_WARN, "of machine m2 here") != NULL);
     doctor_findings_free(&findings);
-    both[1].has_facts = false; /* who did not answer is compared with nobody */
+    both[1].has_facts = false; /* a node that did not answer is not compared */
     doctor_compare(&two_nodes_of_a_job, both, 2, &findings);
     for (uint32_t i = 0; i < findings.count; i++)
         CHECK_EQ(findings.items[i].level, DOCTOR_OK);

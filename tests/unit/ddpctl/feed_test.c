@@ -1,4 +1,5 @@
-/* What goes from our stdin to a rank: nothing is lost, nothing comes twice, and a restart gets none of it. */
+/* The data from ddpctl's stdin to a rank: no byte is lost or sent twice, and a restarted rank gets
+ * none of it. */
 #include "ddpctl/feed.h"
 
 #include <string.h>
@@ -48,7 +49,7 @@ TEST(bytes_go_once_and_in_order)
     expect(&feed, 2, "cdef", false);
     CHECK_EQ(answer(&feed, 0, false, "its node is not connected"), FEED_WAITS);
     expect(&feed, 2, "cdef", false);
-    feed_lost(&feed); /* the answer */
+    feed_lost(&feed); /* the answer is lost */
     expect(&feed, 2, "cdef", false);
     CHECK_EQ(answer(&feed, 6, false, ""), FEED_GOES_ON);
     CHECK(!feed_next(&feed, &request));
@@ -69,7 +70,7 @@ TEST(a_restart_gets_what_nobody_has_had)
     CHECK(!feed_generation(&feed, 1));
     expect(&feed, 0, "abc", false);
     CHECK_EQ(answer(&feed, 0, false, "the rank does not run now"), FEED_WAITS);
-    CHECK(!feed_generation(&feed, 2)); /* it never began to read */
+    CHECK(!feed_generation(&feed, 2)); /* the rank never began to read */
     expect(&feed, 0, "abc", false);
     CHECK_EQ(answer(&feed, 1, false, ""), FEED_GOES_ON);
     CHECK(feed_generation(&feed, 3));
@@ -104,7 +105,7 @@ TEST(a_terminal_goes_on_in_the_next_generation)
     CHECK_EQ(request.columns, 100);
     CHECK_EQ(answer(&feed, 1, false, ""), FEED_GOES_ON);
     CHECK(!feed_generation(&feed, 2));
-    CHECK(!feed_next(&feed, &request)); /* what was typed before is gone, and the size is known */
+    CHECK(!feed_next(&feed, &request)); /* earlier input is dropped, and the size is known */
     add(&feed, "c");
     expect(&feed, 0, "c", false);
 }

@@ -14,7 +14,7 @@ TEST(a_reason_is_told_once_when_it_has_lasted)
     CHECK(wait_note_due(&note, 0, 0) == NULL);
     wait_note_take(&note, &job, 100);
     CHECK(wait_note_due(&note, 199, 100) == NULL);
-    wait_note_take(&note, &job, 150); /* the same reason: the time goes on */
+    wait_note_take(&note, &job, 150); /* the same reason: its time continues */
     CHECK_STR(wait_note_due(&note, 200, 100), "r50 (12) waits: no node is connected");
     CHECK(wait_note_due(&note, 1000, 100) == NULL);
     job.reason = "behind job 11 (a) in the queue";

@@ -192,7 +192,8 @@ TEST(without_follow_existing_logs_are_enough)
     CHECK(follow_done(&follow));
 }
 
-/* A log that grows faster than it is read: without -f its end is where it ended at the first answer. */
+/* A log that grows faster than it is read: without -f, reading stops at the size in the first
+ * answer. */
 TEST(without_follow_a_growing_log_has_an_end)
 {
     struct follow_options options = {.ranks_all = true, .tail_lines = 3};
@@ -284,7 +285,8 @@ TEST(rank_lists)
     CHECK(follow_ranks_parse("32768", &options, mask, &err) != STATUS_OK);
 }
 
-/* So many logs at a time; each goes over the connection of its ordinal. */
+/* Only a limited number of logs is read at a time; each log uses the connection with its own
+ * index. */
 TEST(a_job_with_more_ranks_than_logs)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
@@ -311,7 +313,7 @@ TEST(a_job_with_more_ranks_than_logs)
     for (count = 0; next(&read);)
         count++;
     CHECK_EQ(count, 261);
-    follow_lost(&follow, 5, 10); /* of ten connections the sixth */
+    follow_lost(&follow, 5, 10); /* the sixth of ten connections is lost */
     for (count = 0; next(&read); count++)
         CHECK_EQ(follow.ranks[read.rank].ordinal % 10, 5);
     CHECK_EQ(count, 26);

@@ -163,10 +163,10 @@ TEST(a_key_is_given_whole)
     CHECK_EQ(route_of(&request, &rules, &route), HTTP_NO_KEY);
     basic(KEY, header);
     CHECK_EQ(route_of(&request, &rules, &route), HTTP_NO_KEY);
-    request = (struct http_request){.path = "/healthz"}; /* says yes or no alone */
+    request = (struct http_request){.path = "/healthz"}; /* answers only yes or no */
     CHECK_EQ(route_of(&request, &rules, &route), HTTP_HEALTH);
     request = (struct http_request){.path = "/metrics",
-                                    .method = "POST"}; /* says nothing without a key */
+                                    .method = "POST"}; /* shows nothing without a key */
     CHECK_EQ(route_of(&request, &rules, &route), HTTP_NO_KEY);
 }
 
@@ -202,7 +202,7 @@ TEST(names_of_metrics_follow_the_conventions)
     }
 }
 
-/* The whole file; to be freed. */
+/* Returns the whole file; the caller frees it. */
 static char *read_source(const char *path)
 {
     char *text = calloc(1, 1u << 20);
@@ -223,7 +223,8 @@ static bool is_family(const char *name, size_t length)
     return false;
 }
 
-/* Every metric is in the table of docs/watching.md, and the example of alerts asks for no other. */
+/* Every metric is in the table of docs/watching.md, and the example of alerts uses no other
+ * metric. */
 TEST(documents_name_the_metrics_that_there_are)
 {
     char *docs = read_source("docs/watching.md");
@@ -262,7 +263,7 @@ TEST(metrics_of_a_cluster)
     fixture_close(&fixture);
 }
 
-/* Old values would look like new ones. */
+/* Without a server no values are shown, since old values would look like new ones. */
 TEST(without_a_server_there_is_nothing_but_that)
 {
     struct fixture fixture;
@@ -348,7 +349,7 @@ TEST(four_thousand_nodes_have_pages)
     CHECK(strstr(out.bytes, "node4031") == NULL && strstr(out.bytes, "later</a>") == NULL);
     buf_free(&out);
     out = (struct buf){0};
-    index.page = 90000; /* there are fewer: the last one */
+    index.page = 90000; /* there are fewer pages: shows the last one */
     http_index_write(&index, &out);
     buf_add(&out, "", 1);
     CHECK(strstr(out.bytes, "Page 64 of 64.") != NULL);
@@ -392,7 +393,7 @@ static void add_node(struct cluster *cluster, const char *name)
     CHECK(cluster_add_nodes(cluster, &page));
 }
 
-/* As the server lists them: numbers in names by their values. */
+/* In the server's order: numbers in names are sorted by value. */
 TEST(nodes_come_in_the_order_of_the_server)
 {
     static const char *const names[] = {"n1", "n2", "n9", "n10", "n11", "n100"};
@@ -441,10 +442,10 @@ TEST(the_pace_of_a_job_is_known_after_two_steps)
     add_step(&b, &a, 30, 1, 3 * SECOND_US);
     CHECK_NEAR(b.jobs[0].steps_per_s, 10, 1e-9);
     CHECK_EQ(b.jobs[0].step_us, 3 * SECOND_US);
-    add_step(&c, &b, 30, 1, 9 * SECOND_US); /* it stands: since when is known */
+    add_step(&c, &b, 30, 1, 9 * SECOND_US); /* no progress: the time since the last step is known */
     CHECK_EQ(c.jobs[0].step_us, 3 * SECOND_US);
     CHECK_NEAR(c.jobs[0].steps_per_s, 10, 1e-9);
-    add_step(&d, &c, 40, 2, 10 * SECOND_US); /* a restart begins anew, wherever it goes on */
+    add_step(&d, &c, 40, 2, 10 * SECOND_US); /* a restart begins anew, wherever it resumes */
     CHECK(isnan(d.jobs[0].steps_per_s));
     CHECK_EQ(d.jobs[0].step_us, 10 * SECOND_US);
     cluster_free(&a);

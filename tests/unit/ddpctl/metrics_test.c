@@ -1,4 +1,5 @@
-/* Lines of metrics: good ones in order, whatever the pieces that they come in; all others counted. */
+/* Lines of metrics: valid lines come in order, no matter how the input is split; invalid lines are
+ * counted. */
 #include <cjson/cJSON.h>
 #include <math.h>
 #include <stdio.h>

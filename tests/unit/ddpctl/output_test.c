@@ -326,7 +326,7 @@ TEST(progress_says_of_which_generation_it_is)
     buf_free(&out);
     output_jobs(&(struct msg_jobs){.jobs = {.items = &job, .count = 1}}, &style, &out);
     buf_add(&out, "", 1);
-    CHECK(strstr(out.bytes, "5.1k/s") == NULL); /* nobody makes steps at that rate now */
+    CHECK(strstr(out.bytes, "5.1k/s") == NULL); /* no job trains at that rate now */
     buf_free(&out);
 }
 

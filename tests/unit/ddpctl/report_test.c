@@ -1,4 +1,5 @@
-/* The report of a job: what is in the page, that nothing of a job is markup in it, and that it is bounded. */
+/* The report of a job: its contents, that no text of a job becomes markup, and that its size is
+ * bounded. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static uint32_t count_of(const char *text, const char *part)
     return count;
 }
 
-/* Each element that is opened is closed, in order; attributes have their quotes. */
+/* Checks that every element is closed, in order, and that attributes are quoted. */
 static void check_well_formed(const char *html)
 {
     static const char *const empty[] = {"meta"};
@@ -210,7 +211,7 @@ TEST(a_page_has_curves_restarts_ranks_and_events)
     info.ranks.count = 2;
     html = write_page(events, 1);
     check_well_formed(html);
-    CHECK_EQ(count_of(html, "<figure>"), 4); /* loss, accuracy, rate of learning, images/s */
+    CHECK_EQ(count_of(html, "<figure>"), 4); /* loss, accuracy, learning rate, images/s */
     CHECK_EQ(count_of(html, "logarithmic"), 1);
     CHECK(strstr(html, ">g2</text>") != NULL);
     CHECK(strstr(html, "checkpoint at step 2000") != NULL);
@@ -237,7 +238,7 @@ TEST(nothing_of_a_job_is_markup)
 
     begin();
     job.user = job.where = job.reason = evil;
-    job.name = evil; /* no server takes that name, but the page trusts none */
+    job.name = evil; /* no server accepts that name, but the page must not trust the server */
     job.state = JOB_FAILED;
     job.generation = 2;
     info.argv = (struct msg_text_list){.items = argv, .count = 3};

@@ -1,4 +1,4 @@
-/* What Slurm's variables say, and the lines between `run --slurm` and its tasks. */
+/* Parsing of Slurm's variables, and the lines between `run --slurm` and its tasks. */
 #include <stdio.h>
 #include <string.h>
 
@@ -24,7 +24,7 @@ TEST(an_allocation_is_needed)
     CHECK_STR(env.job_id, "7");
     CHECK_EQ(
         READ("SLURM_JOB_ID=7", "SLURM_NNODES=1", "SLURM_JOB_NUM_NODES=2", "SLURM_RESTART_COUNT=5"),
-        STATUS_OK); /* the first one is of the step */
+        STATUS_OK); /* the first variable is for the step */
     CHECK_EQ(env.nodes, 2);
     CHECK_EQ(env.restart_count, 5);
     CHECK_EQ(READ("SLURM_JOB_ID=7", "SLURM_NNODES=99999999999"), STATUS_BAD_INPUT);

@@ -146,7 +146,7 @@ TEST(the_environment_is_added_below_explicit_variables)
     struct spec_left_out left_out = {0};
     char *const environ[] = {(char *)(uintptr_t)("PATH=/bin"),
                              (char *)(uintptr_t)("A=old"),
-                             (char *)(uintptr_t)("DDP_SERVER=x"), /* of an option: not said */
+                             (char *)(uintptr_t)("DDP_SERVER=x"), /* of an option: not listed */
                              (char *)(uintptr_t)("DDP_CUDA_SYNC=1"),
                              (char *)(uintptr_t)("NCCL_SOCKET_MAGIC=1"),
                              (char *)(uintptr_t)("\x1b]0;x=1"),

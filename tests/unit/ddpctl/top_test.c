@@ -1,5 +1,5 @@
-/* The pictures of `ddpctl top` against golden files, its keys, and that nothing is wider or higher than the
- * terminal. */
+/* The screens of `ddpctl top` against golden files, its keys, and that no screen is wider or higher
+ * than the terminal. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,7 +142,7 @@ TEST(a_server_that_is_gone_is_said)
     fixture_close(&fixture);
 }
 
-/* Columns as a terminal counts them: escape sequences have none, a character has one. */
+/* Counts columns like a terminal: an escape sequence has none, a character has one. */
 static uint32_t widest(const char *text, uint32_t *lines)
 {
     uint32_t most = 0, width = 0;
@@ -207,7 +207,7 @@ static bool ask(void *owner, const char *node)
     return true;
 }
 
-/* Of four thousand nodes those on the picture are asked, and no others. */
+/* Of four thousand nodes only those on the screen are asked. */
 TEST(nodes_that_are_not_visible_are_not_asked)
 {
     struct fixture fixture = {.view = {.now_us = 1}};
@@ -223,7 +223,7 @@ TEST(nodes_that_are_not_visible_are_not_asked)
     top_draw(&state, &view, &out);
     top_wanted(&state, &view, ask, &asked);
     CHECK_EQ(asked.count,
-             35); /* without a head, a sentence about jobs, two headings and the keys */
+             35); /* without the head, a sentence about jobs, two headings and the keys */
     CHECK_STR(asked.first, "node0000");
     top_key(&state, &view, TOP_KEY_LAST);
     top_draw(&state, &view, &out);
@@ -255,7 +255,7 @@ TEST(keys_move_sort_open_and_quit)
     top_key(&state, &view, TOP_KEY_DOWN);
     top_key(&state, &view, TOP_KEY_DOWN);
     top_key(&state, &view, TOP_KEY_DOWN);
-    CHECK_EQ(state.lists[TOP_JOBS].at, 2); /* the last of three: the one that waits */
+    CHECK_EQ(state.lists[TOP_JOBS].at, 2); /* the last of three: the waiting job */
     top_key(&state, &view, TOP_KEY_OPEN);
     CHECK_EQ(state.screen, TOP_JOB);
     CHECK_STR(state.job, "42");
@@ -270,7 +270,7 @@ TEST(keys_move_sort_open_and_quit)
     top_key(&state, &view, TOP_KEY_SORT);
     top_key(&state, &view, TOP_KEY_SORT);
     top_key(&state, &view, TOP_KEY_OPEN);
-    CHECK_STR(state.node, "gpu02"); /* by trouble: the lost one first */
+    CHECK_STR(state.node, "gpu02"); /* sorted by trouble: the lost node first */
     top_key(&state, &view, TOP_KEY_QUIT);
     CHECK(state.is_over);
     state = (struct top_state){.screen = TOP_JOB, .job = "41", .job_is_fixed = true};
@@ -279,7 +279,7 @@ TEST(keys_move_sort_open_and_quit)
     fixture_close(&fixture);
 }
 
-/* A list that became shorter under the chosen row. */
+/* The list became shorter than the chosen row. */
 TEST(a_row_that_is_gone_chooses_the_last)
 {
     struct fixture fixture;

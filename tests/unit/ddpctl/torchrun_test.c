@@ -20,7 +20,7 @@ static enum status take(const char *redirects, const char *tee, const char *filt
     return torchrun_take(&options, 4, &view.hidden, &err);
 }
 
-/* "oe" shows both streams, "-e" stderr alone; ranks 0 to 7 of two nodes. */
+/* "oe": both streams are shown; "-e": only stderr; for ranks 0 to 7 of two nodes. */
 static void expect(const char *shown)
 {
     for (uint32_t rank = 0; rank < 8; rank++) {
@@ -65,7 +65,7 @@ TEST(wrong_values_are_named)
     }
 }
 
-/* Typed on every node, as with torchrun, the line would submit one job for each. */
+/* If typed on every node, as with torchrun, the command would submit one job per node. */
 TEST(a_second_node_s_command_line_is_refused)
 {
     struct options options;
@@ -90,7 +90,7 @@ TEST(pet_variables_stand_for_options)
     CHECK(torchrun_variable("DDP_NAME") == NULL);
 }
 
-/* Every option that is accepted without effect says what there is in its place. */
+/* For every option without effect, ddpctl says what to use instead. */
 TEST(what_has_no_effect_is_explained)
 {
     uint32_t count = 0;

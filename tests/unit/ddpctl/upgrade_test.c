@@ -1,4 +1,4 @@
-/* The plan of an upgrade: order, what it does to jobs, and what speaks against it. */
+/* The plan of an upgrade: its order, its effect on jobs, and reasons against it. */
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static struct part_node node(const char *name, uint32_t used)
                               .protocol = 2};
 }
 
-/* Version 0.2.0 over a server and two nodes of 0.1.0. */
+/* An upgrade to version 0.2.0 of a server and two nodes with 0.1.0. */
 static void begin(void)
 {
     nodes[0] = node("busy", 4);
@@ -79,7 +79,7 @@ TEST(what_is_there_already_is_left_out)
     facts.server_protocol = nodes[0].protocol = 3;
     CHECK_STR(order(), "idle clients");
     nodes[1].version = "0.2.0";
-    nodes[1].protocol = 0; /* a server that does not tell */
+    nodes[1].protocol = 0; /* the server does not report it */
     CHECK_STR(order(), "");
     CHECK(upgrade_is_safe(&plan));
 }
@@ -109,7 +109,7 @@ TEST(versions_that_are_no_neighbours_are_not_safe)
     nodes[1].protocol = 1;
     (void)order();
     CHECK(!upgrade_is_safe(&plan) && strstr(plan.problems[0], "idle speaks protocol 1") != NULL);
-    nodes[1].protocol = 0; /* a server that does not tell */
+    nodes[1].protocol = 0; /* the server does not report it */
     (void)order();
     CHECK(upgrade_is_safe(&plan));
     facts.server_protocol = 5;

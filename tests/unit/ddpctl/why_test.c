@@ -1,4 +1,4 @@
-/* The texts of `ddpctl why` against golden/why-*.ok, and what it takes from nodes. */
+/* The texts of `ddpctl why` against golden/why-*.ok, and how it reads answers of nodes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,7 +163,7 @@ TEST(the_line_of_a_status)
     begin(JOB_FAILED);
     check_line("");
     add_failure(2, 5);
-    check_line(""); /* it failed in another generation, not by a rank */
+    check_line(""); /* the failure was in another generation and not by a rank */
     job.generation = 2;
     check_line("rank 5 on gpu03 exited with code 1 after 12s: RuntimeError: shape mismatch "
                "[64,10] vs [64,100]; restarted at once (restart 1 of 3)");
@@ -316,7 +316,7 @@ TEST(jobs_that_ended_otherwise)
     job.ended_ms = START_MS + 61000;
     add_failure(1, 5);
     check_text("why-succeeded");
-    begin(JOB_FAILED); /* not by a rank: no failure of its generation */
+    begin(JOB_FAILED); /* no rank failed: its generation has no failure */
     job.ended = true;
     job.reason = "the time limit of 60 s is over";
     add_failure(1, 5);
@@ -412,16 +412,16 @@ TEST(who_the_others_wait_for)
     bool marks[8] = {false};
 
     make_live(&arena);
-    CHECK_EQ(why_blockers(&why, marks, 8), 1); /* by the key that only it sets */
+    CHECK_EQ(why_blockers(&why, marks, 8), 1); /* found by the key that only this rank sets */
     CHECK(marks[2]);
     memset(marks, 0, sizeof marks);
     why.store.clients[0].missing_listed = why.store.clients[1].missing_listed = 0;
-    CHECK_EQ(why_blockers(&why, marks, 8), 5); /* else those that have not connected */
+    CHECK_EQ(why_blockers(&why, marks, 8), 5); /* otherwise the ranks that have not connected */
     CHECK(!marks[0] && !marks[1] && marks[2] && !marks[5] && marks[7]);
     memset(marks, 0, sizeof marks);
     for (uint32_t i = 0; i < why.store.client_count; i++)
         why.store.clients[i].waits = "";
-    CHECK_EQ(why_blockers(&why, marks, 8), 0); /* nobody waits */
+    CHECK_EQ(why_blockers(&why, marks, 8), 0); /* no rank waits */
     arena_reset(&arena);
 }
 

@@ -59,7 +59,8 @@ TEST(evaluation_as_pytorch)
         CHECK_NEAR(y[i], norm_y_evaluation[i], 1e-6 * (1.0 + fabs((double)norm_y_evaluation[i])));
 }
 
-/* Two ranks of different sizes, their sums added: the same statistics as of one. */
+/* Adding the sums of two ranks with different batch sizes gives the same statistics as one rank
+ * with all rows. */
 TEST(sums_of_two_ranks)
 {
     struct kernel_norm first = like_pytorch, second = like_pytorch;
@@ -73,7 +74,7 @@ TEST(sums_of_two_ranks)
     for (size_t i = 0; i < 2 * PT_C + 1; i++)
         CHECK_NEAR((a[i] + b[i]) / all[i], 1.0, 1e-5);
     CHECK(a[2 * PT_C] + b[2 * PT_C] == ROWS);
-    for (size_t c = 0; c < PT_C; c++) { /* what is left when the mean is taken off */
+    for (size_t c = 0; c < PT_C; c++) { /* what remains after subtracting the mean */
         const double mean = all[c] / ROWS, both = (a[c] + b[c]) / ROWS;
 
         CHECK_NEAR((a[PT_C + c] + b[PT_C + c]) / ROWS - both * both,
@@ -81,7 +82,8 @@ TEST(sums_of_two_ranks)
     }
 }
 
-/* A mean of 1000 and a deviation of 0.01, over 12,000 rows: x^2 in f32 would leave nothing. */
+/* A mean of 1000 and a deviation of 0.01, over 12,000 rows: sums of x^2 in f32 would lose the
+ * variance. */
 TEST(mean_far_above_the_deviation)
 {
     const struct kernel_norm norm = {
@@ -116,8 +118,8 @@ TEST(mean_far_above_the_deviation)
     free(y);
 }
 
-/* Halves: what is written is the f32 result rounded, the mask tells what was not cut, and a half
- * gamma and beta are read as such. */
+/* Half precision: outputs are the rounded f32 results, the mask marks elements that the ReLU
+ * passed, and gamma and beta may be halves. */
 TEST(halves)
 {
     static union oracle_values x, z, y, gamma, beta;
@@ -165,7 +167,7 @@ TEST(halves)
     }
 }
 
-/* Running statistics of pure 16-bit training are f32 that hold a half. */
+/* In pure 16-bit training, running statistics are f32 values rounded to half precision. */
 TEST(running_statistics_are_rounded)
 {
     struct kernel_norm norm = like_pytorch;
@@ -184,8 +186,7 @@ TEST(running_statistics_are_rounded)
     }
 }
 
-/* One row: the variance has no unbiased form; nothing is divided by 0. A NaN stays in its channel.
- */
+/* One row has no unbiased variance: nothing may be divided by 0. A NaN stays in its channel. */
 TEST(one_row_and_a_nan)
 {
     const struct kernel_norm norm = {.rows = 1, .channels = 4, .eps = 1e-5F, .momentum = 0.5F};
@@ -201,7 +202,7 @@ TEST(one_row_and_a_nan)
     CHECK(isnan(mean[1]) && isnan(var[1]) && isnan(y[1]) && isnan(y[3]));
 }
 
-/* What norm_apply and max_pool make one after the other, with a mask of the ReLU between them. */
+/* The fused kernel equals norm_apply followed by max_pool, with a mask of the ReLU between them. */
 TEST(norm_and_pool_as_one)
 {
     enum { IMAGES = 2, SIDE = 6, CHANNELS = 8, OUT = 3, IN = IMAGES * SIDE * SIDE * CHANNELS };

@@ -112,7 +112,7 @@ TEST(relu_cuts_the_gradient_where_it_cut_the_value)
     }
 }
 
-/* Many small halves: the sum lives in f32, so none of them is lost. */
+/* Many small halves: the sum is in f32, so none of them is lost. */
 TEST(accumulate_in_f32)
 {
     float sum[2] = {2048.0F, 0.0F};

@@ -1,4 +1,5 @@
-/* kernel_finite_ref: a bad value at any place of any tensor is found, and nothing else is. */
+/* kernel_finite_ref finds a non-finite value at any index of any tensor, and reports nothing
+ * else. */
 #include "kernels/kernels.h"
 
 #include <math.h>

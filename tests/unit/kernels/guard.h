@@ -7,7 +7,7 @@
 
 #include "tests/lib/test.h"
 
-/* As a float 0x7f7f7f7f is 3.4e38: a guard that leaks into a sum shows in the result. */
+/* As a float, 0x7f7f7f7f is 3.4e38: a guard that is added to a sum shows in the result. */
 #define GUARD_BYTE 0x7f
 
 static uint32_t random_state;

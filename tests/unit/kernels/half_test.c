@@ -1,6 +1,6 @@
-/* half.h against an oracle that knows nothing of bits: every half's value is computed with ldexp
- * from the format's definition (IEEE 754-2019, section 3.4), and rounding means the nearest of all
- * of them, the even one on a tie. */
+/* half.h against an oracle without bit operations: it computes every half's value with ldexp from
+ * the format's definition (IEEE 754-2019, section 3.4), and rounds to the nearest of all of them,
+ * to the even one on a tie. */
 #include "kernels/half.h"
 
 #include <math.h>
@@ -17,8 +17,8 @@ struct format {
 static const struct format f16 = {10, 15, half_f16_from, half_f16_to};
 static const struct format bf16 = {7, 127, half_bf16_from, half_bf16_to};
 
-/* The value of a finite half by definition; one past the largest finite gives what rounding to
- * infinity compares with. */
+/* The value of a finite half by definition. For the code after the largest finite half it gives the
+ * value that rounding to infinity compares with. */
 static double value_of(const struct format *format, uint16_t magnitude)
 {
     int exponent = magnitude >> format->significand_bits;
@@ -65,8 +65,8 @@ static void check_from(const struct format *format, float value)
         FAIL("%a became 0x%04x, expected 0x%04x", (double)value, actual, expected);
 }
 
-/* Every half, read; written back; and the floats right below, at and above each midpoint to the
- * next. */
+/* Reads every half, writes it back, and rounds the floats just below, at and just above each
+ * midpoint to the next half. */
 static void check_all(const struct format *format)
 {
     for (uint16_t magnitude = 0; magnitude < infinity_of(format); magnitude++) {

@@ -20,7 +20,7 @@ static void same(double actual, double expected)
         CHECK(actual == expected);
 }
 
-/* Ties, a NaN, padding: to the bit, as the values are small whole numbers. */
+/* Ties, a NaN, padding. Results are bit-identical, since the values are small whole numbers. */
 TEST(max_pool_as_pytorch)
 {
     for (size_t k = 0; k < sizeof pool_values / sizeof pool_values[0]; k++) {
@@ -76,7 +76,7 @@ TEST(max_pool_of_halves_is_exact)
         oracle_random(&x, type, 2 * 7 * 5 * 12, 4.0, 31);
         oracle_poison(&y);
         kernel_max_pool_ref(&pool, &x, &y, best);
-        for (size_t i = 0; i < out; i++) { /* back from the place to the value */
+        for (size_t i = 0; i < out; i++) { /* from the stored index back to the value */
             const long row = (long)(i / 12 / 3 % 4) * 2 + best[i] / 3 - 1;
             const long column = (long)(i / 12 % 3) * 2 + best[i] % 3 - 1;
             const size_t image = i / 12 / 3 / 4;
@@ -141,7 +141,7 @@ static void check_bytes(const struct kernel_images *images, const uint8_t *bytes
     oracle_check_poison(&y, type, 1024);
 }
 
-/* Every byte, bit for bit as torchvision's ToTensor and Normalize. */
+/* Every byte value gives the same bits as torchvision's ToTensor and Normalize. */
 TEST(images_of_bytes)
 {
     uint8_t bytes[256 * 3];
@@ -166,7 +166,7 @@ TEST(images_of_bytes)
     }
 }
 
-/* Without a mean the value stays what it was, and one channel becomes three equal ones. */
+/* Without a mean the value is unchanged, and one channel becomes three equal channels. */
 TEST(images_of_floats)
 {
     struct kernel_images images = {.images = 2,
@@ -234,8 +234,8 @@ TEST(columns_lose_nothing)
     CHECK(sums[0] == 21000000.0F && sums[3] == 21000000.0F);
 }
 
-/* A linear layer gives the same out of [c][h][w] with PyTorch's weights as out of [h][w][c] with
- * the stored ones. */
+/* A linear layer gives the same output from [c][h][w] with PyTorch's weights as from [h][w][c] with
+ * the stored weights. */
 TEST(flatten_by_its_weights)
 {
     const struct kernel_flatten flatten = {

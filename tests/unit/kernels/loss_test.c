@@ -64,7 +64,7 @@ static void check_against_oracle(const struct kernel_loss *loss, uint32_t seed)
     oracle_poison(&out);
     for (uint32_t i = 0; i < loss->rows; i++) {
         labels[i] = (int32_t)((i * 7 + seed) % loss->classes);
-        for (uint32_t c = loss->classes; c < loss->stride; c++) /* must not be looked at */
+        for (uint32_t c = loss->classes; c < loss->stride; c++) /* must not be read */
             values_set(&logits, loss->type, (size_t)i * loss->stride + c, NAN);
     }
     kernel_loss_ref(loss, &logits, labels, &scale, &out, rows, &result);
@@ -111,7 +111,7 @@ static struct kernel_loss_result look(const float *logits, int32_t label, uint32
     return result;
 }
 
-/* Huge scores overflow nothing, far ones underflow to exactly nothing. */
+/* Huge scores do not overflow; scores far below the maximum underflow to exactly 0. */
 TEST(extreme_scores)
 {
     const float huge[3] = {3e38F, -3e38F, 0.0F}, equal[3] = {-1e30F, -1e30F, -1e30F},

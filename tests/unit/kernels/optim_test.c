@@ -143,7 +143,7 @@ TEST(adam_at_every_size)
             }
 }
 
-/* Late in training: the powers of beta are 0, the correction is over. */
+/* Late in training: the powers of beta are 0, so the bias correction has no effect. */
 TEST(adam_far_on)
 {
     const struct kernel_adam adam = {.lr = 0.5, .beta1 = 0.5, .beta2 = 0.75, .eps = 1.0F};
@@ -247,7 +247,8 @@ TEST(lars_at_every_size)
             }
 }
 
-/* Apex leaves both alone; the paper's formula would stay at a parameter of 0 for ever. */
+/* If a norm is zero, Apex does not scale; with the paper's formula a parameter of 0 would stay 0
+ * for ever. */
 TEST(lars_of_norms_that_are_zero)
 {
     static const float scale = 1.0F;
@@ -312,7 +313,7 @@ static void run_lookahead(const struct kernel_lookahead *lookahead, size_t count
         lookahead_oracle(lookahead, count, applied + 1);
         check_values(count, 1e-5, false, KERNEL_F32);
     }
-    for (size_t i = 0; i < count; i++) /* the last step was a turn in every rule below */
+    for (size_t i = 0; i < count; i++) /* the last step synchronised in every case below */
         CHECK_EQ(f.half[GUARD + i], half_f16_from(f.master[GUARD + i]));
 }
 

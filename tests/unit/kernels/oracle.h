@@ -1,5 +1,5 @@
-/* What the tests of the references share: values in all three types, with guard values after them,
- * and rounding by another method than the references use: in double, by scaling to whole numbers. */
+/* Shared by the tests of the references: values in all three types, with guards after them, and
+ * rounding by another method than in the references: in double, by scaling to whole numbers. */
 #ifndef TESTS_UNIT_KERNELS_ORACLE_H
 #define TESTS_UNIT_KERNELS_ORACLE_H
 
@@ -38,8 +38,8 @@ static inline double oracle_get(const union oracle_values *values, enum kernel_t
     return (double)values_get(values, type, i);
 }
 
-/* The nearest value of the type, ties to even (rint's rule): a whole number of units, where the
- * unit goes with the size, and infinity where it is too large. */
+/* The nearest value of the type, ties to even (rint's rule): a whole number of units, whose size
+ * depends on the exponent, and infinity if it is too large. */
 static inline double oracle_round(double value, enum kernel_type type)
 {
     const int digits = type == KERNEL_F32 ? 24 : type == KERNEL_F16 ? 11 : 8;

@@ -115,7 +115,7 @@ TEST(clip_edges)
     clip(&values, KERNEL_F32, 2, &norm, 1.0F, 1);
     CHECK(values.f32[0] == 1.0F); /* a step that is skipped: untouched */
     clip(&values, KERNEL_F32, 2, &norm, 1.0F, 0);
-    CHECK(isnan(values.f32[0])); /* the norm is no number, so nothing is */
+    CHECK(isnan(values.f32[0])); /* the norm is NaN, so every value becomes NaN */
     values.f32[0] = values.f32[1] = 0.0F;
     clip(&values, KERNEL_F32, 2, &norm, 1.0F, 0);
     CHECK(values.f32[0] == 0.0F && values.f32[1] == 0.0F);
