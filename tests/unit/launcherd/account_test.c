@@ -1,5 +1,5 @@
-/* Whose account a job runs as, and what of it is checked before it starts. Accounts are those of
- * this machine: our own, root, and nobody. */
+/* Which account a job runs as, and what is checked before it starts. The test uses accounts of this
+ * machine: its own, root, and nobody. */
 #include "launcherd/process/account.h"
 #include "launcherd/shim/preflight.h"
 #include "tests/lib/test.h"
@@ -81,7 +81,7 @@ TEST(root_runs_everybody_but_root_and_the_system)
     }
 }
 
-/* As root without a name in the user database, in a container. */
+/* As in a container: root without a name in the user database. */
 TEST(a_user_without_a_name_is_itself)
 {
     struct account account;
@@ -91,7 +91,7 @@ TEST(a_user_without_a_name_is_itself)
     account_free(&account);
 }
 
-/* In a child, which cannot go back. */
+/* Runs `body` in a child process, since it cannot change back to the old user. */
 static int in_child(int (*body)(void))
 {
     int how = 0;

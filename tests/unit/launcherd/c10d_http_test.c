@@ -84,7 +84,7 @@ TEST(a_scope_is_cleared_when_all_its_keys_are_deleted)
         expect_value(0, "");
         ask(0, "DELETE", "/global/0", ""); /* twice counts once */
         expect_value(0, "");
-        ask(1, "GET", "/global/0", ""); /* rank 1 still needs it */
+        ask(1, "GET", "/global/0", ""); /* rank 1 has not read it yet */
         expect_value(1, "zero");
         ask(1, "DELETE", "/global/1", "");
         expect_value(1, "");
@@ -156,7 +156,7 @@ TEST(what_is_no_such_request_ends_the_connection_alone)
         "PUT /s/k HTTP/1.1\r\nContent-Length: 1x\r\n\r\n",
         "PUT /s/k HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n",
         "PUT /s/k HTTP/1.1\r\nContent-Length:\r\n\r\n",
-        "PUT /s/k HTTP/1.1\r\nHost: h\r\n\r\nvalue", /* how long? */
+        "PUT /s/k HTTP/1.1\r\nHost: h\r\n\r\nvalue", /* no length */
         "PUT /s/k HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
     };
 
@@ -215,7 +215,7 @@ TEST(keys_of_c10d_and_of_horovod_do_not_meet)
     tools_close(&tools);
 }
 
-/* Whoever sends a first letter and then nothing is closed as any silent client is. */
+/* A client that sends one letter and then nothing is closed like any silent client. */
 TEST(silence_ends_a_connection)
 {
     open_store(&tool_limits);
@@ -228,7 +228,7 @@ TEST(silence_ends_a_connection)
     tools_close(&tools);
 }
 
-/* Each allocation fails once: nothing leaks, and the store goes on. */
+/* Each allocation fails once: nothing leaks, and the store continues to work. */
 TEST(no_memory_ends_one_connection)
 {
     for (uint64_t allocations = 0; allocations < 40; allocations++) {

@@ -1,4 +1,4 @@
-/* The c10d store: each command's reply to the byte, waits, limits, and streams that are split anywhere. */
+/* The c10d store: the exact reply to each command, waits, limits, streams split anywhere. */
 #include <stdio.h>
 #include <string.h>
 
@@ -61,7 +61,7 @@ static void close_store(void)
     buf_free(&requests);
 }
 
-/* What was added with request_add, in one piece. */
+/* Sends the bytes that request_add has added, in one piece. */
 static void send(uint32_t client)
 {
     tools_send(&tools, client, requests.bytes, requests.byte_count);
@@ -208,11 +208,11 @@ TEST(a_wait_ends_with_the_last_missing_key)
     ASK(0, SET, "kb", "/a", "");
     ASK(0, COMPARE_SET, "kbb", "/b", "no", "x");
     TAKE(0, I64("\2") "no");
-    TAKE(1, ""); /* nothing stored, so nobody is woken */
+    TAKE(1, ""); /* nothing stored, so no waiter is woken */
     ASK(0, DELETE_KEY, "k", "/a");
     TAKE(0, I64("\1"));
     ASK(0, COMPARE_SET, "kbb", "/b", "", "x");
-    TAKE(1, "\0"); /* a key that was there and went does not count again */
+    TAKE(1, "\0"); /* a key that was set and deleted does not count again */
     ASK(1, WAIT, "nk", 1ULL, "/b");
     TAKE(1, "\0");
     ASK(1, WAIT, "n", 0ULL);
@@ -252,7 +252,7 @@ TEST(a_wait_is_cancelled_and_the_connection_is_used_on)
     close_store();
 }
 
-/* Replies of every length, so that the answer to the wait once comes when the reply fills its buffer. */
+/* Replies of every length: in one case the wait's answer comes when the reply fills its buffer. */
 TEST(a_client_ends_its_own_wait_with_a_reply_of_any_length)
 {
     char key[16], value[300] = "";
@@ -323,7 +323,7 @@ TEST(who_does_not_say_hello_is_closed_with_the_reason)
     close_store();
 }
 
-/* A length is refused when it is read: nobody has to send 8 MiB to be told. */
+/* A length is refused as soon as it is read, before a client sends 8 MiB. */
 TEST(what_is_too_long_closes_its_client_alone)
 {
     static const char value[] = "\x01\x01\0\0\0\0\0\0\0k\x01\0\x80\0\0\0\0\0", /* 8 MiB and 1 */
@@ -404,7 +404,7 @@ TEST(no_memory_for_the_core_is_said)
     close_store();
 }
 
-/* Each of the story's allocations fails once: a client is closed, or all is as ever; nothing leaks. */
+/* Each allocation of the story fails once: a client is closed or nothing changes; nothing leaks. */
 TEST(no_memory_at_any_place_closes_a_client_at_most)
 {
     for (uint64_t n = 0, refused = 1; refused > 0; n++) {
@@ -440,7 +440,7 @@ TEST(no_memory_at_any_place_closes_a_client_at_most)
     }
 }
 
-/* A client with every command in one stream, and what it gets. */
+/* One stream of a client with every command, and the expected replies. */
 static void add_story(void)
 {
     ADD_REQUEST(VALIDATE, "4", MAGIC);
@@ -510,7 +510,7 @@ TEST(long_replies_are_given_in_parts_that_the_client_has_to_read)
         CHECK_EQ(tools.got[1].byte_count % (value_bytes + 8), 0);
         tools.got[1].byte_count = 0;
         if (count == 0)
-            ASK(1, GETNUMKEYS, ""); /* comes while it is not read: kept */
+            ASK(1, GETNUMKEYS, ""); /* arrives while the core does not read this client: kept */
         tools_event(&tools, C10D_EVENT_DRAINED, 1);
     }
     CHECK_EQ(count, 10);

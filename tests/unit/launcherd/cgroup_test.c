@@ -1,5 +1,5 @@
-/* The cgroups of jobs: the kernel's files as its documentation has them, and where a group can be
- * made here, the kernel itself. */
+/* The cgroups of jobs: with files like the kernel's, as its documentation describes them, and, if
+ * this machine allows a group, with the kernel itself. */
 #include "launcherd/process/cgroup.h"
 #include "tests/lib/test.h"
 
@@ -161,7 +161,7 @@ static void run_member(const char *dir, int ready_fd)
         (void)pause();
 }
 
-/* A process of its own session, which no list of ours knows. */
+/* A process in its own session, which is in none of our lists. */
 TEST(the_kernel_kills_a_group)
 {
     char base[PATH_MAX], dir[PATH_MAX];

@@ -1,5 +1,5 @@
-/* What launcherd's doctor makes of the kernel's log, of files of devices, of disks, and of what a Python
- * prints. */
+/* What launcherd's doctor reads from the kernel's log, from files of devices, from disks, and from
+ * the output of a Python. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* What is found in the error file and in the output of a rank that failed. */
+/* What launcherd finds in the error file and the output of a failed rank. */
 #include "launcherd/shim/exception.h"
 
 #include <stdio.h>
@@ -192,7 +192,7 @@ static void append(char text[4096], const char *more)
     memcpy(text + length, more, strlen(more) + 1);
 }
 
-/* A message of up to 16 lines, then 32 others. */
+/* A message of up to 16 lines, then 32 other lines. */
 TEST(an_exception_that_was_caught_long_before)
 {
     static char text[4096] = FIRST FRAMES "ValueError: handled\n\n";

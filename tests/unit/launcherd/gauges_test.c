@@ -77,11 +77,11 @@ TEST(the_load_is_that_between_two_readings)
     struct cpu_times times = {0};
 
     cpu_times_take(&times, "cpu  100 0 100 700 100 0 0 0 50 0\ncpu0 1 1", SECOND_US);
-    CHECK(times.percent < 0); /* one reading says nothing */
+    CHECK(times.percent < 0); /* one reading is not enough */
     cpu_times_take(&times, "cpu  130 0 120 720 130 0 0 0 50 0\n", 2 * SECOND_US);
     CHECK(times.percent > 49.9 && times.percent < 50.1);
     cpu_times_take(&times, "cpu  930 0 120 720 130 0 0 0 50 0\n", 2 * SECOND_US + 1000);
-    CHECK(times.percent > 49.9 && times.percent < 50.1); /* too near */
+    CHECK(times.percent > 49.9 && times.percent < 50.1); /* too soon after the last reading */
     cpu_times_take(&times, "cpu  230 0 120 720 130 0 0 0 50 0\n", 3 * SECOND_US);
     CHECK(times.percent > 99.9 && times.percent <= 100);
     cpu_times_take(&times, "cpu  1 0 1 1 1\n", 4 * SECOND_US); /* too short: as before */

@@ -71,7 +71,7 @@ TEST(processes_with_an_open_file_are_found)
     char path[512];
     (void)snprintf(path, sizeof path, "%s/device", test_dir());
     int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0600);
-    CHECK(fd >= 0); /* open in ourselves, who do not count */
+    CHECK(fd >= 0); /* open in this process, which does not count */
     CHECK_EQ(gpu_openers_find(path, found, 2), 0);
     pid_t first = begin_child(path, "1"), second = begin_child(path, "2");
     pid_t other = begin_child(NULL, "3");

@@ -30,7 +30,7 @@ TEST(a_process_of_somebody_else)
 {
     cJSON *out = cJSON_CreateObject();
 
-    CHECK(!stack_describe(getpid(), getpid(), out)); /* its number was used again */
+    CHECK(!stack_describe(getpid(), getpid(), out)); /* not our child: the pid was reused */
     CHECK(!stack_describe(INT32_MAX, getppid(), out));
     CHECK(out->child == NULL);
     cJSON_Delete(out);

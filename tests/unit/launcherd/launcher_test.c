@@ -53,11 +53,12 @@ TEST(beats_and_leases)
     CHECK_STR(event(3 + BEAT_US, LAUNCHER_EVENT_TICK), "beat(1) 1.1<report_request");
     CHECK_STR(beat_ack(4 + BEAT_US, 3 + BEAT_US), "1.1<lease(61000003)");
     CHECK_STR(beat_ack(5 + BEAT_US, 3), "");           /* an older one */
-    CHECK_STR(beat_ack(5 + BEAT_US, 9 + BEAT_US), ""); /* of the future */
+    CHECK_STR(beat_ack(5 + BEAT_US, 9 + BEAT_US), ""); /* from the future */
     CHECK_EQ(launcher.lease_until_us, 3 + BEAT_US + LEASE_US);
 }
 
-/* The server repeats orders at a beat, so the beat comes when the order can be carried out. */
+/* The server repeats orders at a beat, so launcherd sends a beat when the order can be carried
+ * out. */
 TEST(an_order_that_was_held_up_is_asked_for_at_once)
 {
     connected();
@@ -126,12 +127,12 @@ TEST(a_refused_hello_ends_a_node_without_jobs)
     CHECK_STR(refuse(2, "bad_request"), "end");
     begin();
     event(1, LAUNCHER_EVENT_ADOPTED);
-    CHECK_STR(refuse(2, "full"), ""); /* that passes */
+    CHECK_STR(refuse(2, "full"), ""); /* a temporary refusal */
     event(3, LAUNCHER_EVENT_SERVER_CLOSED);
     CHECK(actions.timer_at_us < SECOND_US);
 }
 
-/* What answers stands by, names another server, and closes. Returns when the next attempt is due. */
+/* A standby answers, names another server, and closes. Returns when the next attempt is due. */
 static uint64_t refer(uint64_t now_us, const char *leader)
 {
     struct msg msg = {.type = MSG_TYPE_REFER, .refer = {leader}};
@@ -150,7 +151,8 @@ TEST(a_server_that_is_named_is_tried_at_once)
         event(now_us, LAUNCHER_EVENT_SERVER_CLOSED); /* the attempt has failed */
     CHECK_EQ(refer(21 * SECOND_US, "head2:7400"), 5000);
     CHECK_EQ(refer(22 * SECOND_US, "head1:7400"), 5000);
-    /* Two that name each other: later and later, but not so late that the new one waits long. */
+    /* Two servers that name each other: attempts become rarer, but not so rare that a new leader
+     * waits long. */
     for (uint64_t i = 0; i < 50; i++)
         CHECK(refer((23 + i) * SECOND_US, "head2:7400") <= 500000);
     event(80 * SECOND_US, LAUNCHER_EVENT_SERVER_OPEN);
@@ -171,7 +173,7 @@ TEST(nobody_leads)
         CHECK(in_us <= 500000);
         all_us += in_us;
     }
-    CHECK(all_us > 100 * 100000); /* no haste */
+    CHECK(all_us > 100 * 100000); /* launcherd does not hurry */
 }
 
 static uint32_t said_protocol(void)
@@ -179,7 +181,8 @@ static uint32_t said_protocol(void)
     return actions.items[actions.count - 1].msg.node_hello.protocol;
 }
 
-/* It takes no later hello than its own, and may be of a later version when it comes back. */
+/* A server of version 1 refuses hellos of later versions, and may have a later version when it
+ * comes back. */
 TEST(a_server_of_version_1_gets_a_hello_of_version_1)
 {
     struct msg msg = {.type = MSG_TYPE_ERROR,
@@ -204,7 +207,7 @@ TEST(a_server_of_version_1_gets_a_hello_of_version_1)
     CHECK_STR(step(5009, refused), "");
     event(5010, LAUNCHER_EVENT_SERVER_CLOSED);
     event(5011, LAUNCHER_EVENT_SERVER_OPEN);
-    CHECK_STR(step(5012, refused), "end"); /* it does not take version 1 either */
+    CHECK_STR(step(5012, refused), "end"); /* the server does not accept version 1 either */
 }
 
 static const char *key_refused(uint64_t now_us)
@@ -219,11 +222,11 @@ TEST(a_refused_key_ends_the_node_after_its_jobs)
 
     with_shim();
     event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
-    for (uint32_t i = 0; i < 5; i++) { /* the job goes on; tries are rare */
+    for (uint32_t i = 0; i < 5; i++) { /* the job goes on; attempts are rare */
         now_us = launcher.retry_at_us;
         CHECK(strncmp(event(now_us, LAUNCHER_EVENT_TICK), "connect", 7) == 0);
         CHECK_STR(key_refused(now_us), "");
-        CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* said once */
+        CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* logged once */
         CHECK(launcher.retry_at_us >= now_us + 15 * SECOND_US);
         CHECK(launcher.retry_at_us < now_us + 45 * SECOND_US);
     }
@@ -245,7 +248,7 @@ TEST(a_key_that_is_taken_again_makes_a_quick_node)
     CHECK_EQ(actions.timer_at_us, 500 + 5000);
 }
 
-/* The server counts an earlier connection of the same node until its beats are missed. */
+/* The server treats an earlier connection of the same node as alive until beats are missing. */
 TEST(a_taken_name_is_asked_for_again_for_a_while)
 {
     uint64_t now_us = 2;
@@ -255,7 +258,7 @@ TEST(a_taken_name_is_asked_for_again_for_a_while)
     event(1, LAUNCHER_EVENT_ADOPTED);
     while (strcmp(refuse(now_us, "busy"), "end") != 0) {
         CHECK_STR(trace, "");
-        CHECK_EQ(actions.count, tries == 0 ? 2 : 0); /* said once */
+        CHECK_EQ(actions.count, tries == 0 ? 2 : 0); /* logged once */
         event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
         now_us = actions.timer_at_us;
         CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
@@ -264,7 +267,7 @@ TEST(a_taken_name_is_asked_for_again_for_a_while)
     }
     CHECK(now_us >= 15 * SECOND_US);
 
-    begin(); /* another failure in between: counted from the start again */
+    begin(); /* after another failure in between, the count starts again */
     event(1, LAUNCHER_EVENT_ADOPTED);
     CHECK_STR(refuse(2, "busy"), "");
     event(3, LAUNCHER_EVENT_SERVER_CLOSED);
@@ -368,7 +371,7 @@ TEST(a_shim_that_could_not_be_started)
     CHECK_STR(last_report()->cause, "no space left");
     CHECK_STR(start(12, 2, 1, 1), "spawn(2.1)"); /* the slot is free */
     shim_event(13, LAUNCHER_EVENT_SHIM_FAILED, 2, 1, NULL, "no folder /a\nb\xc3");
-    CHECK_STR(last_report()->cause, "no folder /a?b?"); /* else it could not be sent */
+    CHECK_STR(last_report()->cause, "no folder /a?b?"); /* otherwise it could not be sent */
 }
 
 TEST(a_closed_socket_is_opened_again)
@@ -405,7 +408,7 @@ TEST(another_server_cannot_give_orders_to_these_shims)
     shim_open(3, 1, 1, SHIM_RUNNING);
     event(4, LAUNCHER_EVENT_SERVER_OPEN);
     CHECK_STR(welcome(5, "one"), "beat(0)");
-    CHECK_EQ(last_beat()->closed.count, 1); /* so that it gives them to no job */
+    CHECK_EQ(last_beat()->closed.count, 1); /* so that the server gives them to no job */
     CHECK_EQ(last_beat()->closed.items[0].slot, 1);
     CHECK_EQ(last_beat()->closed.items[0].state, SLOT_QUARANTINED);
     CHECK_STR(order(6, MSG_TYPE_FORGET, 1, 1), "");

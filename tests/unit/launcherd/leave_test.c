@@ -1,4 +1,4 @@
-/* A node that leaves: what it says, what it waits for, and what it does without a server. */
+/* A leaving node: what it sends, what it waits for, and what it does without a server. */
 #include <signal.h>
 #include <string.h>
 
@@ -57,7 +57,7 @@ TEST(it_waits_until_the_server_has_its_jobs_forgotten)
               "remove(1.1) left");
 }
 
-/* It had asked to start a job before it knew. The server stops that one too. */
+/* The server had ordered a start before it knew of the leave. The server stops that job too. */
 TEST(a_start_that_was_on_its_way_is_waited_for)
 {
     connected();
@@ -89,7 +89,7 @@ TEST(without_a_server_it_stops_its_shims_itself)
     beat_until(TOLD_US);
     event(TOLD_US - 1, LAUNCHER_EVENT_SERVER_CLOSED);
     leave(TOLD_US);
-    launcher.retry_at_us = UINT64_MAX; /* the edge is calling */
+    launcher.retry_at_us = UINT64_MAX; /* the edge is connecting */
     CHECK_STR(event(ALONE_US - 1, LAUNCHER_EVENT_TICK), "");
     CHECK_STR(event(ALONE_US, LAUNCHER_EVENT_TICK), "1.1<stop");
     CHECK(sent_stop() != NULL && sent_stop()->signal == SIGTERM &&
@@ -113,7 +113,7 @@ TEST(without_a_server_one_that_is_stuck_is_killed)
     CHECK_STR(shim_event(end_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed"), "left");
 }
 
-/* A server of version 1 passes over the field: nobody stops the job but this node. */
+/* A server of version 1 ignores the field, so only this node can stop the job. */
 TEST(a_server_that_does_not_know_of_leaving_does_not_stop_it)
 {
     with_shim();

@@ -35,7 +35,7 @@ static uint32_t count_sent(enum launcher_action_type to, enum msg_type type)
     return count;
 }
 
-/* The edge drops a message over its limits, and logs that: no message may be one. */
+/* The edge drops and logs a message over the limits: no message may be over them. */
 static void check_messages_fit(void)
 {
     for (uint32_t i = 0; i < actions.count; i++) {
@@ -69,7 +69,7 @@ static uint64_t job_of(uint32_t i)
     return JOB_ID_MAX - i;
 }
 
-/* All the shims that a node can have, two for each slot: only adopted ones can share slots. */
+/* All the shims that a node can have, two for each slot: only adopted shims can share slots. */
 static void adopt_all(const char *cluster)
 {
     for (uint32_t i = 0; i < SHIMS_PER_NODE_MAX; i++) {
@@ -154,7 +154,7 @@ TEST(a_welcome_to_a_full_node)
 }
 
 /* The last shim dies before any report is acknowledged. The step sends its report, and a beat,
- * since the slot has changed; with the beat go the reports of all shims. */
+ * since the slot has changed; with the beat it sends the reports of all shims. */
 TEST(all_shims_dead_and_none_acknowledged)
 {
     begin();
@@ -237,7 +237,7 @@ TEST(every_slot_drained_for_the_longest_reason)
     buf_free(&buf);
 }
 
-/* The answer that leads to the most actions: counters, rows and processes at once. */
+/* The answer of NVML that causes the most actions: counters, rows and processes at once. */
 TEST(one_answer_with_every_fault)
 {
     struct gpu_facts facts = {.has_ecc = true, .used_bytes = 500};

@@ -1,4 +1,4 @@
-/* The index beside a log: what was written to which stream, and what a reader finds of it. */
+/* The index of a log: which bytes went to which stream, and what a reader gets from it. */
 #include "launcherd/process/log_index.h"
 
 #include <stdio.h>
@@ -97,7 +97,7 @@ TEST(a_cut_forgets_what_is_gone)
     CHECK_STR(text, "e5@100 o5@101 e64@901"); /* before the mark, and the mark */
     CHECK_EQ(read_runs(9005, 10, text), 10);
     CHECK_STR(text, "o5@901 e5@902");
-    log_index_note(&index, 10000, false, 2000); /* goes on behind what was kept */
+    log_index_note(&index, 10000, false, 2000); /* continues after the kept part */
     CHECK_EQ(read_runs(9990, 20, text), 20);
     CHECK_STR(text, "e10@1000 o10@2000");
     log_index_close(&index);
@@ -115,7 +115,7 @@ TEST(a_deleted_index_is_made_again)
     CHECK_EQ(unlink(index_path), 0);
     log_index_note(&index, 10, false, 2);
     CHECK_EQ(read_runs(0, 20, text), 20);
-    CHECK_STR(text, "o10@0 o10@2"); /* what is not known is stdout of an unknown time */
+    CHECK_STR(text, "o10@0 o10@2"); /* unknown bytes count as stdout of an unknown time */
     log_index_close(&index);
     end();
 }

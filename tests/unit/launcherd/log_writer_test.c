@@ -33,7 +33,7 @@ static void path_of(uint32_t file, char path[256])
     (void)snprintf(path, 256, "%s/%u.log", test_dir(), file);
 }
 
-/* Waits for room as an output does. */
+/* Waits for space in the queue, as an output does. */
 static void add(uv_loop_t *loop, struct log_file *file, char byte)
 {
     static char piece[PIECE_BYTES];
@@ -146,7 +146,7 @@ TEST(what_a_full_disk_refused_is_told_in_the_log)
     CHECK_STR(text, "first\n\n[... 15 bytes lost: the disk of the log was full ...]\nlast\n");
 }
 
-/* The line is written over bytes that the disk has taken, since it takes no more. */
+/* The line overwrites bytes that are on the disk already, since the disk accepts no more. */
 TEST(a_disk_that_is_full_until_the_end_is_told_in_the_log)
 {
     struct log_file file;

@@ -1,4 +1,4 @@
-/* Run directories: what is left of them where something is in the way. */
+/* The removal of run directories, also when something is in the way. */
 #include <stdio.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -29,10 +29,11 @@ TEST(a_run_directory_goes_with_all_its_files)
     make_used(path, true);
     rundir_remove(path);
     CHECK(access(path, F_OK) != 0);
-    rundir_remove(path); /* again is nothing */
+    rundir_remove(path); /* a second removal does nothing */
 }
 
-/* Left behind, it would stay until launcherd starts again. */
+/* Without a free descriptor the directory must still go; otherwise it would stay until launcherd's
+ * next start. */
 TEST(a_run_directory_goes_without_a_free_descriptor)
 {
     struct rlimit usual, none;

@@ -20,7 +20,8 @@ static void lease(uint64_t now_us, uint64_t until_us)
     step(now_us, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_MSG, .msg = &msg});
 }
 
-/* It was stopped until after the end of its lease, and reads only now what came before. */
+/* The shim was stopped until its lease was over, and only now reads a renewal that came before
+ * that. */
 TEST(a_renewal_counts_before_the_end_of_the_lease)
 {
     const struct shim_options options = {.job_id = 7,
@@ -37,7 +38,7 @@ TEST(a_renewal_counts_before_the_end_of_the_lease)
     lease(61u * SECOND_US, 90u * SECOND_US);
     CHECK_EQ(shim.phase, SHIM_READY);
     CHECK_EQ(shim.lease_until_us, 90u * SECOND_US);
-    lease(92u * SECOND_US, 91u * SECOND_US); /* this one is over itself */
+    lease(92u * SECOND_US, 91u * SECOND_US); /* this lease is over too */
     CHECK_EQ(shim.phase, SHIM_ENDED);
 }
 

@@ -19,7 +19,7 @@ TEST(survivors_of_a_failure_have_the_grace)
     CHECK_STR(event(at_us + GRACE_US, SHIM_EVENT_TICK), "kill(told)");
 }
 
-/* The end does not wait for the grace. */
+/* When the last worker has ended, the shim ends without waiting for the grace. */
 TEST(it_ends_when_the_last_has_ended)
 {
     running(2);
@@ -42,7 +42,7 @@ TEST(a_second_failure_in_the_grace_is_not_the_cause)
     CHECK_EQ(shim.failed_at_us, at_us);
 }
 
-/* The server orders every node to stop what the shim has begun to stop. */
+/* The server orders every node to stop the job, which the shim is already stopping. */
 TEST(the_order_that_follows_signals_nobody_again)
 {
     running(2);
@@ -71,7 +71,8 @@ TEST(the_lease_ends_the_grace)
     CHECK_STR(report(LEASE_US).cause, "rank 1 exited with code 3");
 }
 
-/* Success, and processes are left: a moment to end by themselves, SIGTERM, a short grace, SIGKILL. */
+/* The job succeeds and leaves processes: they get a moment to end by themselves, SIGTERM, a short
+ * grace, SIGKILL. */
 TEST(what_is_left_after_success)
 {
     running(2);
@@ -98,7 +99,7 @@ TEST(a_grace_shorter_than_that_counts_for_them_too)
     CHECK_STR(event(at_us + SHIM_QUIET_US + SECOND_US, SHIM_EVENT_TICK), "kill(told)");
 }
 
-/* A cancel while they are left: its signal is what they get, once. */
+/* A cancel while processes are left: they get its signal, once. */
 TEST(a_cancel_of_what_is_left)
 {
     running(1);
@@ -126,7 +127,7 @@ static const char *exited_late(uint64_t now_us, uint32_t local, int32_t code, ui
             .type = SHIM_EVENT_EXITED, .local = local, .code = code, .age_us = age_us, .text = ""});
 }
 
-/* Its peers get the grace; so does it, and its own end counts. */
+/* Its peers get the grace and so does the rank itself; its own end is what counts. */
 TEST(a_rank_that_has_raised_and_not_ended)
 {
     running(2);
@@ -143,7 +144,7 @@ TEST(a_rank_that_has_raised_and_not_ended)
     CHECK_EQ(report(at_us + 3).failed_rank, 0);
     running(1);
     raised(at_us, 0, 0);
-    exited(at_us + 3, 0, 0, 15); /* of our signal */
+    exited(at_us + 3, 0, 0, 15); /* killed by our signal */
     CHECK_EQ(report(at_us + 3).ranks.items[0].exit_code, 1);
     CHECK_EQ(report(at_us + 3).ranks.items[0].signal, 0);
 }

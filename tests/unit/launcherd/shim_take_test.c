@@ -42,10 +42,10 @@ TEST(those_that_take_their_ranks_are_left_alone)
     two_placed();
     CHECK_STR(taken(7, 0), "");
     CHECK_EQ(actions.timer_at_us <= 6 + SHIM_TAKE_US, true);
-    CHECK_STR(joins(8, 1), "report(running)"); /* what joins has taken it */
+    CHECK_STR(joins(8, 1), "report(running)"); /* a worker that joins has taken its rank */
     CHECK(strstr(event(6 + SHIM_TAKE_US, SHIM_EVENT_TICK), "kill") == NULL);
     CHECK(!report(7).warm_late);
-    CHECK_STR(exited(8 + SHIM_TAKE_US, 0, 0, 0), "report(running)"); /* an end as any other */
+    CHECK_STR(exited(8 + SHIM_TAKE_US, 0, 0, 0), "report(running)"); /* an ordinary end */
     CHECK_EQ(report(8).ranks.items[0].state, RANK_EXITED);
 }
 

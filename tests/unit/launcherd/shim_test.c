@@ -115,7 +115,7 @@ static const char *dumping(uint64_t now_us, uint32_t local, uint32_t signal)
                 (struct shim_event){.type = SHIM_EVENT_DUMPING, .local = local, .signal = signal});
 }
 
-/* The others are stopped; the end comes when the file is written. */
+/* The other workers are stopped; the shim ends when the core file is written. */
 TEST(a_core_file_in_progress_is_a_failure)
 {
     running(2);
@@ -124,7 +124,7 @@ TEST(a_core_file_in_progress_is_a_failure)
     CHECK_EQ(shim.failed_rank, 1);
     CHECK_EQ(shim.ranks[1].state, RANK_EXITED);
     CHECK_EQ(shim.ranks[1].signal, 11);
-    CHECK_STR(exited(300, 0, 0, 15), "kill report(stopping)"); /* spares the file for a time */
+    CHECK_STR(exited(300, 0, 0, 15), "kill report(stopping)"); /* leaves time for the core file */
     exited(20 * SECOND_US, 1, 0, 9);
     CHECK_STR(event(20 * SECOND_US + 1, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(shim.ranks[1].signal, 11);
@@ -428,7 +428,7 @@ TEST(an_end_that_is_not_acknowledged_is_kept_for_an_hour)
     CHECK_STR(event(LEASE_US + 3600ull * SECOND_US, SHIM_EVENT_TICK), "exit");
 }
 
-/* The most actions that one step can have. */
+/* The largest number of actions in one step. */
 TEST(every_worker_of_a_full_node_gets_the_world_at_once)
 {
     uint32_t world_count = 0;
@@ -459,14 +459,14 @@ TEST(a_job_that_cannot_run_here_ends_before_it_starts)
     CHECK_STR(event(2, SHIM_EVENT_START), ""); /* too late */
     CHECK_EQ(shim.phase, SHIM_ENDED);
 
-    begin(0, 2); /* not its own fault: it may be tried again */
+    begin(0, 2); /* not its own fault: the start may be tried again */
     step(1, (struct shim_event){
                 .type = SHIM_EVENT_CANNOT_START, .code = 125, .text = "the disks do not answer"});
     CHECK_EQ(shim.phase, SHIM_ENDED);
     CHECK_EQ(shim.failed_errno_exit, 0);
     CHECK_EQ(shim.failed_class, FAILURE_NODE);
 
-    begin(0, 2); /* stopped while it was checked */
+    begin(0, 2); /* stopped during the check */
     stop(1, 15, 0);
     CHECK_EQ(shim.phase, SHIM_ENDED);
     step(2, (struct shim_event){.type = SHIM_EVENT_CANNOT_START, .code = 126, .text = "no"});

@@ -1,4 +1,5 @@
-/* What the tests of the shim's core share: one shim, job 7, generation 2; its events and actions. */
+/* Shared by the tests of the shim's core: one shim of job 7, generation 2; its events and
+ * actions. */
 #ifndef TESTS_UNIT_LAUNCHERD_SHIM_TOOLS_H
 #define TESTS_UNIT_LAUNCHERD_SHIM_TOOLS_H
 

@@ -1,5 +1,5 @@
-/* slots.json: what is written is read, older and newer programs' files are read, a damaged file is
- * an error and nothing else. */
+/* slots.json: written files can be read, also those of older and newer programs; a damaged file
+ * only gives an error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

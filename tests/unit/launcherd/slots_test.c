@@ -1,4 +1,4 @@
-/* The launcher's core and its GPUs: what each answer of NVML makes of a slot. */
+/* The launcher's core and its GPUs: how each answer of NVML changes a slot. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static void tick(uint64_t after_us)
     step((struct launcher_event){.type = LAUNCHER_EVENT_TICK});
 }
 
-/* An answer to the question that is open, or to one asked at `asked_us`. */
+/* An answer to the open question, or to one asked at `asked_us`. */
 static void answer_to(uint64_t asked_us, struct gpu_facts facts)
 {
     facts.asked_us = asked_us;
@@ -234,13 +234,14 @@ TEST(the_remaining_process_is_named)
     CHECK_EQ(launcher.slots[0].baseline_bytes, 500 * MIB);
 }
 
-/* Memory of a process that NVML does not see, as one in another container, is no baseline. */
+/* Memory of a process that NVML does not see, for example in another container, does not become the
+ * baseline. */
 TEST(much_memory_at_the_first_look_is_no_baseline)
 {
     struct gpu_facts used = {.used_bytes = 40000 * MIB, .opener_count = 1};
     used.openers[0] = (struct gpu_process){.pid = 7, .program = "top", .user = "eve"};
     begin_kept(NULL);
-    CHECK(find(LAUNCHER_ASK_GPU)->bytes_max == 2048 * MIB); /* beyond that openers are searched */
+    CHECK(find(LAUNCHER_ASK_GPU)->bytes_max == 2048 * MIB); /* above that, openers are searched */
     answer(used);
     check_slot(0, SLOT_QUARANTINED,
                "40000 MiB are in use before the first job, an idle GPU uses at most 2048, and NVML "
@@ -252,7 +253,7 @@ TEST(much_memory_at_the_first_look_is_no_baseline)
     check_slot(0, SLOT_FREE, "");
     CHECK_EQ(launcher.slots[0].baseline_bytes, 2048 * MIB);
     answer((struct gpu_facts){.slot = 1, .used_bytes = 3000 * MIB, .has_graphics = true});
-    check_slot(1, SLOT_FREE, ""); /* a display's */
+    check_slot(1, SLOT_FREE, ""); /* a display uses this much */
 }
 
 TEST(mig_mode_is_refused_by_name)
@@ -347,7 +348,7 @@ TEST(xids_by_the_table)
                "Xid 12345: a fault that is not in the table; reset the GPU, then resume the slot");
     answer(held(0, false));
     CHECK(launcher.slots[0].state == SLOT_DRAINED); /* whatever the answer is */
-    xid(2, 79);                                     /* no slot of a GPU */
+    xid(2, 79);                                     /* this slot has no GPU */
     CHECK_EQ(actions.count, 0);
 }
 

@@ -1,4 +1,4 @@
-/* Shims that do not do what they must: launcherd enforces stops and leases. */
+/* Shims that do not obey: launcherd enforces stops and leases. */
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -78,7 +78,7 @@ TEST(a_shim_that_never_gets_ready_is_killed)
     CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
 }
 
-/* Its processes wait in the kernel: the server must not wait for them. */
+/* The shim's processes hang in the kernel: the server must not wait for them. */
 static bool last_is_late(void)
 {
     const struct launcher_action *last = &actions.items[actions.count - 1];
@@ -87,7 +87,7 @@ static bool last_is_late(void)
     return last->msg.shim_report.warm_late;
 }
 
-/* From 10 on: a process that was warm has the order. */
+/* From time 10 on, a warm process has the start order. */
 static void warm_shim(void)
 {
     connected();

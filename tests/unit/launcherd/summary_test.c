@@ -1,4 +1,5 @@
-/* What the server gets of a rank's stack: few lines, and whether it waits for others. */
+/* The summary of a rank's stack for the server: a few lines, and whether the rank waits for
+ * others. */
 #include "launcherd/inspect/summary.h"
 
 #include <stdio.h>
@@ -41,10 +42,10 @@ TEST(the_main_thread_alone_the_innermost_frame_first)
                              "  load (train.py:5)\n"
                              "  <module> (train.py:9)\n");
     CHECK_STR(summary.where, "load (train.py:5)");
-    CHECK_EQ(summary.place, LOOK_ELSEWHERE); /* what other threads do does not count */
+    CHECK_EQ(summary.place, LOOK_ELSEWHERE); /* other threads do not count */
 }
 
-/* Wherever the frame lies that waits for others, it is the one that is named. */
+/* The frame that waits for other ranks is named, wherever it is in the stack. */
 TEST(a_rank_in_a_collective)
 {
     static const char *const frames[] = {
@@ -106,7 +107,7 @@ TEST(twelve_frames_are_enough)
     CHECK_STR(summary.where, "f (x.py:0)");
 }
 
-/* Deep stacks and long names: whole lines, as many as there is room for; nothing that a terminal obeys. */
+/* Deep stacks and long names: as many whole lines as fit, and no control characters. */
 TEST(it_is_bounded_and_printable)
 {
     const size_t room = 200000;

@@ -1,4 +1,4 @@
-/* Which start orders processes that wait can carry out, and how the order reaches them. */
+/* Which start orders warm processes can carry out, and how the order reaches them. */
 #include "launcherd/shim/warm_order.h"
 
 #include <string.h>

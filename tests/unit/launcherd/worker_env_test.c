@@ -168,7 +168,7 @@ TEST(other_launchers_variables_come_on_request_and_beat_inherited_ones)
     CHECK_STR(value_of(envp, "SLURM_NNODES"), "2");
     CHECK_STR(value_of(envp, "SLURM_TASKS_PER_NODE"), "2(x2)");
     CHECK_STR(value_of(envp, "SLURM_JOB_NAME"), "train");
-    CHECK(value_of(envp, "SLURM_JOB_NODELIST") == NULL); /* nobody tells the names of the others */
+    CHECK(value_of(envp, "SLURM_JOB_NODELIST") == NULL); /* other nodes' names are not known */
     CHECK_STR(value_of(envp, "SLURM_CLUSTER_NAME"), "x");
     CHECK_STR(value_of(envp, "HOROVOD_RANK"), "5");
     CHECK_STR(value_of(envp, "HOROVOD_LOCAL_SIZE"), "2");
@@ -195,7 +195,7 @@ TEST(mpi_init_of_several_ranks_is_refused_unless_the_job_says_otherwise)
     CHECK_STR(value_of(envp, "PMI_PORT"), "127.0.0.1:1");
     start.env = (struct msg_pair_list){mine, 1};
     CHECK_STR(value_of(build(&start, 0, 1), "PMI_PORT"), "head:7");
-    start.world = 1; /* a world of one is right */
+    start.world = 1; /* here a world of one is correct */
     start.rank_base = 0;
     start.local_count = 1;
     envp = build(&start, 0, 0);

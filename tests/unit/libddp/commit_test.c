@@ -1,4 +1,4 @@
-/* The fence and the commit: an older generation writes nothing, and nothing is half there. */
+/* The fence and the commit: an older generation cannot write, and no commit is partial. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,7 +95,7 @@ TEST(an_older_generation_commits_nothing)
     CHECK(strstr(error.text, "generation 2 of job 7") != NULL);
     CHECK(is_there("old.tmp") && !is_there("step-5"));
     CHECK_EQ(ddp_check_fence(old, NULL), DDP_CONFLICT);
-    /* nor does it take the folder back, which an order of ranks cannot prevent */
+    /* nor can it take the folder back, whatever the order of the ranks */
     CHECK_EQ(ddp_fence(late, test_dir(), &error), DDP_CONFLICT);
     CHECK(strstr(error.text, "this is generation 1") != NULL);
     CHECK_EQ(ddp_commit(new, 5, "new.tmp", "step-5", &error), DDP_OK);

@@ -1,4 +1,5 @@
-/* A worker and its shim: joining, reports that are left out, a rude shim, forks, threads. */
+/* A worker and its shim: joining, skipped reports, a shim that breaks the protocol, forks,
+ * threads. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -58,12 +59,13 @@ TEST(reports_come_once_a_second_and_the_last_one_always)
     CHECK_EQ(shim_end_next(&end)->progress.checkpoint_step, 51);
     CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
     CHECK(shim_end_is_quiet(&end));
-    ddp_leave(&ddp); /* what was left out goes now */
+    ddp_leave(&ddp); /* the skipped report is sent now */
     CHECK_EQ(shim_end_next(&end)->progress.step, 51);
     shim_end_close(&end);
 }
 
-/* Times are of the steps since the last call; the shim gets totals, so a message that is lost costs nothing. */
+/* The caller gives times of the steps since its last call; the shim gets totals, so a lost message
+ * does no harm. */
 TEST(times_add_up_and_a_phase_is_told_at_once)
 {
     struct shim_end end;
@@ -98,7 +100,7 @@ TEST(times_add_up_and_a_phase_is_told_at_once)
     shim_end_close(&end);
 }
 
-/* Nobody reads: no call waits, and what arrives in the end is whole frames. */
+/* The shim does not read: no call blocks, and only whole frames arrive in the end. */
 TEST(a_shim_that_does_not_read_blocks_nobody)
 {
     struct shim_end end;
@@ -213,7 +215,8 @@ TEST(a_shim_that_has_gone_is_a_stop)
     ddp_leave(&ddp);
 }
 
-/* As a DataLoader's worker: it has the descriptor and the handle, and must not speak for the rank. */
+/* A fork, like a DataLoader's worker, has the descriptor and the handle, and must not send messages
+ * for the rank. */
 TEST(a_fork_says_nothing)
 {
     struct shim_end end;
@@ -241,7 +244,7 @@ TEST(a_fork_says_nothing)
     CHECK_EQ(waitpid(child, &status, 0), child);
     CHECK_EQ(status, 0);
     CHECK(shim_end_is_quiet(&end));
-    CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK); /* the parent's is as it was */
+    CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK); /* the parent's handle still works */
     CHECK_EQ(shim_end_next(&end)->progress.step, 1);
     ddp_leave(&ddp);
     shim_end_close(&end);
@@ -269,7 +272,7 @@ static void *call_often(void *owner)
     return NULL;
 }
 
-/* A join that waits keeps nobody, and what arrives is whole messages. */
+/* A join that waits does not block other threads, and only whole messages arrive. */
 TEST(threads_share_a_handle)
 {
     struct shim_end end;
@@ -296,7 +299,7 @@ TEST(threads_share_a_handle)
     shim_end_close(&end);
 }
 
-/* How a fork ends that gets the signal of its parent: SIGALRM where that has not ended it. */
+/* How a fork ends when its parent sends this signal: SIGALRM if the signal did not end it. */
 static int end_by_parent(int number)
 {
     const pid_t child = fork();
@@ -312,7 +315,8 @@ static int end_by_parent(int number)
     return status;
 }
 
-/* The same of another process, as the shim is to a fork of a rank: 0 where it goes on. */
+/* The same when another process sends the signal, as a shim does to a rank's fork; 0: the fork goes
+ * on. */
 static int end_by_another(int number)
 {
     const pid_t child = fork();
@@ -337,7 +341,7 @@ TEST(a_fork_can_be_ended_by_its_parent)
     CHECK_EQ(ddp_catch_signals(ddp, NULL), DDP_OK);
     CHECK_EQ(end_by_parent(SIGTERM), SIGTERM);
     CHECK_EQ(end_by_parent(SIGUSR1), SIGUSR1);
-    CHECK_EQ(end_by_another(SIGTERM), 0); /* a stop of the whole group is for the parent */
+    CHECK_EQ(end_by_another(SIGTERM), 0); /* a stop of the whole group is meant for the parent */
     CHECK_EQ(ddp_should_stop(ddp, NULL), DDP_GO_ON);
     CHECK_EQ(kill(getpid(), SIGTERM), 0);
     CHECK_EQ(ddp_should_stop(ddp, NULL), DDP_STOP_SIGNAL);

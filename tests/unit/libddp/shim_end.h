@@ -19,7 +19,7 @@ struct shim_end {
 /* A handle of rank 1 of 2, of job 9, generation 3, and the other end of its connection. */
 struct ddp *shim_end_open(struct shim_end *end);
 void shim_end_close(struct shim_end *end);
-/* Bytes as they are. */
+/* Sends bytes unchanged. */
 void shim_end_send(struct shim_end *end, const void *bytes, size_t byte_count);
 /* One frame around a payload. */
 void shim_end_send_json(struct shim_end *end, const char *json);
@@ -27,7 +27,7 @@ void shim_end_send_msg(struct shim_end *end, const struct msg *msg);
 void shim_end_send_world(struct shim_end *end, uint32_t generation, const char *blob);
 /* The next message of the worker, decoded strictly; waits for it. It lives until the next call. */
 const struct msg *shim_end_next(struct shim_end *end);
-/* True: nothing has arrived that was not taken. */
+/* True: no unread data has arrived. */
 bool shim_end_is_quiet(struct shim_end *end);
 
 #endif

@@ -1,4 +1,5 @@
-/* What ranks do together through the store, against launcherd's own store in a process of its own. */
+/* Collective operations of ranks through the store, with launcherd's own store in a separate
+ * process. */
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -94,7 +95,7 @@ struct rank {
         }                                                                                          \
     } while (0)
 
-/* Everything that all ranks do, again and again. */
+/* Repeats all operations that every rank takes part in. */
 static void *meet_often(void *owner)
 {
     struct rank *rank = owner;
@@ -116,7 +117,7 @@ static void *meet_often(void *owner)
         EXPECT(rank, ddp_store_add(rank->ddp, "sum", 1, NULL, LIMIT_S, &error) == DDP_OK);
         EXPECT(rank, ddp_barrier(rank->ddp, LIMIT_S, &error) == DDP_OK);
         EXPECT(rank, ddp_store_add(rank->ddp, "sum", 0, &sum, LIMIT_S, &error) == DDP_OK);
-        EXPECT(rank, sum == (int64_t)WORLD * (i + 1)); /* nobody is a round ahead */
+        EXPECT(rank, sum == (int64_t)WORLD * (i + 1)); /* no rank is a round ahead */
         EXPECT(rank, ddp_any(rank->ddp, rank->rank == i % 8, &any, LIMIT_S, &error) == DDP_OK);
         EXPECT(rank, any == (i % 8 < WORLD));
     }
@@ -145,7 +146,7 @@ TEST(ranks_meet_and_leave_little_behind)
     size_t byte_count = sizeof value;
 
     run_ranks(ranks, meet_often);
-    /* the first barrier's keys have gone, the last one's are there */
+    /* the keys of the first barrier are deleted, those of the last one exist */
     CHECK_EQ(ddp_store_get(ranks[0].ddp, "libddp/ranks/0/all", value, &byte_count, 0, NULL),
              DDP_TIMEOUT);
     CHECK_EQ(ddp_store_get(ranks[0].ddp, "libddp/bytes/0", value, &byte_count, 0, NULL),
@@ -254,7 +255,7 @@ TEST(ranks_agree_on_a_stop_that_was_caught)
     stop(&server);
 }
 
-/* Listens and says what it is given, once. */
+/* A server that sends given bytes once. */
 struct rude {
     int fd;
     const char *bytes;

@@ -21,7 +21,7 @@ static enum status decode(const char *json, struct wire_message *message)
     return status;
 }
 
-/* What the library has written, as the shim reads it. */
+/* Reads what the library has written as the shim would. */
 static void read_back(const struct buf *out, struct arena *arena, struct msg *msg)
 {
     const char *payload;

@@ -1,5 +1,5 @@
-/* Every message by every role. What is allowed is written here once more, in the words of
- * docs/protocol.md; whatever is not here is refused. */
+/* Every message from every role. The allowed messages are listed here again, as in
+ * docs/protocol.md; all others must be refused. */
 #include "rendezvous/server/access.h"
 
 #include <string.h>

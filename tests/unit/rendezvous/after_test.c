@@ -30,7 +30,7 @@ static void begin(uint32_t slots, uint32_t max_queued)
 struct wanted {
     uint64_t after, last;
     bool any;
-    struct rdzv_after_item more; /* it waits for these, too */
+    struct rdzv_after_item more; /* further jobs to wait for */
     int32_t priority;
     struct rdzv_after known;
 };
@@ -59,7 +59,7 @@ static uint64_t submit(struct wanted wanted)
     return find(RDZV_REPLY_SUBMITTED) == NULL ? 0 : find(RDZV_REPLY_SUBMITTED)->job_id;
 }
 
-/* The jobs of an array, one event each. The id of the first; 0: refused. */
+/* Submits the jobs of an array, one event each. Returns the id of the first; 0: refused. */
 static uint64_t submit_array(const char *spec)
 {
     static struct array_spec array;
@@ -81,9 +81,9 @@ static uint64_t submit_array(const char *spec)
             return 0;
         if (event.array_place + 1 == array.count)
             break;
-        /* nothing else happens before all of them are there */
+        /* nothing else happens before all jobs are stored */
         CHECK_EQ(count_of(RDZV_PERSIST), 1);
-        CHECK_EQ(actions.count, 3); /* and a line of the log, and who waits for a change */
+        CHECK_EQ(actions.count, 3); /* also a log line, and a notice for waiting clients */
     }
     CHECK_EQ(count_of(RDZV_REPLY_SUBMITTED), 1);
     return find(RDZV_REPLY_SUBMITTED)->job_id;
@@ -115,7 +115,7 @@ TEST(a_job_waits_for_the_success_of_another)
     CHECK_EQ(state_of(second), JOB_QUEUED);
     CHECK_STR(record_of(second)->reason, "waits for job 1 (job) to succeed (--after)");
     CHECK_EQ(record_of(second)->after_job, first);
-    /* it holds nobody up */
+    /* the waiting job does not hold up others */
     CHECK_EQ(state_of(submit((struct wanted){0})), JOB_STARTING);
     end(first, 0);
     CHECK_EQ(state_of(second), JOB_STARTING);
@@ -221,7 +221,7 @@ TEST(a_job_waits_for_all_of_several)
     CHECK_EQ(state_of(third), JOB_STARTING);
     CHECK_STR(record_of(third)->tail, "");
     CHECK_EQ(state_of(fourth), JOB_QUEUED);
-    end(third, 1); /* not the first of the list */
+    end(third, 1); /* a job that is not the first in the list */
     CHECK_EQ(state_of(fourth), JOB_CANCELLED);
     CHECK_STR(record_of(fourth)->reason,
               "job 3 has failed, and this one was to start after its success (--after 3:ok)");
@@ -351,7 +351,7 @@ TEST(an_array_is_so_many_jobs_and_runs_so_many_at_a_time)
     CHECK_STR(record_of(array + 1)->request_id, ""); /* it belongs to the first */
     CHECK_STR(record_of(array + 3)->reason,
               "waits for other jobs of its array to end: at most 2 run at a time (--array)");
-    CHECK_EQ(state_of(submit((struct wanted){0})), JOB_STARTING); /* they hold nobody up */
+    CHECK_EQ(state_of(submit((struct wanted){0})), JOB_STARTING); /* they do not hold up others */
     after = submit((struct wanted){.after = array, .last = array + 3});
     CHECK_STR(record_of(after)->reason,
               "waits for the 4 jobs of array 2 (sweep) to succeed (--after)");
@@ -385,7 +385,7 @@ TEST(an_array_is_taken_whole_or_not_at_all)
               "its 5 jobs are more than may wait for a user at a time: 4 (--max-queued-per-user of "
               "the server)");
     CHECK_EQ(rdzv_job_count(core), 0);
-    CHECK(actions.timer_at_us != UINT64_MAX); /* nodes are still looked after */
+    CHECK(actions.timer_at_us != UINT64_MAX); /* the core still watches its nodes */
     CHECK_EQ(submit_array("0-2"), 1);         /* one runs, two wait */
     CHECK_EQ(submit_array("0-2"), 0);
     CHECK_STR(find(RDZV_REPLY_ERROR)->text,

@@ -87,7 +87,7 @@ TEST(blocks_never_overlap)
         blocks_free(&blocks, held[count].bytes);
     }
     blocks_check(&blocks);
-    for (uint32_t i = 0; i < CHUNKS; i++) /* all of it is whole again */
+    for (uint32_t i = 0; i < CHUNKS; i++) /* all memory is one whole again */
         CHECK(blocks_alloc(&blocks, BLOCK_BYTES_MAX) != NULL);
     CHECK(blocks_alloc(&blocks, 1) == NULL);
 }

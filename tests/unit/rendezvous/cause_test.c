@@ -72,7 +72,7 @@ TEST(the_age_counts_from_the_report)
     check_end(2, 8, "c", "50 ms before it");
 }
 
-/* The first report of the failure was under way for long, so it looked later than it was. */
+/* The first report of the failure was long in flight, so the failure looked later than it was. */
 TEST(a_later_report_of_the_same_failure_says_when_it_was)
 {
     begin();
@@ -94,7 +94,7 @@ TEST(an_age_before_the_boot_is_no_cause)
     check_end(0, 1, "a", "the first");
 }
 
-/* What an operator or a limit ended has no rank as its cause. */
+/* If an operator or a limit ended the generation, no rank is the cause. */
 TEST(a_stop_that_is_no_failure_keeps_its_reason)
 {
     struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};

@@ -1,5 +1,5 @@
-/* The server's core under test, for the files of this folder: one core, its last actions, a clock
- * that the test moves. */
+/* The server's core under test, shared by this folder: one core, its last actions, and a clock that
+ * the test moves. */
 #ifndef TESTS_UNIT_RENDEZVOUS_CORE_TOOLS_H
 #define TESTS_UNIT_RENDEZVOUS_CORE_TOOLS_H
 
@@ -15,9 +15,9 @@ extern int64_t wall_ms;
 /* A core that is not restored yet, for so many jobs and nodes; at 100 s. */
 void begin_with(uint32_t jobs_max, uint32_t nodes_max);
 void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
-/* A job of a higher priority may stop others. */
+/* With preemption: a job of a higher priority may stop others. */
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
-/* After a lost node a job that has no fence of its own waits for the lease. */
+/* With the rule that after a lost node a job without a fence of its own waits for the lease. */
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 /* One event now; all tables of the core are checked after it. */
 void step(struct rdzv_event event);
@@ -53,7 +53,8 @@ void step_rank_report(uint64_t conn, struct rank_report report);
 /* A report of all ranks of a part, the first of its shim. */
 void step_part_report(uint64_t conn, uint64_t job_id, uint32_t generation, enum shim_phase phase,
                       const struct part_report_rank *ranks, uint32_t count);
-/* `submit` likewise: request id, name, cwd, argv. Returns the job's id; 0: refused. */
+/* Submits `submit` with its empty request id, name, cwd and argv filled in. Returns the job's id;
+ * 0: refused. */
 uint64_t step_submit(struct msg_submit submit);
 uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin);
 

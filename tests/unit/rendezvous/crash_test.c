@@ -1,4 +1,4 @@
-/* Programs that crash: again on one node, while others could run them, and again at one step. */
+/* Programs that crash repeatedly: on one node although others could run them, or at one step. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include <signal.h>
@@ -57,7 +57,8 @@ static void report(enum shim_phase phase, struct rank_report report)
     step_rank_report(conn(), report);
 }
 
-/* The generation runs, tells this step (0: none), and fails as `how` says; the next one starts, if any does. */
+/* The generation runs, reports this step (0: none), and fails as `how` says; the next generation
+ * starts, if there is one. */
 static void fail_at(uint64_t at_step, struct rank_report how)
 {
     const struct msg msg = {
@@ -88,9 +89,9 @@ TEST(two_crashes_on_one_node_exclude_it)
 {
     begin(2, 5);
     crash(100);
-    CHECK_EQ(conn(), 1); /* once may happen */
+    CHECK_EQ(conn(), 1); /* one crash may be chance */
     CHECK_STR(job()->node_faults, "a 1");
-    CHECK_EQ(job()->restarts_without_progress, 1); /* it stays the program's failure */
+    CHECK_EQ(job()->restarts_without_progress, 1); /* it still counts as the program's failure */
     crash(500);
     CHECK_EQ(conn(), 2);
     CHECK_STR(job()->node_faults, "a 2");
@@ -107,7 +108,8 @@ TEST(an_error_of_cuda_is_a_crash)
     CHECK_EQ(conn(), 2);
 }
 
-/* An exception of the program says nothing about the node, nor does an assertion or who kills it. */
+/* An exception of the program says nothing about the node, nor does an assertion or a kill from
+ * outside. */
 TEST(other_failures_of_the_program_exclude_nothing)
 {
     static const uint32_t signals[] = {SIGABRT, SIGKILL, SIGTERM};
@@ -149,7 +151,7 @@ TEST(a_drained_node_is_no_other_node)
     CHECK_EQ(conn(), 1);
 }
 
-/* It crashes wherever it runs: one node is left all the same. */
+/* The program crashes on every node, but the last node is not excluded. */
 TEST(the_last_node_that_is_left_stays)
 {
     begin(2, 9);
@@ -167,7 +169,7 @@ TEST(three_crashes_at_one_step_end_the_job)
     crash(100);
     crash(100);
     CHECK(job()->state != JOB_FAILED);
-    CHECK_EQ(conn(), 2); /* on another node too: so it is not the node */
+    CHECK_EQ(conn(), 2); /* on another node too, so the node is not the reason */
     crash(100);
     CHECK_EQ(job()->state, JOB_FAILED);
     CHECK_EQ(job()->generation, 3);
@@ -185,29 +187,29 @@ TEST(three_exceptions_alike_at_one_step_end_it_too)
     CHECK_EQ(job()->state, JOB_FAILED);
 }
 
-/* Each of these fails four times at about the same place, and yet not in the same way. */
+/* Each of these fails four times at about the same place, but not in the same way. */
 TEST(what_differs_does_not_count)
 {
     begin(1, 9);
-    for (uint32_t i = 0; i < 4; i++) /* other steps: it gets on */
+    for (uint32_t i = 0; i < 4; i++) /* different steps: it makes progress */
         fail_at(100 + i * 50, (struct rank_report){.exit_code = 1, .tail = "KeyError: 'x'\n"});
     CHECK(job()->state != JOB_FAILED);
     begin(1, 9);
-    for (uint32_t i = 0; i < 4; i++) /* other words */
+    for (uint32_t i = 0; i < 4; i++) /* different error texts */
         fail_at(100,
                 (struct rank_report){.exit_code = 1,
                                      .tail = i % 2 == 0 ? "KeyError: 'x'\n" : "KeyError: 'y'\n"});
     CHECK(job()->state != JOB_FAILED);
     begin(1, 9);
-    for (uint32_t i = 0; i < 4; i++) /* somebody kills it */
+    for (uint32_t i = 0; i < 4; i++) /* killed from outside */
         fail_at(100, (struct rank_report){.signal = SIGKILL, .tail = "Killed\n"});
     CHECK(job()->state != JOB_FAILED);
     begin(1, 9);
-    for (uint32_t i = 0; i < 4; i++) /* it has told no step */
+    for (uint32_t i = 0; i < 4; i++) /* it has reported no step */
         fail_at(0, (struct rank_report){.exit_code = 1, .tail = "KeyError: 'x'\n"});
     CHECK(job()->state != JOB_FAILED);
     begin(1, 9);
-    for (uint32_t i = 0; i < 4; i++) /* it said nothing by which two failures could be compared */
+    for (uint32_t i = 0; i < 4; i++) /* no error text by which failures could be compared */
         fail_at(100, (struct rank_report){.exit_code = 1});
     CHECK(job()->state != JOB_FAILED);
 }

@@ -43,7 +43,7 @@ static void report(enum shim_phase phase, struct rank_report report)
     step_rank_report(1, report);
 }
 
-/* The next generation starts, runs so long, and ends as `how` says. */
+/* The next generation starts, runs for that time, and ends as `how` says. */
 static void fail_after(uint64_t ran_us, struct rank_report how)
 {
     for (uint32_t i = 0; i < 100 && job()->state == JOB_RESTARTING; i++)
@@ -64,10 +64,10 @@ TEST(three_times_the_same_at_the_start_is_enough)
 {
     begin(3);
     fail_by_usage(SECOND_US / 2, USAGE);
-    CHECK(job()->state != JOB_FAILED); /* once may happen */
+    CHECK(job()->state != JOB_FAILED); /* one failure may be chance */
     fail_by_usage(SECOND_US / 2, USAGE);
     CHECK(job()->state !=
-          JOB_FAILED); /* and what was there once may still be there at once after it */
+          JOB_FAILED); /* the cause of the first may still be there right after it */
     fail_by_usage(SECOND_US / 2, USAGE);
     CHECK_EQ(job()->state, JOB_FAILED);
     CHECK_EQ(job()->generation, 3);
@@ -77,7 +77,7 @@ TEST(three_times_the_same_at_the_start_is_enough)
     CHECK(strstr(job()->reason, "(--max-restarts 3)") != NULL);
 }
 
-/* PyTorch names the rank; which one fails first is chance. */
+/* PyTorch's text names the rank, and which rank fails first is chance. */
 TEST(the_rank_before_the_line_does_not_count)
 {
     begin(3);
@@ -100,7 +100,7 @@ static void expect_four(const struct rank_report *odd, const struct rank_report 
     CHECK_EQ(job()->generation, 4);
 }
 
-/* Two that are equal and one that is not: counted anew. */
+/* After two equal failures and a different one, the count starts again. */
 TEST(another_failure_between_begins_anew)
 {
     begin(5);
@@ -132,7 +132,7 @@ TEST(what_differs_is_tried_again)
     expect_four(&usage, &usage, EARLY_US + SECOND_US);
 }
 
-/* So it can work, and what keeps it from working now may pass. */
+/* The program has worked once, so the present failure may be temporary. */
 TEST(a_program_that_has_run_once_is_tried_again)
 {
     begin(3);
@@ -162,7 +162,7 @@ TEST(a_program_that_made_a_step_is_tried_again)
     CHECK_EQ(job()->generation, 4);
 }
 
-/* Between two that are equal: it is neither of them. */
+/* A failure of the node between two equal failures of the program does not reset the count. */
 TEST(a_failure_of_the_node_is_passed_over)
 {
     begin(3);

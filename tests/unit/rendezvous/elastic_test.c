@@ -31,7 +31,7 @@ static void go_away(uint32_t node)
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = node + 1});
 }
 
-/* a, b, ... are there, with one slot each. */
+/* Nodes a, b, ... are connected, with one slot each. */
 static void begin(uint32_t count)
 {
     memset(is_here, 0, sizeof is_here);
@@ -74,7 +74,8 @@ static void run(uint64_t job_id)
     CHECK_EQ(job(job_id)->state, JOB_RUNNING);
 }
 
-/* Every part that is still there ends on the signal; the last one may begin the next generation. */
+/* Every part that still runs ends on the signal; the end of the last one may start the next
+ * generation. */
 static void end_stopped(uint64_t job_id, int32_t exit_code)
 {
     const uint32_t generation = job(job_id)->generation, count = job(job_id)->part_count;
@@ -92,7 +93,7 @@ static void end_stopped(uint64_t job_id, int32_t exit_code)
                                                                 .exit_code = exit_code});
 }
 
-/* So many seconds, in which the nodes that are here beat with what runs on them. */
+/* Lets `seconds` pass, in which the connected nodes send beats that list what runs on them. */
 static void pass(uint64_t seconds)
 {
     for (uint64_t i = 0; i < seconds; i++) {
@@ -213,7 +214,7 @@ TEST(below_the_least_number_it_waits_for_nodes)
     CHECK_STR(job(1)->reason,
               "wants 1 slot on each of 2 to 3 nodes; 1 of the 1 connected has that many at all");
     come(2);
-    check_on(1, 2, "cb"); /* as many as before: who stays keeps its ranks */
+    check_on(1, 2, "cb"); /* as many nodes as before: the node that stays keeps its ranks */
 }
 
 /* The generation ends without the node that went away just now, and not a microsecond sooner. */
@@ -226,8 +227,8 @@ static void await_leaving(uint64_t wait_us)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
-/* The node is gone with its workers: ranks elsewhere fail because they are missing. --max-restarts does not count
- * that, and nobody waits until the node counts as lost. */
+/* The node is gone with its workers, and ranks elsewhere fail because of that. --max-restarts does
+ * not count this, and the server does not wait until the node counts as lost. */
 TEST(a_gone_node_is_not_awaited)
 {
     begin(3);
@@ -246,8 +247,8 @@ TEST(a_gone_node_is_not_awaited)
     CHECK_EQ(job(1)->node_failures, 1);
 }
 
-/* A rank of its own failed: its launcherd may come back. So may one whose connection closes long after a
- * rank elsewhere has failed. */
+/* If a rank of the node itself failed, its launcherd may come back. The same holds if its
+ * connection closes long after a rank elsewhere has failed. */
 TEST(a_gone_node_that_nobody_misses_has_a_second)
 {
     begin(3);
@@ -272,7 +273,7 @@ TEST(a_gone_node_that_nobody_misses_has_a_second)
     await_leaving(ELASTIC_GONE_US);
 }
 
-/* Nobody dies of SIGKILL because a peer is missing: that is the program's failure, and counts. */
+/* A missing peer does not cause a death by SIGKILL: this is the program's failure, and counts. */
 TEST(a_rank_that_was_killed_misses_nobody)
 {
     begin(3);
@@ -288,7 +289,7 @@ TEST(a_rank_that_was_killed_misses_nobody)
     CHECK_EQ(job(1)->restarts_without_progress, 1);
 }
 
-/* Its workers may live, and the job with them. */
+/* The node's workers may still run, and the job with them. */
 TEST(a_node_that_only_lost_its_connection_is)
 {
     begin(2);
@@ -324,7 +325,7 @@ TEST(it_grows_at_a_checkpoint_and_uses_no_budget)
     run(1);
     pass(61);
     say_checkpoint(1, 30);
-    CHECK_EQ(job(1)->stopping, STOP_NONE); /* there is nothing more to have */
+    CHECK_EQ(job(1)->stopping, STOP_NONE); /* no further node is available */
 }
 
 TEST(it_takes_nothing_that_a_waiting_job_needs)
@@ -372,7 +373,7 @@ TEST(a_job_of_a_fixed_size_stays_on_a_drained_node)
     CHECK_EQ(job(1)->stopping, STOP_NONE);
 }
 
-/* All of its ranks ended by themselves before the signal came. */
+/* All ranks of the job ended by themselves before the signal came. */
 TEST(a_job_that_ends_meanwhile_has_succeeded)
 {
     begin(2);

@@ -1,5 +1,5 @@
-/* The client of etcd against a real one: transactions with their guards, ranges in pages, leases, what
- * it says of each failure, and that it goes on to the next member. */
+/* The etcd client against a real etcd: transactions with guards, ranges in pages, leases, the error
+ * text of each failure, and the change to the next member. */
 #include "rendezvous/store/etcd_client.h"
 
 #include <arpa/inet.h>
@@ -123,7 +123,7 @@ TEST(bytes_go_and_come_back)
     etcd_member_kill(&member);
 }
 
-/* A comparison that does not hold: nothing of it is done, and the other list is. */
+/* If a comparison fails, the first list of operations is not carried out, and the other list is. */
 TEST(a_guard_holds_or_nothing_is_done)
 {
     struct etcd_member member;
@@ -177,7 +177,7 @@ TEST(keys_of_a_lease_end_with_it)
     CHECK(answer.row_count == 1 && answer.rows[0].lease == lease);
     CHECK_EQ(etcd_lease_keep(client, lease, soon(), &ttl_s, &err), STATUS_OK);
     CHECK_EQ(ttl_s, 2);
-    while (get(client, "/leader", NULL, 0).row_count > 0) /* nobody keeps it alive */
+    while (get(client, "/leader", NULL, 0).row_count > 0) /* no client keeps it alive */
         arena_reset(&arena);
     CHECK_EQ(etcd_lease_keep(client, lease, soon(), &ttl_s, &err), STATUS_NOT_FOUND);
     CHECK_EQ(etcd_lease_grant(client, 600, soon(), &lease, &err), STATUS_OK);
@@ -259,7 +259,7 @@ TEST(what_is_too_large_is_named)
     etcd_member_kill(&member);
 }
 
-/* A member that takes connections and never answers. */
+/* A member that accepts connections and never answers. */
 static int open_silent(uint16_t *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -272,7 +272,8 @@ static int open_silent(uint16_t *port)
     return fd;
 }
 
-/* The first member is not there, the second is silent, the third answers, and is asked first then. */
+/* The first member does not run, the second is silent, the third answers, and is asked first from
+ * then on. */
 TEST(the_next_member_is_asked)
 {
     struct etcd_member member;
@@ -325,7 +326,8 @@ static bool no_changes(const struct etcd_answer *changes, void *context)
     return true;
 }
 
-/* What etcd 3.4 says to a watch whose token has ended just before it, to one without a token, and to one without the right. */
+/* The answers of etcd 3.4 to a watch whose token has just expired, to one without a token, and to
+ * one without the right. */
 TEST(a_watch_that_wants_a_token_is_tried_again)
 {
 #define CANCELLED(why)                                                                             \
@@ -364,7 +366,8 @@ TEST(a_watch_that_wants_a_token_is_tried_again)
     }
 }
 
-/* A member that wants a token, and takes a second for each login (a password's hash costs that on a busy machine). */
+/* A member that requires a token and needs a second for each login, as hashing a password may take
+ * on a busy machine. */
 static pid_t answer_slow_logins(int fd)
 {
     static const char refused[] = "{\"error\":\"etcdserver: user name is empty\",\"code\":3,"
@@ -403,8 +406,8 @@ static pid_t answer_slow_logins(int fd)
     }
 }
 
-/* A login has its own time limit. With the request's it could never end where that is short, and each further one would keep
- * etcd busier. */
+/* A login has its own time limit. With a short limit of the request it would never finish, and each
+ * further login would make etcd busier. */
 TEST(a_login_may_take_longer_than_its_request)
 {
     struct etcd_client *client;

@@ -40,7 +40,7 @@ static void begin(uint32_t node_count, uint32_t max_restarts)
     run_on(1, node_count);
 }
 
-/* What the last step wants to be stored; it must want to. */
+/* The failure that the last step stores; there must be one. */
 static const struct part_failure *stored(bool is_restored)
 {
     const struct rdzv_action *action = find(RDZV_PERSIST_FAILURE);
@@ -74,7 +74,7 @@ TEST(a_failure_is_noted_at_once_and_again_at_its_end)
     CHECK_STR(failure->cause, "it exited");
     CHECK_STR(failure->decision, "");
     now_us += SECOND_US;
-    report(1, 1, SHIM_ENDED, 3, 200000); /* by itself, a second after the first */
+    report(1, 1, SHIM_ENDED, 3, 200000); /* ended by itself, a second after the first */
     CHECK_EQ(count_of(RDZV_PERSIST_FAILURE), 0);
     report(2, 1, SHIM_ENDED, 7, 1200000);
     step_rank_report(
@@ -100,7 +100,7 @@ TEST(ranks_that_had_ended_well_are_counted)
     CHECK_EQ(stored(false)->lost, 1);
 }
 
-/* The next generation begins in the same step: its start must not be taken for the failed one. */
+/* The next generation begins in the same step and must not be confused with the failed one. */
 TEST(a_restart_at_once_keeps_the_note_of_the_failed_generation)
 {
     const struct part_failure *failure;
@@ -150,7 +150,8 @@ TEST(a_cancel_of_a_failing_job_is_the_decision)
     CHECK_STR(stored(false)->decision, "not restarted: the job was cancelled");
 }
 
-/* The error file may be read only after the first report; a report without it takes nothing back. */
+/* The error file may be read only after the first report; a later report without it removes
+ * nothing. */
 TEST(the_exception_of_a_later_report_is_added)
 {
     struct rank_report first = {
@@ -170,7 +171,8 @@ TEST(the_exception_of_a_later_report_is_added)
     CHECK(stored(false)->oom);
 }
 
-/* The exception of a consequence is not that of the cause, which is found out later. */
+/* The cause is found later than a consequence; the consequence's exception must not be shown for
+ * the cause. */
 TEST(an_earlier_failure_brings_its_own_exception)
 {
     struct rank_report one = {

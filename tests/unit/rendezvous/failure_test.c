@@ -1,4 +1,4 @@
-/* Whose failure ended a generation: what it costs the job, and which nodes it excludes. */
+/* What kind of failure ended a generation, what it costs the job, and which nodes it excludes. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include <stdio.h>
@@ -33,7 +33,7 @@ static void tick(uint64_t later_us)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
-/* Long enough for any back-off; the nodes are heard meanwhile. */
+/* Waits longer than any back-off, while the nodes send beats. */
 static void wait_for_retry(uint32_t nodes)
 {
     for (uint32_t i = 0; i < 62; i++) {
@@ -86,7 +86,7 @@ static void run(uint64_t id)
                                                            .joined = false});
 }
 
-/* The disk of node a is full, b is well: the job runs on b, and has lost none of its restarts. */
+/* The disk of node a is full, b is healthy: the job runs on b, and no restart is counted. */
 TEST(a_node_that_fails_twice_is_excluded)
 {
     uint64_t id;
@@ -98,7 +98,7 @@ TEST(a_node_that_fails_twice_is_excluded)
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     CHECK_STR(job(id)->reason, DISK_FULL);
     wait_for_retry(2);
-    CHECK_EQ(conn_of(id), 1); /* once may happen */
+    CHECK_EQ(conn_of(id), 1); /* one failure may be chance */
     CHECK_EQ(job(id)->generation, 2);
     end_by_node(id, DISK_FULL);
     wait_for_retry(2);
@@ -106,7 +106,7 @@ TEST(a_node_that_fails_twice_is_excluded)
     CHECK_EQ(job(id)->generation, 3);
     CHECK_EQ(job(id)->restarts_without_progress, 0);
     CHECK_EQ(job(id)->node_failures, 2);
-    end_by_program(id); /* its own restart is still there */
+    end_by_program(id); /* its own restart is still available */
     CHECK_EQ(job(id)->state, JOB_STARTING);
     CHECK_EQ(conn_of(id), 2);
     CHECK_EQ(job(id)->restarts_without_progress, 1);
@@ -151,7 +151,7 @@ TEST(a_job_that_has_never_run_and_has_no_other_node_fails)
 }
 
 /* It waits for the node to get well; nobody behind it has to wait with it. */
-/* Other nodes may come: one is drained, or the user said that it waits for some. */
+/* Other nodes may come back: one is drained, or the user has asked to wait for nodes. */
 TEST(a_job_waits_for_nodes_that_may_come_back)
 {
     struct msg drain = {.type = MSG_TYPE_NODE_DRAIN, .node_drain = {.name = "b", .reason = "x"}};
@@ -205,8 +205,8 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
     end_by_program(other);
     for (uint32_t i = 0; i < EXCLUDE_US / SECOND_US / 60; i++)
         wait_for_retry(1);
-    CHECK_EQ(conn_of(id), 1);   /* after its time */
-    end_by_node(id, DISK_FULL); /* and once more is enough now */
+    CHECK_EQ(conn_of(id), 1);   /* after the end of its exclusion */
+    end_by_node(id, DISK_FULL); /* now one more failure is enough */
     wait_for_retry(1);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     step((struct rdzv_event){
@@ -330,7 +330,7 @@ TEST(a_lost_node_costs_no_restart_and_is_not_excluded)
     CHECK_STR(job(id)->node_faults, "");
 }
 
-/* A script that reports no checkpoint: an hour of running brings its restarts back. */
+/* For a script that reports no checkpoint, an hour of running renews its restarts. */
 TEST(time_renews_the_restarts_of_a_silent_program)
 {
     uint64_t id;

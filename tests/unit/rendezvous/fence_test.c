@@ -22,7 +22,7 @@ static void submit_to_a(void)
              1);
 }
 
-/* Node a is lost 15 s later; b and c are there, with a free slot each. */
+/* Node a is lost after 15 s; b and c are connected, with a free slot each. */
 static void lose_a(void)
 {
     hello(2, "b");
@@ -50,7 +50,7 @@ static void check(enum job_state state, uint32_t generation)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, generation);
 }
 
-/* What is kept of the failure, for `ddpctl why`. */
+/* Checks the record of the failure that `ddpctl why` shows. */
 static void check_decision(const char *text)
 {
     bool is_restored;
@@ -108,7 +108,7 @@ TEST(or_until_the_node_is_back_without_them)
     lose(false);
     pass(5);
     hello(4, "a");
-    check(JOB_STARTING, 2); /* it has restarted: nothing of the job is there */
+    check(JOB_STARTING, 2); /* the node has restarted: nothing of the job runs there */
 
     lose(false);
     pass(5);

@@ -1,4 +1,4 @@
-/* When a generation hangs, and for whom the others wait: the pure rule. */
+/* The rule alone: when a generation hangs, and for which rank the others wait. */
 #include "rendezvous/core/hang.h"
 
 #include <stdio.h>
@@ -32,7 +32,7 @@ static bool tell(uint32_t rank, struct msg_progress progress)
     return hang_told(&job, &ranks[rank], &progress, now_us);
 }
 
-/* Ranks that tell again and again, `each_us` a step. */
+/* Ranks that repeat their reports; a step takes `each_us`. */
 static void train(uint32_t steps, uint64_t each_us)
 {
     for (uint32_t i = 0; i < steps; i++) {
@@ -43,7 +43,7 @@ static void train(uint32_t steps, uint64_t each_us)
     }
 }
 
-/* They still tell, but of nothing new. */
+/* The ranks still report, but no new step. */
 static void stand(uint64_t us, uint32_t but)
 {
     for (uint64_t end = now_us + us; now_us < end;) {
@@ -94,7 +94,7 @@ TEST(long_steps_have_more_time)
     CHECK_EQ(judge().next_us, UINT64_MAX);
 }
 
-/* Many steps in one message are not one long step. */
+/* Several steps in one message do not count as one long step. */
 TEST(steps_that_are_told_together_are_short)
 {
     begin();
@@ -143,7 +143,7 @@ TEST(no_first_step_for_ten_minutes)
     CHECK_EQ(judge().why, HANG_FIRST);
 }
 
-/* A program that reports only steps may validate without saying so. */
+/* A program that reports only steps may run a validation without reporting that. */
 TEST(steps_alone_hang_when_all_idle_or_after_ten_minutes)
 {
     struct hang_doubt doubt;
@@ -214,7 +214,7 @@ TEST(a_rank_that_breaks_its_word_hangs_in_any_phase)
     }
     CHECK_EQ(judge().why, HANG_SILENT);
     CHECK_EQ(judge().rank, 2);
-    states[2].state = RANK_EXITED; /* it has ended: so it tells nothing */
+    states[2].state = RANK_EXITED; /* it has ended, so it sends no reports */
     CHECK_EQ(judge().why, HANG_NOT);
 }
 
@@ -243,7 +243,8 @@ TEST(the_end_of_training_is_no_hang)
     CHECK_EQ(judge().why, HANG_NOT);
 }
 
-/* It knows from its store that the job tells steps; nobody has told it any yet, and the job may validate. */
+/* The server knows from its store that the job reports steps. It has heard no step yet, and the job
+ * may be in a validation. */
 TEST(a_server_that_was_restarted_asks_whether_the_job_idles)
 {
     begin();
@@ -290,14 +291,15 @@ TEST(the_rank_that_the_others_wait_for)
     stand(12 * SECOND_US, 0);
     blame_is(NULL, 0, HANG_QUIET, 0);
     blame_is(stopped, 2, HANG_STOPPED, 3);
-    now_us += 60 * SECOND_US; /* all are quiet: that tells nobody from the others */
+    now_us += 60 * SECOND_US; /* all ranks are silent, so none differs from the others */
     for (uint32_t i = 0; i < WORLD; i++)
         ranks[i].collectives = 42;
     ranks[2].step = step;
     blame_is(NULL, 0, HANG_NOBODY, -1);
 }
 
-/* It has exited 0, and so tells nothing more; what it told last may be less than what the others do. */
+/* The rank has exited with 0 and sends no reports any more; its last step may be lower than the
+ * others'. */
 TEST(a_rank_that_has_ended_is_not_named)
 {
     begin();
@@ -311,7 +313,7 @@ TEST(a_rank_that_has_ended_is_not_named)
     blame_is(NULL, 0, HANG_BEHIND, 1);
 }
 
-/* The nodes answer in any order. */
+/* Nodes may answer in any order. */
 TEST(of_several_the_lowest_is_named)
 {
     const struct part_rank_look looks[] = {
@@ -327,7 +329,7 @@ TEST(of_several_the_lowest_is_named)
     CHECK_STR(blame.where, "b");
 }
 
-/* The stack of a stopped process without Python names nothing; what it told before does. */
+/* The stack of a stopped process without Python gives no place; its last report does. */
 TEST(a_stopped_rank_is_where_it_told_last)
 {
     const struct part_rank_look looks[] = {

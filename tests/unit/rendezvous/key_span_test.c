@@ -1,4 +1,4 @@
-/* Pages of keys, from something that counts what etcd would look at. */
+/* Pages of keys, from a stand-in that counts the keys that etcd would read. */
 #include "rendezvous/store/key_span.h"
 
 #include <inttypes.h>

@@ -116,7 +116,8 @@ TEST(somebody_else_was_faster)
     CHECK_EQ(leader.state, LEADER_STANDBY);
 }
 
-/* How long after the key was found gone it is claimed, while it reads the rows; the key stays free. */
+/* The delay between seeing the key gone and claiming it, while the server still reads the rows; the
+ * key stays free. */
 static uint64_t claimed_after_us(uint32_t missing_pm)
 {
     const uint64_t step_us = 10000;
@@ -141,7 +142,7 @@ static uint64_t claimed_after_us(uint32_t missing_pm)
     return now_us - free_us;
 }
 
-/* Who has more of the rows claims earlier; who has none claims too. */
+/* A server that has more of the rows claims earlier; one that has none claims too. */
 TEST(it_waits_by_the_rows_that_it_has_still_to_read)
 {
     const uint64_t most_us = LEADER_BEHIND_US + LEASE_US;
@@ -153,7 +154,7 @@ TEST(it_waits_by_the_rows_that_it_has_still_to_read)
     CHECK_NEAR(claimed_after_us(1000), most_us, 50000);
 }
 
-/* It had none of the rows, and has them now: nothing to wait for. */
+/* The server had none of the rows and has them now, so it need not wait. */
 TEST(it_claims_when_it_has_the_rows)
 {
     begin();
@@ -173,7 +174,7 @@ TEST(the_lease_counts_from_the_sending)
     now_us = 1000000;
     leader_init(&leader, LEASE_US, 1);
     (void)tick();
-    now_us += 1100000;                         /* the answer takes so long */
+    now_us += 1100000;                         /* the answer takes this long */
     CHECK_EQ(granted().request, LEADER_RENEW); /* that is due already */
     CHECK_EQ(leader.until_us, 1000000 + UNTIL_US);
     now_us += 500000;
@@ -211,7 +212,8 @@ TEST(renewals_that_fail_end_it_in_time)
     CHECK(now_us <= 1000000 + UNTIL_US + 10000);
 }
 
-/* The answer comes after the lease, as we count it, has ended: too late to lead on, although it was renewed. */
+/* The answer comes after the end of the lease by our own clock: too late to continue as leader,
+ * although the lease was renewed. */
 TEST(a_late_answer_does_not_revive_it)
 {
     lead();

@@ -117,7 +117,7 @@ TEST(it_is_shown_as_drained_by_its_launcherd_and_gets_nothing)
     submit(1);
     CHECK_EQ(job()->part_count, 0);
     CHECK(strstr(job()->reason, "node a leaves: its launcherd was told to end") != NULL);
-    beat(0, false, false); /* it has changed its mind */
+    beat(0, false, false); /* the node no longer leaves */
     CHECK(!view(0).drained);
     CHECK_EQ(job()->part_count, 1);
 }
@@ -132,7 +132,7 @@ TEST(a_generation_that_has_not_run_yet_is_stopped_too)
     CHECK_STR(job()->parts[0].node, "b");
 }
 
-/* No server answered, so launcherd has stopped the shim, and ended; a new one reports that. */
+/* No server answered, so launcherd stopped the shim and ended; the next launcherd reports that. */
 TEST(one_that_was_stopped_from_its_node_says_so_and_uses_none_of_its_restarts)
 {
     begin(2);
@@ -148,7 +148,7 @@ TEST(one_that_was_stopped_from_its_node_says_so_and_uses_none_of_its_restarts)
     CHECK_EQ(job()->generation, 2);
     CHECK_EQ(job()->restarts_without_progress, 0);
     CHECK_EQ(job()->node_failures,
-             1); /* a program that stops its shim again and again has an end */
+             1); /* a program that stops its shim repeatedly runs out of restarts */
 }
 
 TEST_MAIN

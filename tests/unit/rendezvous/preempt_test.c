@@ -1,4 +1,4 @@
-/* Preemption by priority: who stops for whom, and what becomes of them. */
+/* Preemption by priority: which job stops for which, and what happens to them. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include <signal.h>
@@ -53,7 +53,7 @@ static uint64_t submit(uint32_t nodes, uint32_t nproc, int32_t priority)
                           "ann", true);
 }
 
-/* Every part of the job is there, as `phase` has it, and so is each of its ranks. */
+/* Reports every part of the job in `phase`, with each of its ranks. */
 static void report(uint64_t id, enum shim_phase phase, enum rank_state state)
 {
     struct rdzv_record record = keep_record(id);
@@ -99,7 +99,7 @@ TEST(a_job_of_a_higher_priority_takes_the_slots_and_the_other_goes_on_afterwards
     CHECK_EQ(find(RDZV_SEND_STOP)->grace_us, GRACE_US);
     CHECK_STR(record_of(high)->reason,
               "takes the slots of job 1 (job), whose priority is lower: it is stopping");
-    report(low, SHIM_ENDED, RANK_STOPPED); /* with whatever code */
+    report(low, SHIM_ENDED, RANK_STOPPED); /* with any exit code */
     CHECK_EQ(state_of(high), JOB_STARTING);
     CHECK_EQ(state_of(low), JOB_QUEUED);
     CHECK_EQ(record_of(low)->generation, 1);
@@ -242,7 +242,7 @@ TEST(a_cancelled_preemptor_gives_the_slots_back)
     CHECK_EQ(state_of(low), JOB_STARTING);
 }
 
-/* As a server writes it that knows nothing of planned stops. */
+/* As written by a server that does not know planned stops. */
 TEST(a_stored_preemption_without_its_stop_is_a_failure_like_any_other)
 {
     struct rdzv_record low, high;
@@ -368,7 +368,7 @@ static uint32_t draw(uint32_t below)
         }                                                                                          \
     } while (0)
 
-/* Whether it has room on what is free, and on what the marked jobs but `spared` have. */
+/* Whether the job fits into the free slots plus those of the marked jobs, except `spared`. */
 static bool fits(const struct played *job, const bool *gone, uint32_t spared)
 {
     uint32_t nodes = 0;
@@ -392,8 +392,8 @@ static struct played *played_of(uint64_t id)
     return NULL;
 }
 
-/* The jobs that have been stopped since the last look make room for one that waits, and none of them too
- * many. Two that wait in turn may have stopped some each; then who needs whom is not known. */
+/* The jobs stopped since the last check make room for a waiting job, and none is stopped in vain.
+ * If two jobs wait in turn, each may have stopped some: who needs which is not known then. */
 static void check_victims(const bool *stopped)
 {
     static const bool nobody[MODEL_JOBS];
@@ -438,7 +438,7 @@ static void check_start(struct played *job)
             played[i].preempted_by = 0; /* it has had its turn */
 }
 
-/* It has not got the slots, and the core may have dropped it by now. */
+/* The job has not got the slots, and the core may have dropped it by now. */
 static void take_cancelled(struct played *job)
 {
     const struct rdzv_record *record = job->state == WAITS ? record_of(job->id) : NULL;
@@ -451,7 +451,7 @@ static void take_cancelled(struct played *job)
     model.waited++;
 }
 
-/* Those that have started since the last look. */
+/* Processes the jobs that have started since the last check. */
 static void take_starts(void)
 {
     bool starts[MODEL_JOBS] = {false};

@@ -30,7 +30,7 @@ static void say(uint32_t generation, uint64_t checkpoint_step)
     step_node(1, &msg);
 }
 
-/* A program that fails again and again, and each time speaks of a checkpoint that it cannot have. */
+/* A program that fails repeatedly, and each time reports a checkpoint that it cannot have. */
 TEST(a_forged_step_does_not_renew_the_budget)
 {
     begin_with(4, 1);
@@ -54,7 +54,8 @@ TEST(a_forged_step_does_not_renew_the_budget)
     CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
 }
 
-/* What a generation has told stays until the next one tells something; the summary says whose it is. */
+/* The progress of a generation stays until the next one reports some; the summary says which
+ * generation it is from. */
 TEST(progress_is_that_of_the_generation_that_told_it)
 {
     struct part_job part;
@@ -77,7 +78,7 @@ TEST(progress_is_that_of_the_generation_that_told_it)
     CHECK(part.step == 8 && part.progress_generation == 2);
 }
 
-/* So does a job that goes on from a checkpoint which this server does not know. */
+/* A job may also resume from a checkpoint that this server does not know. */
 TEST(what_time_allows_is_believed)
 {
     begin_with(4, 1);

@@ -97,7 +97,7 @@ TEST(a_job_that_no_known_node_can_run_is_refused)
     CHECK(ask((struct asked){.nodes = 1, .nproc = 8}) != 0);
     id = ask((struct asked){.nodes = 2, .nproc = 8, .waits = true});
     CHECK_EQ(state_of(id), JOB_QUEUED);
-    /* it holds nobody up */
+    /* the waiting job does not hold up others */
     CHECK_EQ(state_of(ask((struct asked){.nodes = 1, .nproc = 4})), JOB_STARTING);
     hello(3, "gpu3", 8);
     hello(4, "gpu4", 8);
@@ -157,7 +157,7 @@ TEST(a_point_of_priority_is_a_minute)
     CHECK(strstr(reason_of(high), "wants 1 slot") != NULL);
     cancel(high);
     CHECK(strstr(reason_of(low), "behind job 2 (job)") != NULL);
-    wall_ms += 61000; /* who comes a minute later with a point less is behind */
+    wall_ms += 61000; /* a job that comes a minute later with one point less is behind */
     high = ask((struct asked){.nodes = 1, .nproc = 1});
     cancel(plain);
     CHECK(strstr(reason_of(high), "behind job 3 (job)") != NULL);
@@ -213,8 +213,8 @@ TEST(a_job_with_a_time_limit_uses_what_is_reserved_for_later)
     CHECK_EQ(rdzv_job_record(core, id)->limit_at_ms, wall_ms + 3540000);
 }
 
-/* Nobody knows when slots become free. What is reserved stays so, although another node looks better
- * in between: the job starts when all that ran before it has ended. */
+/* It is unknown when slots become free. A reservation is kept even if another node looks better for
+ * a while: the job starts when everything that ran before it has ended. */
 TEST(a_reservation_without_a_time_is_kept)
 {
     uint64_t whole, id;

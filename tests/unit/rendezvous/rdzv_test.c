@@ -129,7 +129,7 @@ TEST(the_first_restart_is_immediate_and_ranks_stay)
     CHECK_STR(rdzv_job_record(core, id)->parts[1].node, "node1");
     CHECK_EQ(rdzv_job_record(core, id)->parts[1].rank_base, 2);
     report(1, id, SHIM_READY, 0, 2, RANK_WAITING, -1);
-    CHECK_EQ(count_of(RDZV_SEND_GO), 0); /* the whole gang, or nobody */
+    CHECK_EQ(count_of(RDZV_SEND_GO), 0); /* all parts, or none */
     report(2, id, SHIM_READY, 2, 2, RANK_WAITING, -1);
     CHECK_EQ(count_of(RDZV_SEND_GO), 2);
     report(1, id, SHIM_RUNNING, 0, 2, RANK_RUNNING, -1);
@@ -218,7 +218,7 @@ TEST(a_silent_node_is_lost_and_its_part_moves)
     CHECK_EQ(rdzv_job_record(core, id)->generation, 2);
     CHECK_STR(rdzv_job_record(core, id)->parts[0].node, "node1");
     CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1);
-    hello(3, "node0", 1); /* it comes back, and still has the old shim */
+    hello(3, "node0", 1); /* the node comes back, and still has the old shim */
     CHECK_EQ(rdzv_node_conn(core, "node0"), 3);
     step_beat(3, &(struct part_beat_shim){id, 1, SHIM_RUNNING, 1}, 1);
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
@@ -268,7 +268,7 @@ TEST(a_restored_job_goes_on_untouched)
     now_us += 30 * SECOND_US; /* longer than a node may be silent, shorter than a lease */
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(rdzv_job_record(core, id)->state, JOB_RUNNING);
-    hello(1, "node0", 1); /* it lists no shim: gone without a trace */
+    hello(1, "node0", 1); /* the node lists no shim: it is gone without a trace */
     now_us += SECOND_US;  /* the back-off after a failure of a node */
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(rdzv_job_record(core, id)->generation, 2);
@@ -434,8 +434,8 @@ TEST(a_stored_job_on_more_nodes_than_there_may_be)
               "node node5 is not in the server's table of nodes, which is full");
 }
 
-/* The go to node1 was lost with its connection, and the server restarted; meanwhile rank 0 was done,
- * and its shim is gone. Nobody knows the master port any more. */
+/* The go to node1 was lost with its connection, and the server restarted. Meanwhile rank 0 ended,
+ * and its shim is gone, so the master port is not known any more. */
 TEST(a_part_that_cannot_be_told_to_go_fails_the_generation)
 {
     struct rdzv_record record = running_record(1);

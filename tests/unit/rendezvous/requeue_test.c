@@ -44,7 +44,7 @@ static void run(uint64_t id)
     CHECK_EQ(record_of(id)->state, JOB_RUNNING);
 }
 
-/* What the node reports, for so long that it does not count as lost. */
+/* Lets `time_us` pass with beats of the node, so that it does not count as lost. */
 static void pass(uint64_t id, uint64_t time_us)
 {
     struct part_beat_shim shim = {.job_id = id, .phase = SHIM_RUNNING, .slot_mask = 1};
@@ -57,7 +57,7 @@ static void pass(uint64_t id, uint64_t time_us)
     }
 }
 
-/* Its limit is over now, and it writes its checkpoint on the signal. */
+/* The job's limit is over, and the job writes its checkpoint on the signal. */
 static void stop(uint64_t id, uint64_t checkpoint_step)
 {
     struct msg msg = {.type = MSG_TYPE_PROGRESS,

@@ -1,5 +1,5 @@
-/* A server that starts in the middle of a stop goes on with it: what was decided before is stored
- * before it acts. */
+/* A server that starts in the middle of a stop continues it, since a decision is stored before it
+ * is carried out. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include <signal.h>
@@ -88,7 +88,7 @@ static void tell_step(uint64_t conn, uint32_t rank, uint64_t told)
     step_node(conn, &msg);
 }
 
-/* No other job begins, and nothing else makes the new server look. */
+/* No other job starts, and nothing else makes the new server check the jobs. */
 TEST(a_hang_is_found_after_a_restart)
 {
     const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
@@ -97,7 +97,7 @@ TEST(a_hang_is_found_after_a_restart)
     begin(3, 0);
     restart();
     now_us += 2 * SECOND_US;
-    step((struct rdzv_event){.type = RDZV_EVENT_TICK}); /* nobody has called yet */
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK}); /* no node has connected yet */
     hello(3, "a", SHIM_RUNNING);
     hello(4, "b", SHIM_RUNNING);
     report(3, 0, SHIM_RUNNING, 0);
@@ -169,7 +169,8 @@ TEST(a_back_off_goes_on)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, 2);
 }
 
-/* Its row is damaged. The server must start, or no other job goes on. */
+/* The row of the job is damaged. The server must start all the same, for the sake of the other
+ * jobs. */
 TEST(a_stop_that_cannot_be_ends_its_job_alone)
 {
     begin(3, 0);

@@ -41,7 +41,7 @@ struct played {
     uint64_t part_masks[NODES];
 };
 
-/* What is expected of the first that waits. */
+/* What is expected of the first waiting job. */
 struct first {
     uint32_t job; /* JOBS: none */
     uint64_t by_us;
@@ -150,7 +150,7 @@ static bool is_before(const struct played *a, const struct played *b)
     return place_of(a) != place_of(b) ? place_of(a) < place_of(b) : a->id < b->id;
 }
 
-/* Those whose next try is to come hold what they had, against those behind them. */
+/* Jobs that wait for their next try keep their slots, so that later jobs do not get them. */
 static bool is_held(uint32_t node, uint32_t slot, const struct played *against)
 {
     for (uint32_t i = 0; i < world.job_count; i++) {
@@ -185,7 +185,7 @@ static bool fits_at(const struct played *job, uint64_t at_us)
     return nodes >= job->nodes;
 }
 
-/* When it can start at the latest if nothing else is started; NEVER: nobody knows. */
+/* The latest time at which the job can start if nothing else is started; NEVER: unknown. */
 static uint64_t known_start(const struct played *job)
 {
     uint64_t best = NEVER;
@@ -373,7 +373,8 @@ static void report(const struct played *job, uint32_t part, enum shim_phase phas
         .type = RDZV_EVENT_NODE_MSG, .conn = job->part_nodes[part] + 1, .msg = &msg});
 }
 
-/* All of it ends in this instant; what that makes the core do is taken with the last report. */
+/* All parts of the job end at this instant; the core's actions are processed after the last
+ * report. */
 static void end(struct played *job, uint32_t exit_code)
 {
     uint32_t generation = job->generation;

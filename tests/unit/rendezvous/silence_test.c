@@ -1,4 +1,5 @@
-/* When silence is the nodes' and when it may be the server's own: pauses, and most nodes at once. */
+/* When silent nodes are at fault and when the server itself may be: pauses, and most nodes silent
+ * at once. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include "tests/lib/test.h"
@@ -58,7 +59,7 @@ TEST(a_pause_of_the_server_is_not_the_nodes_silence)
     CHECK_EQ(lost_after(5), 0);
     beat(2);
     beat(3);
-    CHECK_EQ(lost_after(1), 0); /* 15 s of its own, and one to read what it has sent */
+    CHECK_EQ(lost_after(1), 0); /* 15 s, and one more to read the node's messages */
     beat(2);
     CHECK_EQ(lost_after(1), 1);
 }
@@ -104,10 +105,10 @@ TEST(when_the_others_are_heard_again_the_rest_is_lost)
     beat(1);
     CHECK_EQ(count_of(RDZV_CLOSE_NODE), 0);
     beat(3);
-    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1); /* b alone: its 15 s are long over */
+    CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1); /* only b: its 15 s are long over */
 }
 
-/* A connection that its node has closed is no silence: the node is gone. */
+/* If a node has closed its connection, it is gone and not merely silent. */
 TEST(nodes_that_have_closed_are_lost_as_ever)
 {
     begin();
@@ -122,8 +123,8 @@ TEST(nodes_that_have_closed_are_lost_as_ever)
     CHECK_EQ(count_lost(), 2);
 }
 
-/* launcherd has called again, and what it sent on the connection before arrives only now: it is from
- * before the start order, and does not list the part. */
+/* launcherd has connected again, and its hello on the earlier connection arrives only now: it is
+ * older than the start order, and does not list the part. */
 TEST(the_hello_of_an_older_connection_is_not_taken)
 {
     const struct msg_node_hello hello = {.name = "a", .instance = 1, .slots = 1};
@@ -169,11 +170,11 @@ TEST(the_jobs_on_a_silent_node_are_told)
     job_id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     now_us += 2 * SECOND_US;
     for (uint64_t conn = 1; conn <= NODES; conn++)
-        beat(conn); /* the job is on the first; a start order is under way */
+        beat(conn); /* the job is on the first node; a start order is in flight */
     now_us += 6 * SECOND_US;
     beat(2);
     CHECK_STR(news_of(job_id), "its node a does not answer: silent for 6 s");
-    CHECK(find(RDZV_JOB_CHANGED) != NULL); /* who waits for the job hears of it */
+    CHECK(find(RDZV_JOB_CHANGED) != NULL); /* clients that wait for the job are notified */
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK(news_of(job_id) == NULL); /* once */
     beat(1);

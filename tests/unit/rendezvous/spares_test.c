@@ -24,7 +24,7 @@ static void come(uint32_t node)
                (struct msg_node_hello){.name = names[node], .instance = node + 1, .slots = 1});
 }
 
-/* Its launcherd has ended. */
+/* The node's launcherd has ended. */
 static void go_away(uint32_t node)
 {
     is_here[node] = false;
@@ -76,7 +76,7 @@ static void run(uint64_t job_id)
     CHECK_EQ(job(job_id)->state, JOB_RUNNING);
 }
 
-/* Every part on a node that is here ends on the signal. */
+/* Every part on a connected node ends on the signal. */
 static void end_stopped(uint64_t job_id)
 {
     const uint32_t generation = job(job_id)->generation, count = job(job_id)->part_count;
@@ -93,7 +93,7 @@ static void end_stopped(uint64_t job_id)
                                                                 .is_stopped = true});
 }
 
-/* So many seconds, in which the nodes that are here beat with what runs on them. */
+/* Lets `seconds` pass, in which the connected nodes send beats that list what runs on them. */
 static void pass(uint64_t seconds)
 {
     for (uint64_t i = 0; i < seconds; i++) {
@@ -214,7 +214,7 @@ TEST(the_spare_takes_the_node_rank_of_a_lost_node)
     end_stopped(1);
     pass(2);
     check_on(1, 2, "cb"); /* b keeps its rank */
-    check_spares(1, "d"); /* and another one is sought */
+    check_spares(1, "d"); /* and another spare is chosen */
     CHECK_EQ(job(1)->restarts_without_progress, 0);
 }
 
@@ -294,7 +294,7 @@ TEST(a_spare_that_does_not_answer_is_not_taken)
     check_on(1, 2, "ac");
 }
 
-/* It needs three, and two are left with its spare: others may have them meanwhile. */
+/* The job needs three nodes and has two with its spare, so other jobs may use them meanwhile. */
 TEST(a_job_that_cannot_start_holds_no_spare)
 {
     struct msg_submit request = two_and_a_spare;
@@ -518,7 +518,7 @@ TEST(a_spare_is_on_another_node)
 
 /* -- stragglers -- */
 
-/* Every rank tells of so many more steps; those of `slow` took 200 ms, the others 100 ms. */
+/* Every rank reports `step_count` more steps; those of `slow` took 200 ms, the others 100 ms. */
 static void tell(uint64_t job_id, uint64_t step_count, uint32_t slow, uint64_t checkpoint_step)
 {
     static uint64_t steps;

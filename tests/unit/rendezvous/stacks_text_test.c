@@ -1,4 +1,5 @@
-/* The stacks of a hung generation as one text: who stands alone comes first, and it stays bounded. */
+/* The stacks of a hung generation as one text: a rank that stands alone comes first, and the text
+ * is bounded. */
 #include "rendezvous/server/stacks_text.h"
 
 #include <stdio.h>
@@ -56,7 +57,8 @@ TEST(many_ranks_are_cut_short)
     CHECK_STR(end, " more\n  state S\n");
 }
 
-/* Every rank stands elsewhere, in deep stacks: what is left out is counted, and each line is whole. */
+/* Every rank stands at a different place, in deep stacks: omitted ranks are counted, and each line
+ * is whole. */
 TEST(what_does_not_fit_is_said)
 {
     static char stacks[RANKS][512];

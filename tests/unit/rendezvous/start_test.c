@@ -89,8 +89,9 @@ TEST(the_first_node_is_told_all_addresses_once_they_are_known)
     CHECK_EQ(rdzv_job_nodes(core, id, nodes), 2);
 }
 
-/* Another machine may have had the node's name when its slots were given out, or the node was thought
- * empty: what is still there is stopped first, and the start is not refused for its sake. */
+/* Another machine may have had the node's name when its slots were assigned, or the node was
+ * thought empty. An older shim on the slot is stopped first; the start is not refused because of
+ * it. */
 TEST(a_start_waits_for_an_older_shim_to_leave_the_slot)
 {
     struct part_beat_shim shims[] = {

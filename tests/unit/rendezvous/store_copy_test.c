@@ -1,6 +1,6 @@
-/* The rows that a standby keeps, on a real etcd: while a leader changes and removes rows, while the standby is cut off, while
- * history is dropped, and when a leader dies in the middle of a large commit. They are the rows that somebody who reads all of
- * etcd has. */
+/* The rows that a standby keeps, on a real etcd: while a leader changes and removes rows, while the
+ * standby is cut off, while history is dropped, and when a leader dies in the middle of a large
+ * commit. They must equal the rows that a reader of all of etcd gets. */
 #include "rendezvous/store/store_copy.h"
 
 #include <setjmp.h>
@@ -51,7 +51,7 @@ static void rest(void)
 {
     const struct timespec one = {.tv_nsec = 2000000};
 
-    (void)nanosleep(&one, NULL); /* between two looks; the end is the condition */
+    (void)nanosleep(&one, NULL); /* between two checks; the condition ends the wait */
 }
 
 /* Until the copy has the rows of that revision. */
@@ -67,7 +67,7 @@ static void await(struct store_copy *copy, int64_t revision)
     }
 }
 
-/* How often it has read all rows. */
+/* How often the copy has read all rows. */
 static int count_readings(struct store_copy *copy)
 {
     char text[384];
@@ -177,7 +177,7 @@ static void dump(sqlite3 *db, struct buf *out)
     rows_close(&rows);
 }
 
-/* As somebody who comes new has them. */
+/* The rows as a new reader gets them. */
 static void dump_etcd(struct buf *out)
 {
     struct store_lead reading = {.prefix = PREFIX};
@@ -403,7 +403,7 @@ TEST(it_tells_how_much_it_has_still_to_read)
     etcd_member_kill(&member);
 }
 
-/* Where nothing comes, it says so at once. */
+/* Without etcd it reports so at once. */
 TEST(without_etcd_there_is_no_copy)
 {
     struct tcp_switch *relay = tcp_switch_open(1);

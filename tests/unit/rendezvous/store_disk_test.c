@@ -35,7 +35,7 @@ static void on_end(struct store *store, int code)
     longjmp(life.ended, 1);
 }
 
-/* True: open. False: the process ended, or said why not. */
+/* True: the store is open. False: the process ended, or the open failed with a reason. */
 static bool start(void)
 {
     struct err err = {.text = ""};
@@ -74,7 +74,7 @@ static bool stop(void)
     return true;
 }
 
-/* As by kill -9. */
+/* Ends the process like kill -9. */
 static void kill_it(void)
 {
     if (life.store == NULL)
@@ -83,8 +83,8 @@ static void kill_it(void)
     life.store = NULL;
 }
 
-/* Starts it again, where that must work, and looks. A transaction whose commit was under way may be
- * there: then it stays. */
+/* Starts the server again, which must work, and checks the store. A transaction whose commit was in
+ * progress may be there: then it stays. */
 static void check(const char *what)
 {
     char text[200] = "", other[200] = "";
@@ -159,7 +159,7 @@ TEST(power_cut_at_every_write_of_a_short_history)
     disk_free();
 }
 
-/* Each is one before the file is made, one while it is, one after. */
+/* Cuts the power before the file is made, while it is made, and after that. */
 TEST(power_cut_while_the_file_is_made)
 {
     char what[80];
@@ -265,7 +265,7 @@ TEST(a_failed_write_loses_nothing)
     fail_reads_or_writes(DISK_WRITE);
 }
 
-/* Others fill it, down to the last byte, at any time; then there is room again. */
+/* Other programs fill the disk, down to the last byte, at any time; then there is space again. */
 TEST(a_full_disk_loses_nothing)
 {
     char what[80];
@@ -294,7 +294,7 @@ TEST(a_full_disk_loses_nothing)
     disk_free();
 }
 
-/* What running jobs need can be written for long on a disk that has no byte left. */
+/* On a full disk, the writes that running jobs need still work for a long time. */
 TEST(a_full_disk_does_not_stop_what_runs)
 {
     struct model_random random = {.state = 5};

@@ -127,7 +127,7 @@ static bool work(struct model_random *random, uint32_t commits, uint32_t changes
     return true;
 }
 
-/* A new leader, straight at etcd, looks. */
+/* A new leader, connected directly to etcd, checks the state. */
 static void check(const char *what)
 {
     char text[200] = "", other[200] = "";
@@ -272,12 +272,13 @@ static enum proxy_fault choose_any(uint64_t number, void *context)
     uint64_t drawn = model_draw(context, 3 * PROXY_FAULTS);
 
     (void)number;
-    if (drawn == PROXY_SILENT && model_draw(context, 4) > 0) /* it costs much time */
+    if (drawn == PROXY_SILENT && model_draw(context, 4) > 0) /* this fault costs much time */
         return PROXY_PASSES;
     return drawn < PROXY_FAULTS ? (enum proxy_fault)drawn : PROXY_PASSES;
 }
 
-/* Every request may be lost, doubled or late, and all of them succeed at last. STORE_ETCD_SEEDS runs others. */
+/* Every request may be lost, doubled or late, and all succeed in the end. STORE_ETCD_SEEDS runs
+ * further seeds. */
 TEST(faults_of_the_network_lose_and_double_nothing)
 {
     const char *more = getenv("STORE_ETCD_SEEDS");

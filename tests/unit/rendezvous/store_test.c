@@ -1,5 +1,5 @@
 /* The store on a real file: what was committed is there after kill -9, what was not is gone whole;
- * a request id is one job; foreign and newer files are refused untouched. */
+ * a request id leads to one job; foreign and newer files are refused and not changed. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -409,7 +409,7 @@ TEST(kill_at_any_moment)
         store = open_or_fail(dir);
         for (id = 1; id <= last; id++)
             CHECK(store_get_job(store, id, &records, &got));
-        CHECK(store_next_job_id(store) <= last + 2); /* one more may have been committed, unsaid */
+        CHECK(store_next_job_id(store) <= last + 2); /* one more may be committed, unreported */
         store_close(&store);
     }
 }
@@ -443,7 +443,7 @@ TEST(newer_and_foreign_files_are_refused)
     CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_UNSUPPORTED);
     CHECK(strstr(err.text, known) != NULL && strstr(err.text, "newer") != NULL);
     (void)snprintf(text, sizeof text, "PRAGMA user_version = %d", STORE_SCHEMA_VERSION);
-    execute(text); /* it was left as it was */
+    execute(text); /* it was not changed */
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
     store_close(&store);
@@ -557,8 +557,8 @@ TEST(files_are_private)
     store_close(&store);
 }
 
-/* A disk that takes no more: the process ends with its own exit code and a line that says why, and
- * what was committed before is there. */
+/* The disk accepts no more data: the process ends with its own exit code and a line that says why;
+ * all earlier commits are there. */
 TEST(a_failed_write_ends_the_process)
 {
     struct rdzv_record got;

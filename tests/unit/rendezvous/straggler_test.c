@@ -1,4 +1,4 @@
-/* The rule for a slow rank, on made series of step times. */
+/* The rule for a slow rank, on made-up series of step times. */
 #include "rendezvous/core/straggler.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 #define RANKS 16u
 #define TOLD_US 1000000u /* ranks tell once a second */
 
-/* What a rank needs for a step by itself; all ranks then wait for the slowest. */
+/* The time that a rank needs for a step by itself; all ranks then wait for the slowest. */
 typedef uint32_t own_time(uint32_t rank, uint64_t step, enum straggler_part *part);
 
 static struct straggler_job job;

@@ -1,4 +1,4 @@
-/* Warm spares: when a node is asked to keep processes for a job, and when not any more. */
+/* Warm spares: when a node is asked to keep processes for a job, and when to end them. */
 #include "tests/unit/rendezvous/core_tools.h"
 
 #include <string.h>

@@ -172,7 +172,7 @@ TEST(the_largest_job_runs_and_ends)
     CHECK_EQ(core->blocks.taken_count, 0);
 }
 
-/* One node of the spare ones takes the place of a node that is gone. */
+/* One of the spare nodes replaces a node that is gone. */
 TEST(the_largest_job_restarts)
 {
     const uint32_t width = WIDTH - 1;

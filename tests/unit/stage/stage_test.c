@@ -189,7 +189,7 @@ TEST(what_cannot_be_staged_is_refused_by_name)
     end();
 }
 
-/* One archive of one or two entries that somebody else has made. */
+/* An archive of one or two entries that does not come from our packer. */
 static int hostile(const char *name, mode_t type, const char *target, const char *second)
 {
     struct archive *archive = archive_write_new();
