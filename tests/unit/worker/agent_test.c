@@ -1,4 +1,4 @@
-/* The worker's place in the world, and a shim that is slow, rude or gone. */
+/* The worker's rank and world, and a shim that is slow, breaks the protocol or is gone. */
 #include "worker/agent.h"
 
 #include <stdio.h>
@@ -146,8 +146,8 @@ TEST(what_is_no_message_is_refused)
     CHECK_EQ(close(shim), 0);
 }
 
-/* Ten thousand messages that nobody reads: never a wait. NaN has no place in JSON and is still no
- * failure. */
+/* Ten thousand messages that nobody reads: no call blocks. JSON cannot express NaN, but a NaN is
+ * not an error. */
 TEST(a_slow_shim_never_blocks)
 {
     int shim;

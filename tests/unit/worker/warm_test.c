@@ -1,4 +1,5 @@
-/* A worker that waits for its place, and the shim that gives it one: each side of the hand-over against the other. */
+/* A worker that waits for its rank, and the shim that gives it one: both sides of the hand-over,
+ * tested against each other. */
 #include "worker/warm.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Checkpoints: whole or not at all, newest first, fenced, and quiet about a full disk. */
+/* Checkpoints: complete or absent, newest first, fenced, and tolerant of a full disk. */
 #include "worker/checkpoint/checkpoint.h"
 
 #include <dirent.h>
@@ -346,8 +346,8 @@ TEST(torn_ones_are_passed_over)
     checkpoint_dir_close(&dir);
 }
 
-/* Empty files, a folder, weights of another checkpoint, and a state under another's name: each is named,
- * and the one before it is used. */
+/* Empty files, a folder, weights of another checkpoint, and a state under another checkpoint's
+ * name: each is reported, and the checkpoint before it is used. */
 TEST(foreign_and_swapped_ones_are_passed_over)
 {
     struct checkpoint_dir *dir = open_keeping(2, -1, 100);
@@ -430,7 +430,7 @@ TEST(another_runs_checkpoints_are_set_aside)
     checkpoint_dir_close(&dir);
 }
 
-/* Two runs that both live in one folder: the second is refused, unless it asks to take over. */
+/* Two live runs in one folder: the second is refused unless it asks to take over. */
 TEST(a_living_owner_is_left_in_place)
 {
     struct checkpoint_options options = {
@@ -460,13 +460,13 @@ TEST(a_living_owner_is_left_in_place)
     checkpoint_dir_close(&second);
     checkpoint_dir_close(&first);
     options.takes_over = false;
-    options.job_id = "9"; /* nobody lives any more */
+    options.job_id = "9"; /* no owner is alive any more */
     CHECK_EQ(checkpoint_dir_open(&first, &options, &notice, &err), STATUS_OK);
     checkpoint_dir_close(&first);
 }
 
 /* An owner that was killed has left its name and its file. */
-/* Whoever removes the lock, or the folder, lets a second owner in: the first must not go on. */
+/* If the lock or the folder is removed, a second owner can get in: the first must stop writing. */
 TEST(an_owner_whose_lock_was_removed_writes_no_more)
 {
     struct checkpoint_dir *first = open_dir(1, -1), *second;

@@ -1,4 +1,5 @@
-/* safetensors: what we write is read again, by others too; what lies is refused. */
+/* safetensors: files that we write can be read again, also by other programs; inconsistent files
+ * are refused. */
 #include "worker/checkpoint/safetensors.h"
 
 #include <fcntl.h>

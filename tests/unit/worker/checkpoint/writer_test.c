@@ -1,4 +1,4 @@
-/* The thread that writes checkpoints: it does not hold the caller up, and hands on what went wrong. */
+/* The thread that writes checkpoints: it does not block the caller, and it passes on errors. */
 #include "worker/checkpoint/writer.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* Clocks that are apart by a known time: what is measured is within the error that it names. */
+/* Clocks with a known offset: the measured offset is within the reported error. */
 #include "worker/comm/clock.h"
 
 #include <stdio.h>

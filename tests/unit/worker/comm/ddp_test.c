@@ -9,7 +9,7 @@
 #include "worker/comm/ddp.h"
 #include "worker/net/state.h"
 
-/* What a test asks of every rank. */
+/* What every rank does in a test. */
 struct task {
     struct ddp_options options;
     uint32_t steps;
@@ -143,7 +143,7 @@ TEST(gradients_are_averaged)
     }
 }
 
-/* Another reducer than DDP's, as the device's is: DDP makes the ranks equal, and that is all. */
+/* A reducer that is not DDP's, like the device's: then DDP only makes the ranks' states equal. */
 static enum status nothing(void *context, struct err *err)
 {
     (void)context;
@@ -306,7 +306,7 @@ static void spoil_backward(struct fake_plan *plan, uint32_t rank)
         plan->fail_bucket = 2;
 }
 
-/* The rank that fails says why; the others, that it went. */
+/* The rank that fails says why; the others say that it left. */
 TEST(failing_backward_ends_all_ranks)
 {
     struct task task = {.steps = 1, .spoil = spoil_backward};

@@ -1,5 +1,4 @@
-/* The liveness machine: the first loss is the verdict, silence is measured, leaving is not dying.
- */
+/* The liveness machine: the first loss decides, silence is measured, and leaving is not a death. */
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -127,7 +126,7 @@ TEST(leaving_is_not_a_loss)
     note(1, 11 * SECOND, (struct comm_note){.type = COMM_NOTE_LEFT, .rank = 2, .seq = 7});
     CHECK(actions.sends);
     CHECK_EQ(actions.note.type, COMM_NOTE_LEFT);
-    CHECK_EQ(actions.note.rank, 1); /* the one who spoke, not whom it named */
+    CHECK_EQ(actions.note.rank, 1); /* the rank that spoke, not the rank that it named */
     closed(1);
     CHECK_EQ(live.lost_rank, COMM_RANK_NONE);
     CHECK_EQ(comm_live_missing(&live, 7), COMM_RANK_NONE);
@@ -140,7 +139,7 @@ TEST(leaving_is_not_a_loss)
     CHECK_EQ(live.lost_rank, COMM_RANK_NONE);
 }
 
-/* Those who leave because somebody left are not the cause. */
+/* Ranks that leave because another one left are not the cause. */
 TEST(first_to_leave_is_the_one_missing)
 {
     begin(2);

@@ -1,4 +1,5 @@
-/* The wire of comm: what encodes decodes to the same; what was bent is refused, never a crash. */
+/* The wire format of comm: encoded data decodes to the same; changed data is refused and never
+ * crashes. */
 #include <stdio.h>
 #include <string.h>
 

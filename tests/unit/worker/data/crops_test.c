@@ -1,4 +1,5 @@
-/* Random crops are those of (seed, epoch, image): the same bytes whatever rank and thread reads an image. */
+/* Random crops depend only on (seed, epoch, image): the same bytes whichever rank and thread reads
+ * an image. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* The built-in digits: the same for everybody, all ten, not trivial. That a net learns them:
- * tests/numerics. */
+/* The built-in digits: always the same, all ten, not trivial. tests/numerics shows that a net
+ * learns them. */
 #include "worker/data/digits.h"
 
 #include <math.h>
@@ -11,8 +11,8 @@
 
 static const struct dataset_shape shape = {1, 28, 28, 10};
 
-/* Pinned: a change of the picture makes old accuracies and checkpoints incomparable, so it has to
- * be meant. */
+/* Fixed values: a change of the pictures makes old accuracies and checkpoints incomparable, so it
+ * must be intended. */
 static const char first_thousand[] =
     "5df2f6a0e7822faf433963ceba02022c3eb806d5e4c50fef873e1833c5aabcf2";
 
@@ -83,8 +83,8 @@ TEST(two_sets_share_no_image)
     source_free(&validation);
 }
 
-/* Nearest class mean, the simplest learner, must not do: the set would be too easy to show
- * anything. */
+/* The simplest classifier, nearest class mean, must not be enough: the set would be too easy to
+ * show anything. */
 TEST(class_means_are_not_enough)
 {
     static double means[10][784];

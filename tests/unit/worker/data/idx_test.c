@@ -1,4 +1,4 @@
-/* The IDX reader: real MNIST, and files that lie. */
+/* The IDX reader: real MNIST, and inconsistent files. */
 #include "worker/data/idx.h"
 
 #include <stdio.h>

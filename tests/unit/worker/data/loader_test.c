@@ -1,5 +1,5 @@
-/* The loader: the same batches for every number of threads, also when a list is left half-way; samples
- * that cannot be read; memory that somebody still reads. */
+/* The loader: the same batches for every number of threads, also if a list is abandoned half-way;
+ * samples that cannot be read; memory that is still being read. */
 #include "worker/data/loader.h"
 
 #include <pthread.h>
@@ -62,7 +62,7 @@ static enum status made_read(struct source *source, void *reader, uint64_t epoch
     atomic_fetch_add(&made->reads, 1);
     if (made->slow == index)
         wait_to_go_on(made);
-    image[0] = (uint8_t)index; /* also where it fails then */
+    image[0] = (uint8_t)index; /* also if it fails afterwards */
     image[1] = (uint8_t)epoch;
     *label = index;
     return made->bad[index] == STATUS_OK

@@ -157,7 +157,8 @@ TEST(each_image_is_seen_once_though_the_world_changes)
     }
 }
 
-/* A world that skips what it has done itself goes on with the images that it would have seen anyway. */
+/* A world that skips its own finished steps continues with the images that it would have seen
+ * anyway. */
 TEST(the_same_world_goes_on_as_if_nothing_was)
 {
     const struct sampler_options options = {

@@ -1,4 +1,4 @@
-/* The executor's face: steps, buckets, hashes, optimizer state, resume. */
+/* The executor's public functions: steps, buckets, hashes, optimizer state, resume. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -80,7 +80,8 @@ TEST(grows_after_2000_clean_steps_and_not_before)
     CHECK_EQ(scaler.unskipped, 0);
 }
 
-/* A static scale counts on and on; a run that resumes from it with a dynamic one goes on from there. */
+/* With a static scale the count keeps growing; a run that resumes from it with a dynamic scale
+ * continues from that count. */
 TEST(more_clean_steps_than_the_window_grow_at_once)
 {
     struct scaler scaler = fresh();

@@ -1,6 +1,6 @@
-/* The loops over bf16, of every table, against those over fp32 of the same table, whose results are
- * rounded: to the bit. Odd sizes, channels that fill no vector, steps, NaNs; what lies
- * behind the arrays stays. */
+/* The bf16 loops of every table against the rounded results of the same table's fp32 loops, bit for
+ * bit. Odd sizes, channels that do not fill a vector, strides, NaNs; memory after the arrays must
+ * not change. */
 #include <math.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static struct cpu_pixels pixels(const struct shape *shape)
     return (struct cpu_pixels){shape->images, shape->height, shape->width, shape->channels};
 }
 
-/* Where an element of a value in channel blocks is. */
+/* The index of an element of a value in channel blocks. */
 static size_t blocked_at(const struct cpu_kernels *kernels, const struct shape *shape, size_t row,
                          size_t c)
 {
@@ -108,7 +108,7 @@ static void set_all(const struct cpu_kernels *kernels, const struct shape *shape
     made.bf16[count_of(shape)] = GUARD;
 }
 
-/* `made`, in bf16, is `want`, in fp32 and channel blocks, rounded. */
+/* Checks that `made`, in bf16, equals `want`, in fp32 and channel blocks, rounded. */
 static void check_made(const struct cpu_kernels *kernels, const struct shape *shape)
 {
     for (size_t i = 0; i < count_of(shape); i++) {
@@ -346,7 +346,8 @@ static void check_rounding(const struct cpu_kernels *kernels)
     }
 }
 
-/* A NaN goes through a norm with a ReLU and wins in a pool; what is rounded to 0 gets no gradient. */
+/* A NaN passes through a norm with a ReLU and wins in a pool; an element that is rounded to 0 gets
+ * no gradient. */
 static void check_edges(const struct cpu_kernels *kernels)
 {
     const struct shape shape = {1, 21, 2, 2}, pooled = {1, 21, 1, 1};

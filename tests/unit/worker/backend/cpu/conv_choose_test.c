@@ -1,6 +1,5 @@
-/* No convolution is computed by oneDNN's general code, which is hundreds of times slower than the
- * rest, and every shape is opened: all corners and a few hundred drawn ones. Run for each
- * instruction set. */
+/* No convolution uses oneDNN's reference code, which is hundreds of times slower, and every shape
+ * can be opened: all corner cases and a few hundred random ones. Run for each instruction set. */
 #include "tests/lib/test.h"
 #include "worker/backend/cpu/conv.h"
 #include "worker/backend/cpu/cpu.h"
@@ -19,7 +18,7 @@ static uint32_t draw(uint32_t from, uint32_t to)
     return from + (random_state >> 8) % (to - from + 1);
 }
 
-/* Few channels as often as many. */
+/* Draws small and large numbers of channels equally often. */
 static uint32_t draw_channels(void)
 {
     return draw(1, 1U << draw(0, 8));

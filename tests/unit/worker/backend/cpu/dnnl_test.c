@@ -83,7 +83,7 @@ static struct cpu_shape weights_of(const struct shape_case *c)
 
 /* -- plain loops -- */
 
-/* What one output and its weights have to do with one another. */
+/* Adds the products that connect one output with its inputs and weights. */
 static void add_products(const struct shape_case *c, size_t y, int64_t n, int64_t o, int64_t row,
                          int64_t column)
 {
@@ -134,7 +134,7 @@ static void convert(struct cpu_dnnl *dnnl, const struct cpu_layout *from, const 
     cpu_prim_free(&prim);
 }
 
-/* A tensor of `given` in its layout; where it is to be written, NaNs in its place. */
+/* A tensor of `given` in its layout; NaNs if it is an output. */
 static void bring(struct cpu_dnnl *dnnl, const struct cpu_shape *shape,
                   const struct cpu_layout *layout, enum cpu_memory memory, bool is_written,
                   float *stored)
@@ -153,7 +153,7 @@ static void bring(struct cpu_dnnl *dnnl, const struct cpu_shape *shape,
     cpu_layout_free(&plain);
 }
 
-/* Compares what was written with `expected`; padding must be zero. */
+/* Compares the output with `expected`; padding must be zero. */
 static void check_written(struct cpu_dnnl *dnnl, const struct cpu_shape *shape,
                           const struct cpu_layout *layout, enum cpu_memory memory, float *stored)
 {
@@ -292,8 +292,8 @@ static uint32_t numbers_of(enum cpu_order order, int64_t channels, enum cpu_type
     return count;
 }
 
-/* Ranks with different numbers do not train together, so different layouts must never have the same
- * ones. */
+/* Ranks whose layouts have different numbers do not train together, so different layouts must never
+ * have the same numbers. */
 TEST(layouts_differ_in_their_numbers)
 {
     static const struct {

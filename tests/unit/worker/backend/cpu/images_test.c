@@ -1,5 +1,5 @@
-/* Bytes mean to the CPU's nets what torchvision's ToTensor and Normalize make of them, bit for bit:
- * in every layout of an input. */
+/* The CPU's nets convert bytes like torchvision's ToTensor and Normalize, bit for bit, in every
+ * layout of an input. */
 #include <stdlib.h>
 
 #include "tests/lib/made_net.h"
@@ -13,7 +13,7 @@ enum { N = 3, CLASSES = 10 };
 static const struct net_normal imagenet = {{0.485F, 0.456F, 0.406F, 0.0F},
                                            {0.229F, 0.224F, 0.225F, 1.0F}};
 
-/* `floats`: the planes that `bytes` [N][pixels][channels] mean. */
+/* `floats`: the planes of floats for `bytes` [N][pixels][channels]. */
 static void draw(uint8_t *bytes, float *floats, size_t pixels, size_t channels,
                  const struct net_normal *normal)
 {

@@ -1,6 +1,6 @@
-/* A step never reads memory that it has given back, nor memory that nobody wrote: every buffer of
- * the CPU's arena is filled with NaNs where its life begins and again where it ends, and nothing
- * may come out differently. The lives are those that cpu_memory.c planned with. */
+/* A step never reads memory that it has released or that was never written. The test fills every
+ * buffer of the CPU's arena with NaNs at the start of its lifetime and again at its end, and
+ * results must not change. The lifetimes are those that cpu_memory.c plans with. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,8 @@ static void poison_births(const struct cpu *cpu, uint32_t time)
             poison(&cpu->requests[i]);
 }
 
-/* What lives to the end stays: where training fails, forward goes once more from the images. */
+/* Buffers that live to the end are not changed: if training fails, forward runs once more from the
+ * images. */
 static void poison_deaths(const struct cpu *cpu, uint32_t time)
 {
     for (uint32_t i = 0; i < cpu->request_count && time + 1 < 2 * cpu->graph->layer_count; i++)

@@ -1,4 +1,4 @@
-/* Copies of values in another order: every element is where the order says, there and back, and
+/* Copies of values into another memory order: every element goes to its place, there and back, and
  * padding becomes 0. */
 #include <math.h>
 #include <stdlib.h>

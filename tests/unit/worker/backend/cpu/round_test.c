@@ -24,7 +24,7 @@ static float bf16(float x)
     return half_bf16_to(half_bf16_from(x));
 }
 
-/* Every half of a type, what lies between it and the next, and both neighbours of that. */
+/* Every half of a type, the midpoint to the next half, and both neighbours of the midpoint. */
 static void fill(float (*to)(uint16_t))
 {
     for (uint32_t i = 0; i < 65536; i++) {
@@ -54,7 +54,7 @@ static void check_table(const struct cpu_kernels *kernels)
     fill(half_f16_to);
     kernels->round_f16(values, VALUES, rounded);
     check(kernels->name, rounded, f16);
-    /* lengths that are no whole vectors */
+    /* also lengths that are not a multiple of a vector */
     for (size_t n = 0; n < 40; n++) {
         memset(rounded, 0x55, sizeof rounded[0] * 64);
         kernels->round_f16(values + 4000, n, rounded);

@@ -1,5 +1,5 @@
-/* Stands in for cuDNN, cublasLt or NCCL: every entry point is there, each tells the build's
- * VERSION, and nothing but that is ever asked. */
+/* Stands in for cuDNN, cublasLt or NCCL: it has every entry point, and reports the build's VERSION.
+ * No other function is called. */
 #include <stddef.h>
 
 #include "worker/backend/cuda/libs.h"

@@ -1,5 +1,5 @@
-/* The CUDA backend on stand-ins (tests/standin/cuda/standin.h) under what drives it: ranks whose gradients
- * travel through host memory, and the training loop with captures, outcomes that come late, and a
+/* The CUDA backend on stand-ins (tests/standin/cuda/standin.h) under its callers: ranks whose
+ * gradients go through host memory, and the training loop with captures, late outcomes and a
  * resume. */
 #include <math.h>
 #include <stdio.h>
@@ -188,14 +188,15 @@ TEST(ranks_reduce_through_host_memory)
             cpu.backend = &backend_cpu;
             run_ranks(&cuda);
             run_ranks(&cpu);
-            if (all[i].broadcast_buffers) /* of the last step they are each rank's own */
+            if (all[i].broadcast_buffers) /* after the last step each rank has its own buffers */
                 check_near(cuda.nets[0], cpu.nets[0], half ? 2e-2 : 1e-4);
             free_ranks(&cuda);
             free_ranks(&cpu);
         }
 }
 
-/* --sync-bn: ranks with a part of the images each are one rank with all of them, on the CPU too. */
+/* --sync-bn: ranks with a part of the images each give the same result as one rank with all images,
+ * on the CPU too. */
 static void check_sync(uint32_t world, const char *level, double tolerance)
 {
     struct ranks parts = {.backend = &backend_cuda,

@@ -1,7 +1,7 @@
-/* Lifetimes in the CUDA backend's arena: before every layer's forward and backward, all that nobody
- * has asked for at that time is made NaN, as is what somebody asks for from then on. So a buffer
- * that is read after its end, or written before its beginning, shows in the numbers, whatever the
- * packing of that net happens to forgive. */
+/* Lifetimes in the CUDA backend's arena: before every layer's forward and backward, all memory that
+ * no buffer holds at that time is set to NaN, and so are buffers whose lifetime starts there. So a
+ * buffer that is read after its end, or written before its beginning, changes the results, even if
+ * that net's memory layout would hide the error. */
 #include <stdlib.h>
 #include <string.h>
 

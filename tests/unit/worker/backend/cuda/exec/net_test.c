@@ -90,8 +90,8 @@ TEST(plans_get_the_net_s_options)
     }
 }
 
-/* A batch norm whose input nobody needs a gradient of; the CPU has none of a flattened image. A
- * plan that lacks a pointer ends the stand-in. */
+/* A batch norm whose input needs no gradient; the CPU has no batch norm of a flattened image. The
+ * stand-in aborts if a plan lacks a pointer. */
 TEST(batch_norm_of_flattened_images)
 {
     struct graph *graph = graph_new();
@@ -164,7 +164,8 @@ static void train_residual(const char *level, bool bf16, const struct backend *p
     pair_free(&pair);
 }
 
-/* Beside the CPU with the same rounding, then as it is: in 16 bit it rounds before the sum too. */
+/* Compared with the CPU with the same rounding, then without that: in 16 bits it also rounds before
+ * the sum. */
 TEST(residuals_inside_batch_norms)
 {
     use_standin();
@@ -181,8 +182,9 @@ TEST(residuals_inside_batch_norms)
     train_residual("O2", false, &backend_cpu);
 }
 
-/* The convolution behind a residual adds its data gradient by itself where there is a plan for that,
- * and it was not measured to be slower than the two steps. A launch of the stand-in takes 1 us. */
+/* The convolution after a residual adds its data gradient itself if there is a plan for that which
+ * was not measured to be slower than the two separate steps. A launch of the stand-in takes 1
+ * us. */
 TEST(residual_gradients_are_added_by_plans)
 {
     static const struct {
@@ -212,7 +214,8 @@ TEST(residual_gradients_are_added_by_plans)
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
 }
 
-/* Ours take 7 launches of 1 us and are timed where plans were; then the faster way is taken. */
+/* Our own kernels take 7 launches of 1 us. They are timed if plans were timed, and then the faster
+ * way is taken. */
 TEST(the_faster_batch_norm_is_taken)
 {
     static const struct {
@@ -240,7 +243,7 @@ TEST(the_faster_batch_norm_is_taken)
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
 }
 
-/* Beside collectives a batch norm runs as a plan only where that leaves them multiprocessors. */
+/* With collectives, a batch norm runs as a plan only if that leaves multiprocessors for them. */
 TEST(batch_norms_leave_room_for_collectives)
 {
     use_standin();
@@ -531,7 +534,8 @@ static size_t things(void)
     return now.device_blocks + now.pinned_blocks + now.streams + now.events + now.graphs;
 }
 
-/* Whichever launch fails, the next call that can says so, with a layer, and all is given back. */
+/* Whichever launch fails, the next call that can report it does so and names a layer, and
+ * everything is released. */
 TEST(every_failed_launch_is_reported_and_nothing_leaks)
 {
     const size_t before = things();
@@ -564,7 +568,7 @@ TEST(every_failed_launch_is_reported_and_nothing_leaks)
         }
         net_free(&net);
         CHECK_EQ(things(), before);
-        if (standin_faults.fail_call > 0) { /* there were not that many */
+        if (standin_faults.fail_call > 0) { /* there were fewer launches than that */
             standin_faults.fail_call = 0;
             CHECK_EQ(status, STATUS_OK);
             CHECK(call > 20);

@@ -1,4 +1,5 @@
-/* The captured end of a step: equal to the bit to an eager one, whatever changes from step to step. */
+/* The captured end of a step is bit-identical to an eager one, whatever changes from step to
+ * step. */
 #include <stdlib.h>
 
 #include "tests/lib/net_pair.h"
@@ -58,8 +59,8 @@ TEST(rates_that_change)
         }
 }
 
-/* A launch is waited for only where it runs: the stand-in ends a test that waits while it writes
- * down, as CUDA spoils the capture. */
+/* The code waits only for launches that run: the stand-in fails a test that waits during a capture,
+ * since with CUDA a wait invalidates the capture. */
 TEST(launches_that_are_waited_for)
 {
     struct pair pair;

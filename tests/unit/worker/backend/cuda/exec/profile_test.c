@@ -1,6 +1,6 @@
-/* A profile of the CUDA backend over stand-ins, whose clock goes on by one for each launch: every
- * launch of a step is in exactly one entry, steps that are timed are not captured, those that are
- * not timed run as ever, and numbers do not change. */
+/* A profile of the CUDA backend over stand-ins, whose clock advances by one for each launch: every
+ * launch of a step is in exactly one entry, timed steps are not captured, other steps run as usual,
+ * and results do not change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,7 +93,7 @@ static uint64_t sum_us(const struct net *net, const char *name, uint64_t *calls)
     return us;
 }
 
-/* But for the outcome: two copies at the end of each step. */
+/* Except the outcome: two copies at the end of each step. */
 TEST(every_launch_is_in_one_entry)
 {
     struct net *net = make_net(true, false);

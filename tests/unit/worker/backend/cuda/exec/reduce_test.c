@@ -1,6 +1,5 @@
-/* Gradients that are reduced on the device: every bucket once in each step, inside what is
- * captured, in the form that was asked for. The reducer here halves, as if the other rank's
- * gradients were 0. */
+/* Gradients reduced on the device: every bucket once in each step, within the capture, in the
+ * requested form. The reducer of this test halves, as if the other rank's gradients were 0. */
 #include <string.h>
 
 #include "kernels/values.h"
@@ -179,7 +178,7 @@ TEST(beside_backward_or_after_it)
     CHECK_EQ(between(true), 0);
 }
 
-/* A call that cannot be captured, wherever it is: the step runs eagerly, to the same bits. */
+/* If any call cannot be captured, the step runs eagerly, with the same bits. */
 TEST(a_launch_that_cannot_be_captured)
 {
     for (uint32_t call = 1;; call += 3) {

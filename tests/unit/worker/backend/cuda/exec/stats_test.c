@@ -53,7 +53,7 @@ TEST(statistics_beside_the_cpu)
         }
 }
 
-/* Only fp16 has the plans; and the switch is off where it is not set. */
+/* Only fp16 has the plans; and without the variable the feature is off. */
 TEST(other_types_run_as_without)
 {
     static const struct {
@@ -167,7 +167,7 @@ TEST(a_later_set_may_lack_plans)
     pair_free(&pair);
 }
 
-/* To the bit: what is captured has the same pointers. */
+/* Captured steps are bit-identical: the capture has the same pointers. */
 TEST(captured_steps_are_the_same_steps)
 {
     static const uint32_t sizes[] = {4, 4, 4, 3, 3, 3, 4};
@@ -219,7 +219,7 @@ TEST(resnet18)
     }
 }
 
-/* A value that is never written is not what is said to be infinite. */
+/* A value that is never written must not be reported as infinite. */
 TEST(the_first_infinity_is_found)
 {
     static float images[4 * 3 * 8 * 8];

@@ -136,7 +136,7 @@ static struct net_images lend(struct net *net, uint32_t count, uint32_t index, c
     return (struct net_images){.bytes = bytes, .normal = &normal};
 }
 
-/* The loss, where the host waits for it; else 0. */
+/* The loss if the host waits for it; otherwise 0. */
 static double step(const struct run *run, struct net *net, uint32_t index)
 {
     struct net_images given = {.floats = NULL};
@@ -274,7 +274,7 @@ static bool take_one(struct net *net, bool waits, uint32_t *count, double losses
     return true;
 }
 
-/* As training takes them: each once, at most one step late. */
+/* As training reads them: each outcome once, at most one step late. */
 TEST(outcomes_come_in_order_and_may_be_late)
 {
     const struct run run = {.is_graphable = true};

@@ -1,5 +1,5 @@
-/* The loader refuses in words: which library, which version, what to do. No case needs CUDA; the
- * last one runs the real module where it was built. */
+/* The loader's refusals name the library, the version and what to do. No case needs CUDA; the last
+ * one runs the real module if it was built. */
 #include "worker/backend/cuda/module/load.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Stands in for the CUDA module or for the driver, wrong in the one way that its build asks for;
- * with GOOD it is a module of our version that sees no device. */
+/* Stands in for the CUDA module or for the driver, with the one error that its build selects; with
+ * GOOD it is a module of our version that finds no device. */
 #include "worker/backend/cuda/module/module.h"
 
 #if defined(OLD_DRIVER)

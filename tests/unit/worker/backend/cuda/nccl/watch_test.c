@@ -1,4 +1,5 @@
-/* When training over NCCL is ended; and the thread that does it, over a table that records its calls. */
+/* When training over NCCL is aborted, and the thread that aborts it, with a table that records its
+ * calls. */
 #include "worker/backend/cuda/nccl/watch.h"
 
 #include <pthread.h>
@@ -60,7 +61,7 @@ TEST(rest_is_no_silence)
     (void)at(&watch, NCCL_WATCH_STEP, 5000 * SECOND);
     CHECK(!at(&watch, NCCL_WATCH_TICK, 5000 * SECOND + NCCL_WATCH_STALL_US));
     CHECK(at(&watch, NCCL_WATCH_TICK, 5000 * SECOND + NCCL_WATCH_STALL_US + 1));
-    CHECK_EQ(watch.longest_us, 0); /* a rest is no slow step */
+    CHECK_EQ(watch.longest_us, 0); /* a pause does not count as a slow step */
 }
 
 TEST(a_lost_peer_comes_before_an_error)
@@ -104,7 +105,7 @@ static bool gone(void *user, struct err *err)
     return atomic_load(&is_gone);
 }
 
-/* A test cannot let the process end: the thread does. */
+/* A test cannot let the process end, so only the thread ends. */
 static void give_up(void *user, const struct err *why)
 {
     (void)user;

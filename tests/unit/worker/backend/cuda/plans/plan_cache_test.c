@@ -1,5 +1,6 @@
-/* The cache of plans on disk, by itself and under a set: kept and read back; damaged, foreign and
- * half-written files are made anew with a note; a folder that others may write is not used. */
+/* The cache of plans on disk, alone and under a plan set: plans are saved and read back; damaged,
+ * foreign and half-written files are replaced with a note; a folder that others may write is not
+ * used. */
 #include "worker/backend/cuda/plans/plan_cache.h"
 
 #include <dirent.h>
@@ -216,7 +217,7 @@ TEST(foreign_plan_is_made_anew)
     }
 }
 
-/* What was measured when the plan was made comes back with it. */
+/* The time measured when the plan was made is saved and read back with it. */
 TEST(times_are_kept)
 {
     static const char line[] = "time_us 7.250\n";

@@ -16,7 +16,7 @@ static bool is_conv(enum plan_kind kind)
            kind == PLAN_CONV_DGRAD_ADD;
 }
 
-/* Convolutions are finished; the others at least lack nothing but a driver. */
+/* Plans of convolutions are complete; the other plans lack only a driver. */
 static void check_plans(const struct plan_set *set, const struct plan_request *requests,
                         uint32_t count)
 {
@@ -349,7 +349,8 @@ static void open_described(struct cudnn_target *target, struct cudnn_api *api)
     CHECK_EQ(cudnn_device_open(api, 0, json, &target->device, &err), STATUS_OK);
 }
 
-/* cuDNN takes the wish for fewer multiprocessors: what stops a batch norm is the driver alone. */
+/* cuDNN accepts the request for fewer multiprocessors: a batch norm fails only for lack of a
+ * driver. */
 TEST(batch_norms_that_leave_multiprocessors)
 {
     static const enum plan_kind kinds[] = {PLAN_NORM_FORWARD, PLAN_NORM_BACKWARD};
@@ -417,7 +418,7 @@ TEST(written_plans_are_read_back)
     CHECK_EQ(api.BackendDestroyDescriptor(target.device), CUDNN_STATUS_SUCCESS);
 }
 
-/* Without a GPU the refusal says so; with one there is a set. */
+/* Without a GPU the refusal says so; with a GPU a set is returned. */
 TEST(device_or_a_clear_refusal)
 {
     struct plan_options options = {.cache_folder = ""};

@@ -1,5 +1,5 @@
-/* cuDNN's answers may count more elements than were asked for: of configurations and of notes only
- * those that fit are read. Over a cuDNN of this file, which counts so. */
+/* cuDNN may report more elements than the caller asked for: only the configurations and notes that
+ * fit may be read. Uses a fake cuDNN in this file that counts this way. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 enum { LIVE_MAX = 4096, MORE = 100 };
 
 static int live[LIVE_MAX];   /* 1: a descriptor that was made and not destroyed */
-static uint32_t made, stray; /* calls on what is no descriptor */
+static uint32_t made, stray; /* calls with an invalid descriptor */
 static bool fails_engines;   /* they are all random, so none is allowed */
 
 static size_t GetVersion(void)
