@@ -997,8 +997,7 @@ def test_full_disk():
     """Running jobs go on and end, new jobs are refused with the reason, and everything works again once there is space."""
     with small_disk(64) as directory:
         if directory is None:
-            print("skip full_disk: mounting a tmpfs needs root")
-            return
+            return "skip (mounting a tmpfs needs root)"
         with server(directory=directory) as process, node(process.address, slots=4) as one, Client(process.address) as client:
             jobs = [client.submit(env={"X": "x" * 8000}, max_restarts=9)["job_id"] for _ in range(40)]
             client.wait_for(jobs[0], lambda j: j["state"] == "running")
