@@ -109,10 +109,11 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
         text_format(text, "node %s has failed the job once; --max-restarts does not count that",
                     fault->node);
     else
-        text_format(text,
-                    "node %s has failed the job again: it gets no rank of it for %llu minutes, or "
-                    "until \"ddpctl node resume %s\"",
-                    fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+        text_format(
+            text,
+            "node %s has failed the job again: the job does not use it for %llu minutes, or "
+            "until \"ddpctl node resume %s\"",
+            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
     job_log(rdzv, job, text);
     write_faults(rdzv, job);
 }
@@ -159,10 +160,11 @@ static void count_crash(struct rdzv *rdzv, struct job *job)
         fault->failures++;
     fault->until_us = rdzv->out.now_us + EXCLUDE_US;
     if (fault->failures == EXCLUDE_FAILURES) {
-        text_format(text,
-                    "ranks of the job have crashed or hung on node %s twice: it gets no rank of it "
-                    "for %llu minutes, or until \"ddpctl node resume %s\"",
-                    fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+        text_format(
+            text,
+            "ranks of the job have crashed or hung on node %s twice: the job does not use it "
+            "for %llu minutes, or until \"ddpctl node resume %s\"",
+            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
         job_log(rdzv, job, text);
     }
     write_faults(rdzv, job);
@@ -276,13 +278,31 @@ static uint64_t early_mark(const struct job *job)
     return (mark >> 1 & ~(uint64_t)3) | 1; /* the store's integers are signed */
 }
 
+#define CAUSE_BYTES 110 /* of a reason, so that what follows has room */
+
+/* The reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
+static void put_before_why(struct rdzv_record *record, const char *why)
+{
+    char cause[REASON_BYTES_MAX];
+    size_t end = CAUSE_BYTES - 3;
+
+    (void)snprintf(cause, sizeof cause, "%s", record->reason);
+    if (strlen(cause) > CAUSE_BYTES) {
+        while (end > 1 && cause[end] != ' ')
+            end--;
+        while (end > 1 && strchr(" :;,", cause[end - 1]) != NULL)
+            end--;
+        memcpy(cause + end, "...", sizeof "...");
+    }
+    text_format(record->reason, "%s: %s", cause, why);
+}
+
 bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX])
 {
     struct rdzv_record *record = &job->record;
     uint64_t mark, before = record->early_failure;
     bool is_same;
     unsigned long long seconds = ran_us(job) / 1000000 + 1;
-    char cause[REASON_BYTES_MAX];
 
     if (ran_us(job) > EARLY_US)
         record->early_failure = EARLY_NEVER;
@@ -299,8 +319,7 @@ bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX
         "exit %d came within %llu s of the start three times in a row, with the same last line: "
         "not tried again (--max-restarts %u)",
         record->failed_exit, seconds, record->max_restarts);
-    (void)snprintf(cause, sizeof cause, "%s", record->reason);
-    text_format(record->reason, "%.110s: %s", cause, why);
+    put_before_why(record, why);
     return true;
 }
 
@@ -333,7 +352,6 @@ bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]
     const uint64_t mark = same_mark(job);
     const uint64_t apart = record->step > record->same_step ? record->step - record->same_step
                                                             : record->same_step - record->step;
-    char cause[REASON_BYTES_MAX];
 
     if (mark != 0 && mark == record->same_failure && apart <= job->hang.stride)
         record->same_count++;
@@ -348,8 +366,7 @@ bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]
         why, REASON_BYTES_MAX,
         "rank %d failed at step %llu in the same way three times in a row: not tried again",
         record->failed_rank, (unsigned long long)record->step);
-    (void)snprintf(cause, sizeof cause, "%s", record->reason);
-    text_format(record->reason, "%.110s: %s", cause, why);
+    put_before_why(record, why);
     return true;
 }
 

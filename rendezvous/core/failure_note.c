@@ -176,7 +176,7 @@ static void write_decision(const struct job *job, const struct restart_answer *a
                     record->max_restarts);
     else if (record->failed_class == FAILURE_NODE && job->fault_count > 0 &&
              job->faults[job->fault_count - 1].failures >= EXCLUDE_FAILURES)
-        text_format(more, "; node %s gets no rank of it for %llu minutes",
+        text_format(more, "; the job does not use node %s for %llu minutes",
                     job->faults[job->fault_count - 1].node,
                     (unsigned long long)(EXCLUDE_US / 60000000));
     else

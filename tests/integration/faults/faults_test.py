@@ -180,7 +180,7 @@ def broken_node(build, _seed):
         assert {rank["node"] for rank in status["ranks"]} == {"node1"}, status
         events = cluster.ctl("events").stdout
         assert "node node0 has failed the job once" in events, events
-        assert "node node0 has failed the job again: it gets no rank of it for 10 minutes" in events, events
+        assert "node node0 has failed the job again: the job does not use it for 10 minutes" in events, events
         os.unlink(run)
         os.mkdir(run, 0o700)
         cluster.ctl("node", "resume", "node0")

@@ -51,7 +51,8 @@ static void fail_after(uint64_t ran_us, struct rank_report how)
     report(SHIM_READY, (struct rank_report){.joined = false});
     report(SHIM_RUNNING, (struct rank_report){.joined = false});
     pass(ran_us);
-    how.cause = "rank 0 has failed";
+    if (how.cause == NULL)
+        how.cause = "rank 0 has failed";
     report(SHIM_ENDED, how);
 }
 
@@ -75,6 +76,20 @@ TEST(three_times_the_same_at_the_start_is_enough)
     CHECK(strstr(job()->reason, "exit 2 came within 1 s of the start three times in a row") !=
           NULL);
     CHECK(strstr(job()->reason, "(--max-restarts 3)") != NULL);
+}
+
+TEST(a_long_cause_is_cut_after_a_word)
+{
+    begin(3);
+    for (int i = 0; i < 3; i++)
+        fail_after(SECOND_US / 2,
+                   (struct rank_report){
+                       .exit_code = 2,
+                       .tail = USAGE,
+                       .cause = "rank 0 exited with code 2: --epochs 100000 of 1500 steps are "
+                                "150000000 steps, at most 99999999 can be counted: fewer epochs"});
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK(strstr(job()->reason, " at most 99999999 can be...: exit 2 came within 1 s") != NULL);
 }
 
 /* PyTorch's text names the rank, and which rank fails first is chance. */
