@@ -435,13 +435,16 @@ static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
         rc = verb_ask(ctl, &get, MSG_TYPE_JOB_INFO, on_member, &job);
     if (rc != CTL_OK)
         return rc;
-    msg->cancel.job = word;
-    if (!array_spec_is_whole(word, job.array_job))
+    msg->cancel.job = number; /* a name may mean another job by now */
+    if (!array_spec_is_whole(word, job.array_job)) {
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.job_id);
         return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
-    msg->cancel.job = number;
+    }
     for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
         rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
+        if (rc == CTL_NOT_FOUND) /* it ended so long ago that the server has dropped it */
+            rc = CTL_OK;
     }
     return rc;
 }

@@ -290,6 +290,8 @@ static void put_before_why(struct rdzv_record *record, const char *why)
     if (strlen(cause) > CAUSE_BYTES) {
         while (end > 1 && cause[end] != ' ')
             end--;
+        if (end <= 1) /* one long word */
+            end = CAUSE_BYTES - 3;
         while (end > 1 && strchr(" :;,", cause[end - 1]) != NULL)
             end--;
         memcpy(cause + end, "...", sizeof "...");

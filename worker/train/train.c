@@ -22,13 +22,25 @@ static enum status stopped(struct err *err)
 
 /* -- validation -- */
 
+/* `before`: the step whose checkpoint was being written, -1: none. */
+static void trace_written(struct train *train, int64_t before)
+{
+    if (train->saving_step == before)
+        return;
+    if (before >= 0)
+        trace_span(train->trace, TRACE_CHECKPOINT, "checkpoint: write", train->saving_us, "step",
+                   (uint64_t)before);
+    train->saving_us = trace_now(train->trace);
+}
+
 /* A validation may take longer than all steps, so the server hears meanwhile that a checkpoint is written. Copies
  * are collectives, for which the ranks do not meet here: with them it hears of it at the end. */
 static enum status tell_saved(struct train *train, struct err *err)
 {
-    const int64_t before = train->saved_step;
+    const int64_t before = train->saved_step, saving = train->saving_step;
     enum status status = train->copy_count == 0 ? train_saved(train, false, err) : STATUS_OK;
 
+    trace_written(train, saving);
     if (status == STATUS_OK && train->saved_step > 0 && train->saved_step != before)
         agent_committed(train->agent, (uint64_t)train->saved_step);
     return status;
@@ -55,14 +67,17 @@ static enum status count_batches(struct train *train, const atomic_bool *stop,
     while ((status = train_next_batch(train, train->validation_loader, &batch, err)) == STATUS_OK &&
            batch.n > 0) {
         struct net_result result = {0};
+        const bool is_stopped = *stop; /* the signal may come between two looks */
 
-        if (*stop && train->place->rank == 0)
+        if (is_stopped && train->place->rank == 0)
             return stop_validation(train, err);
         status = tell_saved(train, err);
         /* If rank 0 has not got the signal yet, it needs this rank's sums. If it has left, this rank leaves too. */
-        if (status == STATUS_OK && *stop &&
-            comm_check_next(train->comm, "validation", err) != STATUS_OK)
-            status = stopped(err);
+        if (status == STATUS_OK && is_stopped) {
+            status = comm_check_next(train->comm, "validation", err);
+            if (status == STATUS_PEER_LOST)
+                return stopped(err);
+        }
         if (status == STATUS_OK)
             status = train_forward(train, &batch, false, &result, err);
         if (status != STATUS_OK)
@@ -206,11 +221,7 @@ static enum status save(struct train *train, struct signals *signals, bool is_st
     if ((train->saving_step >= 0 && train->saving_step != before) || is_stopped)
         trace_span(train->trace, TRACE_TRAINING, "checkpoint: copy", begun_us, "step",
                    train->state.step);
-    if (before >= 0 && train->saving_step != before)
-        trace_span(train->trace, TRACE_CHECKPOINT, "checkpoint: write", train->saving_us, "step",
-                   (uint64_t)before);
-    if (train->saving_step != before)
-        train->saving_us = trace_now(train->trace);
+    trace_written(train, before);
     train_metrics_checkpoint(train);
     return status;
 }

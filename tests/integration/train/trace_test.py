@@ -72,6 +72,16 @@ def test_one_rank(folder):
     assert len([1 for a, b, _ in spans(events, 0, TRAINING, "forward") if begin <= a and b <= end]) == 2, "its batches"
 
 
+def test_a_checkpoint_of_the_end_of_an_epoch(folder):
+    """It is written while the validation goes on."""
+    path = f"{folder}/trace.json"
+    data = small_data.write_data(f"{folder}/data", 64, validation_count=1000)
+    run([*WORKER, "--epochs", "3", "--trace", path, "--trace-steps", "1:1000", "--checkpoint-dir", f"{folder}/ckpt", data])
+    events = read(path)
+    copies, writes = (len(list(spans(events, 0, track, name))) for track, name in ((TRAINING, "checkpoint: copy"), (CHECKPOINT, "checkpoint: write")))
+    assert copies >= 2 and writes >= 2, (copies, writes)
+
+
 def check_ranks(events, ranks, buckets):
     for rank in range(ranks):
         check_nesting(spans(events, rank, TRAINING))
