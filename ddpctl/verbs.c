@@ -381,12 +381,11 @@ int verb_wait(struct ctl *ctl)
 static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct msg_job_info *info = &msg->job_info;
-    struct member *member = context;
     struct buf out = {0};
 
+    (void)context;
     if (info->jobs.count != 1)
         return ctl_fail_unexpected(ctl, msg);
-    *member = member_of(&info->jobs.items[0]);
     if (ctl->screen.json) {
         output_status_json(info, &out);
     } else {
@@ -427,7 +426,7 @@ static int on_member(struct ctl *ctl, const struct msg *msg, void *context)
 static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
 {
     struct msg get = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
-    struct member job = {0}, cancelled;
+    struct member job = {0};
     char number[24];
     int rc = verb_check_job(ctl, word);
 
@@ -438,11 +437,11 @@ static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
     msg->cancel.job = number; /* a name may mean another job by now */
     if (!array_spec_is_whole(word, job.array_job)) {
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.job_id);
-        return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
+        return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
     }
     for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
-        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, &cancelled);
+        rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
         if (rc == CTL_NOT_FOUND) /* it ended so long ago that the server has dropped it */
             rc = CTL_OK;
     }

@@ -218,6 +218,15 @@ class UnixRelay(Relay):
         return far
 
 
+def command_of(pid):
+    """The words of its command line; none if it is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().decode().split("\0")
+    except FileNotFoundError:
+        return []
+
+
 def wait_until(what, condition, patience_s=WAIT_S):
     """Waits until `condition` returns a true value, and returns it."""
     end = time.monotonic() + patience_s

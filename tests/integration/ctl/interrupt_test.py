@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 
-from ctl_lib import BUILD, Case, Cluster, DDPCTL, equal, run_tests, wait_until
+from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
 
 # Prints the signals that it gets; `last`: the signal at which it exits with 0.
 SAYS = """import signal, sys, time
@@ -119,11 +119,6 @@ def below(pid):
     with open(f"/proc/{pid}/task/{pid}/children") as file:
         found = [int(word) for word in file.read().split()]
     return found + [one for child in found for one in below(child)]
-
-
-def command_of(pid):
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read().decode().split("\0")
 
 
 def nohup_survives_a_hangup():

@@ -4,7 +4,7 @@ other libraries."""
 import os
 import subprocess
 
-from ctl_lib import BUILD, Case, Cluster, DDPCTL, equal, run_tests, wait_until
+from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
 
 LATER = ("libssl", "libcrypto", "libarchive", "libcurl", "libmicrohttpd")  # loaded when they are first needed
 LAUNCHERD = os.path.join(os.path.abspath(BUILD), "launcherd", "launcherd")
@@ -35,14 +35,6 @@ def a_shim_needs_none():
         equal(len(shims), 1)
         equal(loaded(shims[0]), [])
         equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
-
-
-def command_of(pid):
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return file.read().decode().split("\0")
-    except FileNotFoundError:
-        return []
 
 
 if __name__ == "__main__":
