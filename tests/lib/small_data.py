@@ -23,10 +23,14 @@ def write_data(where, train_count, validation_count=16, size=28):
     return where
 
 
-def write_patterns(where, train_count):
-    """Images of random pixels, and ten to validate with: for tests that only compare losses and do not need a net that learns."""
+def repeated(values, count):
+    return (bytes(values) * (count // len(values) + 1))[:count]
+
+
+def write_patterns(where, train_count, validation_count=10):
+    """Images of pixels that look random: for tests that only compare losses and do not need a net that learns."""
     os.mkdir(where)
-    for name, count in (("train", train_count), ("t10k", 10)):
-        write_idx(os.path.join(where, f"{name}-images-idx3-ubyte"), (count, 28, 28), bytes(i * 7919 % 251 for i in range(count * 784)))
-        write_idx(os.path.join(where, f"{name}-labels-idx1-ubyte"), (count,), bytes(i % 10 for i in range(count)))
+    for name, count in (("train", train_count), ("t10k", validation_count)):
+        write_idx(os.path.join(where, f"{name}-images-idx3-ubyte"), (count, 28, 28), repeated([i * 7919 % 251 for i in range(251)], count * 784))
+        write_idx(os.path.join(where, f"{name}-labels-idx1-ubyte"), (count,), repeated(range(10), count))
     return where

@@ -17,6 +17,7 @@ from small_data import write_patterns  # noqa: E402
 IMAGES = 40000
 BATCH = 20
 STEPS = IMAGES // BATCH
+VALIDATED = 150000  # images one by one: about 8 s on two cores, so the validation is still going on when the test looks at the job
 ENDED = ("failed", "succeeded", "cancelled")
 
 
@@ -64,8 +65,9 @@ def pause_until_the_limit(cluster, job, generation, before):
 
 def check_validation(cluster):
     """The server must hear of the last checkpoint while the validation after it still runs, since the time limit may come then."""
+    data = write_patterns(f"{cluster.folder}/many", 10, VALIDATED)
     job = cluster.submit("--name", "validates", "--", f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", "1", "--max-steps", "3",
-                         "-p", "1", "--checkpoint-dir", f"{cluster.folder}/validates")
+                         "-p", "1", "--checkpoint-dir", f"{cluster.folder}/validates", data)
     wait_status(cluster, job, lambda status: status["progress"]["checkpoint_step"] == 3, "the checkpoint")
     assert cluster.status(job)["state"] == "running", cluster.status(job)
     assert "Val: Acc@1" not in cluster.ctl("logs", str(job)).stdout, "the validation was over"
