@@ -302,19 +302,11 @@ static enum status run_epoch(struct train *train, struct signals *signals, struc
     return STATUS_OK;
 }
 
-/* If rank 0 left because of a signal, the other ranks see a lost peer. */
-enum status train_run(struct train *train, struct signals *signals, struct err *err)
+static enum status run_epochs(struct train *train, struct signals *signals, struct err *err)
 {
     const uint64_t begun_us = mono_us();
-    struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
     enum status status = STATUS_OK;
 
-    if (train->options->evaluate) {
-        status = validate(train, &signals->stop, err);
-        return status == STATUS_OK ? train_trace_end(train, err) : status;
-    }
-    if (train->options->profile_steps > 0)
-        return train_profile(train, &signals->stop, err);
     do
         status = run_epoch(train, signals, err);
     while (status == STATUS_OK && !is_done(train));
@@ -325,6 +317,28 @@ enum status train_run(struct train *train, struct signals *signals, struct err *
     if (status == STATUS_OK && train->place->rank == 0)
         progress_print_end(mono_us() - begun_us);
     train_metrics_checkpoint(train);
+    return status;
+}
+
+static enum status run_validation(struct train *train, struct signals *signals, struct err *err)
+{
+    enum status status = validate(train, &signals->stop, err);
+
+    return status == STATUS_OK ? train_trace_end(train, err) : status;
+}
+
+/* If rank 0 left because of a signal, the other ranks see a lost peer. */
+enum status train_run(struct train *train, struct signals *signals, struct err *err)
+{
+    struct err verdict = {.text = ""}; /* a lost peer is first seen as some failure of the device */
+    enum status status;
+
+    if (train->options->evaluate)
+        status = run_validation(train, signals, err);
+    else if (train->options->profile_steps > 0)
+        status = train_profile(train, &signals->stop, err);
+    else
+        status = run_epochs(train, signals, err);
     if (status != STATUS_OK && train_nccl_verdict(train, &verdict) != STATUS_OK)
         status = err_set(err, verdict.status, verdict.code, "%s", verdict.text);
     if (status == STATUS_PEER_LOST && signals->stop)

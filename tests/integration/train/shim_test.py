@@ -3,7 +3,8 @@
 now: during training `doing` names the layer, or the bucket that is being reduced while it waits for the other rank.
 asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; with a folder that both ranks
 share, and with a folder for each, where checkpoints are copied. Without a folder it is a warning.
-validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so ddp-worker's own limit of 8 s for its end cannot end it."""
+validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so ddp-worker's own limit of 8 s for its end cannot end it.
+sums: SIGTERM also ends a rank that has finished its part of a validation and waits for rank 0's."""
 
 import glob
 import os
@@ -18,6 +19,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 import ddpproto  # noqa: E402
+from small_pictures import png  # noqa: E402
 
 PATIENCE_S = 300
 MODEL = ["-a", "convnet", "--dummy", "--device", "cpu", "-b", "4", "--epochs", "10000", "-p", "100000"]
@@ -186,9 +188,33 @@ def check_validation(build, folder):
     print("ok validation")
 
 
+def write_uneven(where, pairs):
+    """An ImageFolder whose pictures for rank 0 of two are so large that it needs much longer than rank 1, whose pictures are small."""
+    for part, count in (("train", 1), ("val", pairs)):
+        os.makedirs(f"{where}/{part}/only")
+        for name, side in (("0-large", 4000), ("1-small", 8)):
+            with open(f"{where}/{part}/{name}.png", "wb") as file:
+                file.write(png(side, side, bytes(3 * side * side)))
+            for i in range(count):
+                os.link(f"{where}/{part}/{name}.png", f"{where}/{part}/only/{i:04d}-{name}.png")
+            os.remove(f"{where}/{part}/{name}.png")
+    return where
+
+
+def check_sums(build, folder):
+    args = ["-e", "-a", "toynet", "--image-size", "32", "--device", "cpu", "-b", "1", "-j", "1", write_uneven(os.path.join(folder, "pictures"), 400)]
+    with Ranks(build, folder, args) as ranks:
+        ranks.listen("rank 1 waiting", lambda of, message: of == 1 and message.get("doing", "").startswith("validation: all-reduce number"))
+        assert ranks.newest[0]["doing"].startswith("validation") and not ranks.newest[0].get("in_collective", False), ranks.newest
+        ranks.stop()
+        assert [process.returncode for process in ranks.processes] == [128 + signal.SIGTERM] * 2, (ranks.said(), ranks.said(1))
+    print("ok sums")
+
+
 def main():
     build = os.path.abspath(sys.argv[1])
-    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ()), (check_validation, ())):
+    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ()), (check_validation, ()),
+                        (check_sums, ())):
         with tempfile.TemporaryDirectory(prefix="ddp-train-shim-") as folder:
             check(build, folder, *more)
     return 0
