@@ -442,8 +442,6 @@ static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
     for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
         (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
         rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
-        if (rc == CTL_NOT_FOUND) /* it ended so long ago that the server has dropped it */
-            rc = CTL_OK;
     }
     return rc;
 }

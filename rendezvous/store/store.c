@@ -50,8 +50,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     /* The job and the event with the highest ids are kept: the next ids are counted from them, and
      * no id is ever given twice. */
     [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
-                        " id < (SELECT max(id) FROM jobs) THEN ended_ms ELSE 0 END"
-                        " FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
+                        " id < (SELECT max(id) FROM jobs) THEN ended_ms ELSE 0 END,"
+                        " array_job FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
+    [STORE_ARRAY_KEPT] =
+        "SELECT 1 FROM jobs WHERE array_job <> 0 AND array_job = ? AND"
+        " (ended_ms = 0 OR ended_ms >= ? OR id = (SELECT max(id) FROM jobs)) LIMIT 1",
     [STORE_JOB_DROP] = "DELETE FROM jobs WHERE id = ?",
     [STORE_REQUEST_DROP] = "DELETE FROM request_ids WHERE request_id ="
                            " (SELECT request_id FROM jobs WHERE id = ?1) AND user ="

@@ -135,8 +135,9 @@ void store_write_principal(struct store *store, const struct store_principal *pr
 void store_write_seen(struct store *store, const char *name, int64_t seen_ms);
 void store_drop_principal(struct store *store, const char *name);
 /* Removes old jobs piece by piece: looks at some jobs above `*after_id` and removes those that
- * ended before `before_ms`, with everything that belongs to them. Returns how many; `*after_id`
- * advances. `*is_at_end`: there are no more. The newest job is kept, since ids are never reused. */
+ * ended before `before_ms`, with everything that belongs to them; the jobs of an array only when all
+ * of them did. Returns how many; `*after_id` advances. `*is_at_end`: there are no more. The newest
+ * job is kept, with its array, since ids are never reused. */
 #define STORE_EXPIRE_LOOK 256u /* jobs that one call looks at */
 #define STORE_EXPIRE_MAX 16u   /* jobs that it removes at most */
 uint32_t store_expire(struct store *store, int64_t before_ms, uint64_t *after_id, bool *is_at_end);

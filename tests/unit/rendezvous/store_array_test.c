@@ -77,23 +77,51 @@ TEST(a_job_of_an_array_is_found_by_its_index)
     store_close(&store);
 }
 
-TEST(the_command_of_an_array_is_there_as_long_as_one_of_its_jobs)
+TEST(the_jobs_of_an_array_stay_until_all_may_go)
 {
     struct store *store = fill();
 
     for (uint64_t id = 1; id <= 4; id++)
         CHECK_EQ(read_spec(store, id), STATUS_OK);
     expire(store, 4); /* those that ended before: 1, 2 and 3 */
-    CHECK_EQ(store_find_job(store, "2_0", viewer), 0);
     CHECK_EQ(read_spec(store, 1), STATUS_NOT_FOUND);
-    CHECK_EQ(read_spec(store, 4), STATUS_OK);
-    expire(store, 100);
+    for (uint64_t id = 2; id <= 4; id++)
+        CHECK_EQ(read_spec(store, id), STATUS_OK);
+    store_begin(store);
+    write_job(store, 4, 2, JOB_RUNNING);
+    store_commit(store);
+    expire(store, 100); /* one still runs */
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 2);
+    store_begin(store);
+    write_job(store, 4, 2, JOB_FAILED);
+    store_commit(store);
+    expire(store, 5);
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 0);
     CHECK_EQ(store_find_job(store, "2_20", viewer), 0);
     store_close(&store);
     execute("CREATE TABLE found AS SELECT 1 / (count(*) = 0) AS ok FROM specs");
     execute("CREATE TABLE checked (ok INTEGER NOT NULL)");
     execute(
         "INSERT INTO checked SELECT ok FROM found"); /* NULL, and so refused, where one is left */
+}
+
+TEST(the_newest_job_stays_with_its_array)
+{
+    struct store *store = open_or_fail(test_dir());
+
+    store_begin(store);
+    for (uint64_t id = 2; id <= 4; id++)
+        write_job(store, id, 2, JOB_SUCCEEDED);
+    store_commit(store);
+    expire(store, 100);
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 2);
+    store_begin(store);
+    write_job(store, 5, 0, JOB_SUCCEEDED);
+    store_commit(store);
+    expire(store, 100);
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 0);
+    CHECK_EQ(store_find_job(store, "5", viewer), 5);
+    store_close(&store);
 }
 
 TEST(what_has_not_succeeded_is_found)
