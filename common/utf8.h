@@ -7,6 +7,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Whether a character may begin with `byte`: in valid text all other bytes continue one. */
+static inline bool utf8_is_start(char byte)
+{
+    return ((unsigned char)byte & 0xc0) != 0x80;
+}
 /* The length (1 to 4) of the character at the start of `text`; 0: none, or invalid. */
 size_t utf8_next(const char *text, size_t byte_count);
 bool utf8_is_valid(const char *text, size_t byte_count);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/utf8.h"
+
 #define CELL_BYTES 320
 
 /* The width of `text` in columns: the number of UTF-8 characters. Wide and combining ones count as
@@ -14,7 +16,7 @@ static size_t text_width(const char *text)
     size_t width = 0;
 
     for (; *text; text++)
-        width += ((unsigned char)*text & 0xc0) != 0x80;
+        width += utf8_is_start(*text);
     return width;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/utf8.h"
 #include "ddpctl/escape.h"
 
 #define TOP_PLAIN "\x1b[0m"
@@ -32,17 +33,12 @@ void top_line_end(struct top_lines *lines)
     lines->row++;
 }
 
-static bool is_start(char byte)
-{
-    return ((unsigned char)byte & 0xc0) != 0x80;
-}
-
 static uint32_t width_of(const struct buf *text)
 {
     uint32_t width = 0;
 
     for (size_t i = 0; i < text->byte_count; i++)
-        width += is_start(text->bytes[i]);
+        width += utf8_is_start(text->bytes[i]);
     return width;
 }
 
@@ -51,8 +47,8 @@ static size_t bytes_of(const struct buf *text, uint32_t count)
 {
     size_t at = 0;
 
-    while (at < text->byte_count && (count > 0 || !is_start(text->bytes[at])))
-        count -= is_start(text->bytes[at++]);
+    while (at < text->byte_count && (count > 0 || !utf8_is_start(text->bytes[at])))
+        count -= utf8_is_start(text->bytes[at++]);
     return at;
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/utf8.h"
 #include "ddpctl/escape.h"
 #include "ddpctl/output.h"
 #include "ddpctl/units.h"
@@ -138,7 +139,7 @@ static size_t whole_characters(const struct buf *line)
     for (back = 1; back <= 3 && back <= line->byte_count; back++) {
         unsigned char byte = (unsigned char)line->bytes[line->byte_count - back];
 
-        if ((byte & 0xc0) == 0x80)
+        if (!utf8_is_start((char)byte))
             continue;
         if ((byte >= 0xc2 && back < 2) || (byte >= 0xe0 && back < 3) || (byte >= 0xf0 && back < 4))
             return line->byte_count - back;
