@@ -220,6 +220,7 @@ static enum scan_result carry_out_http(struct c10d *core, struct client *client,
     if (result == SCAN_WHOLE && !http_carry_out(core, &request, reason))
         result = SCAN_BAD;
     client->is_validated = client->is_validated || result == SCAN_WHOLE;
+    client->is_ending = result == SCAN_WHOLE && request.is_last;
     *byte_count = request.byte_count;
     return result;
 }
@@ -254,7 +255,7 @@ static size_t carry_out(struct c10d *core, struct client *client, struct text te
 {
     size_t at = 0;
 
-    for (*end = SCAN_WHOLE; core->reply_bytes < REPLY_PAUSE_BYTES;) {
+    for (*end = SCAN_WHOLE; core->reply_bytes < REPLY_PAUSE_BYTES && !client->is_ending;) {
         const size_t reply_bytes = core->reply_bytes;
         size_t byte_count = 0;
 
@@ -299,6 +300,8 @@ static void on_bytes(struct c10d *core, struct client *client, const struct c10d
 {
     const struct text text = {event->bytes, event->byte_count};
 
+    if (client->is_ending)
+        return;
     if (client->in_bytes == 0 && !client->is_paused)
         take(core, client, text);
     else if (!append(core, client, text))
@@ -312,7 +315,9 @@ static void on_drained(struct c10d *core, struct client *client)
     if (!client->is_paused)
         return;
     client->is_paused = false;
-    if (client->in_bytes > 0)
+    if (client->is_ending)
+        close_client(core, client, C10D_REASON_ASKED);
+    else if (client->in_bytes > 0)
         take(core, client, (struct text){client->in, client->in_bytes});
 }
 

@@ -36,6 +36,7 @@
     X(WAITS_ALREADY, "a second wait while the first has no answer")                                \
     X(STORE_FULL, "the store holds as many keys as it may")                                        \
     X(NO_MEMORY, "the store's memory is used up")                                                  \
+    X(ASKED, "it asked for that")                                                                  \
     X(SILENT, "nothing that a client would send, for too long after connecting")                   \
     X(TOO_MANY_CLIENTS, "the store has as many clients as it may")
 

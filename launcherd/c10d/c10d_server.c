@@ -300,7 +300,8 @@ static void send_bytes(struct connection *connection, const char *bytes, size_t 
 static void close_for(struct connection *connection, const struct c10d_action *action)
 {
     connection->is_forgotten = true;
-    tell_closed(connection, action->command, c10d_reason_words(action->reason));
+    if (action->reason != C10D_REASON_ASKED)
+        tell_closed(connection, action->command, c10d_reason_words(action->reason));
     close_connection(connection);
 }
 

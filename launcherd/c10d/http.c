@@ -56,22 +56,32 @@ static bool take_request_line(struct text line, struct http_request *request)
         if (end == NULL || (size_t)(request->path.bytes + request->path.byte_count - end) < 7 ||
             memcmp(end, " HTTP/1", 7) != 0)
             return false;
+        request->is_last = line.bytes + line.byte_count - end == sizeof " HTTP/1.0" - 1 &&
+                           line.bytes[line.byte_count - 1] == '0';
         request->path.byte_count = (size_t)(end - request->path.bytes);
         return true;
     }
     return false;
 }
 
+/* Whether the line has this word at `at`, in any case. `word` is in lower case. */
+static bool has_at(struct text line, size_t at, const char *word)
+{
+    const size_t bytes = strlen(word);
+
+    if (line.byte_count < at + bytes)
+        return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (tolower((unsigned char)line.bytes[at + i]) != word[i])
+            return false;
+    return true;
+}
+
 static bool is_header(struct text line, const char *name)
 {
     const size_t bytes = strlen(name);
 
-    if (line.byte_count <= bytes || line.bytes[bytes] != ':')
-        return false;
-    for (size_t i = 0; i < bytes; i++)
-        if (tolower((unsigned char)line.bytes[i]) != name[i])
-            return false;
-    return true;
+    return line.byte_count > bytes && line.bytes[bytes] == ':' && has_at(line, 0, name);
 }
 
 static bool is_space(char byte)
@@ -94,11 +104,27 @@ static bool take_length(struct text line, uint64_t *length)
     return digits > 0 && digits <= 12 && at == line.byte_count;
 }
 
-/* The headers, of which only the length matters. False: a length in another form, two different ones,
- * or none where there must be one: where the next request begins would be a guess. */
-static bool take_headers(struct text rest, enum http_method method, uint64_t *length)
+/* Whether the list after "connection:" has this word. */
+static bool has_word(struct text line, const char *word)
 {
-    bool has_length = method != HTTP_PUT;
+    const size_t bytes = strlen(word);
+
+    for (size_t at = sizeof "connection:" - 1; at + bytes <= line.byte_count; at++) {
+        const char before = line.bytes[at - 1];
+        const char after = at + bytes < line.byte_count ? line.bytes[at + bytes] : ',';
+
+        if (has_at(line, at, word) && (before == ':' || before == ',' || is_space(before)) &&
+            (after == ',' || is_space(after)))
+            return true;
+    }
+    return false;
+}
+
+/* Takes from the headers the length, and whether this is the last request. False: a length in another form, two
+ * different ones, or none where there must be one: where the next request begins would be a guess. */
+static bool take_headers(struct text rest, struct http_request *request, uint64_t *length)
+{
+    bool has_length = request->method != HTTP_PUT;
     uint64_t said = UINT64_MAX;
 
     for (*length = 0; rest.byte_count > 0;) {
@@ -106,6 +132,9 @@ static bool take_headers(struct text rest, enum http_method method, uint64_t *le
 
         if (is_header(line, "transfer-encoding"))
             return false;
+        if (is_header(line, "connection"))
+            request->is_last =
+                has_word(line, "close") || (request->is_last && !has_word(line, "keep-alive"));
         if (!is_header(line, "content-length"))
             continue;
         if (!take_length(line, length) || (said != UINT64_MAX && said != *length))
@@ -142,8 +171,7 @@ enum scan_result http_scan(struct text text, uint64_t message_bytes_max,
     if (head == 0)
         return text.byte_count < HTTP_HEAD_BYTES_MAX ? SCAN_MORE
                                                      : bad(reason, C10D_REASON_NOT_HTTP);
-    if (!take_request_line(take_line(&rest), request) ||
-        !take_headers(rest, request->method, &length))
+    if (!take_request_line(take_line(&rest), request) || !take_headers(rest, request, &length))
         return bad(reason, C10D_REASON_NOT_HTTP);
     if (length > C10D_VALUE_BYTES_MAX)
         return bad(reason, C10D_REASON_VALUE_TOO_LONG);

@@ -8,7 +8,8 @@
  *                         deleted, so that a second hvd.init() finds it empty. Until then they can still be read
  *
  * http_server.py deletes the keys of scopes that it was not told of at once; here they can still be read, as above. It
- * closes each connection after its answer; here a client may send several requests.
+ * closes each connection after its answer; here a client may send several requests, until one says that it is the last
+ * (RFC 9112, section 9.3: "Connection: close", or HTTP/1.0 without "keep-alive").
  *
  * Any other path is answered with 400; any other bytes end the connection. Private to the core. */
 #ifndef LAUNCHERD_C10D_HTTP_H
@@ -28,6 +29,7 @@ enum http_method { HTTP_GET, HTTP_PUT, HTTP_DELETE };
 struct http_request {
     enum http_method method;
     struct text path, body; /* borrowed from the scanned text */
+    bool is_last;           /* the connection is closed after the answer */
     size_t byte_count;      /* of the request */
 };
 

@@ -15,7 +15,8 @@ struct client {
     struct waiting waiting; /* must be first: waits_woken gets it and finds the client */
     uint32_t number;
     bool is_validated, is_paused;
-    bool is_http; /* it speaks Horovod's HTTP (http.h) */
+    bool is_http;   /* it speaks Horovod's HTTP (http.h) */
+    bool is_ending; /* its last request was answered: it is closed when the answer is written */
     enum c10d_waits waits;
     uint32_t pid; /* 0: it sent no PING */
     uint64_t connected_us, waits_since_us;

@@ -61,6 +61,35 @@ def ranks_meet_in_all_scopes_twice():
                       [[f"{at} \0\xff of {owner} in turn {turn}" for at, owner in scope] for scope in scopes])
 
 
+LAST_REQUEST = r"""
+import os, socket, time
+address = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+value = bytes(range(256)) * 16384
+
+def last(request):
+    with socket.create_connection(address, timeout=300) as peer:
+        peer.sendall(request)
+        time.sleep(0.5)  # more than a socket takes waits in the server
+        answer = b""
+        while part := peer.recv(1 << 20):
+            answer += part
+        return answer
+
+assert last(b"PUT /s/k HTTP/1.1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(value) + value).startswith(b"HTTP/1.1 200 OK\r\n")
+for request in b"GET /s/k HTTP/1.0\r\n\r\n", b"GET /s/k HTTP/1.1\r\nConnection: close\r\n\r\n":
+    head, end, found = last(request).partition(b"\r\n\r\n")
+    assert found == value, (head, len(found))
+print("whole")
+"""
+
+
+def a_connection_ends_after_its_last_answer():
+    with Case() as case:
+        done = case.ctl("run", "--standalone", "--max-restarts", "0", "--env-style", "horovod", "--", "python3", "-c", LAST_REQUEST)
+        equal((done.returncode, done.stdout), (0, "whole\n"), done.stderr)
+        assert "store client" not in done.stderr, done.stderr
+
+
 def what_the_job_sets_itself_stands():
     with Case() as case:
         done = case.ctl("run", "--standalone", "--env-style", "horovod", "--env", "HOROVOD_CONTROLLER=mpi", "--", "sh", "-c",
@@ -72,4 +101,4 @@ def what_the_job_sets_itself_stands():
 
 
 if __name__ == "__main__":
-    run_tests([ranks_meet_in_all_scopes_twice, what_the_job_sets_itself_stands])
+    run_tests([ranks_meet_in_all_scopes_twice, a_connection_ends_after_its_last_answer, what_the_job_sets_itself_stands])

@@ -121,7 +121,7 @@ TEST(a_key_that_is_put_again_is_needed_again)
 TEST(requests_are_whole_however_they_are_cut)
 {
     static const char text[] = "PUT /s/k HTTP/1.1\r\nHOST: x\r\ncontent-LENGTH:  5 \r\n\r\nab\r\n\n"
-                               "GET /s/k HTTP/1.0\n\nGET /s/x HTTP/1.1\r\n\r\n";
+                               "GET /s/k HTTP/1.1\n\nGET /s/x HTTP/1.1\r\n\r\n";
 
     for (size_t cut = 1; cut < sizeof text - 1; cut++) {
         open_store(&tool_limits);
@@ -178,6 +178,46 @@ TEST(a_length_may_have_tabs_and_be_said_twice)
     ask(0, "GET", "/s/k", "");
     expect_value(0, "ab");
     tools_close(&tools);
+}
+
+TEST(the_last_request_ends_the_connection_after_its_answer)
+{
+    static const struct {
+        const char *head;
+        bool is_last;
+    } cases[] = {
+        {"HTTP/1.1\r\nConnection: close", true},
+        {"HTTP/1.1\r\nconnection:Close", true},
+        {"HTTP/1.1\r\nConnection: upgrade , CLOSE", true},
+        {"HTTP/1.0", true},
+        {"HTTP/1.0\r\nConnection: Keep-Alive", false},
+        {"HTTP/1.0\r\nConnection: keep-alive, close", true},
+        {"HTTP/1.1\r\nConnection: keep-alive", false},
+        {"HTTP/1.1\r\nConnection: closed, enclose", false},
+        {"HTTP/1.1\r\nX-Connection: close", false},
+        {"HTTP/1.1\r\nHost: close", false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+
+        open_store(&tool_limits);
+        (void)snprintf(text, sizeof text, "GET /s/k %s\r\n\r\nGET /s/l HTTP/1.1\r\n\r\n",
+                       cases[i].head);
+        send_text(0, text);
+        CHECK(tools.is_open[0]); /* until its answer is written */
+        CHECK_EQ(tools.is_paused[0], cases[i].is_last);
+        if (cases[i].is_last) {
+            expect(0, MISSING); /* the request after the last one is not answered */
+            send_text(0, "GET /s/l HTTP/1.1\r\n\r\n");
+            tools_event(&tools, C10D_EVENT_DRAINED, 0);
+            expect_closed(0, C10D_REASON_ASKED);
+        } else {
+            expect(0, MISSING MISSING);
+        }
+        CHECK(tools.is_open[1]);
+        tools_close(&tools);
+    }
 }
 
 TEST(heads_and_values_have_limits)
