@@ -22,7 +22,7 @@
  * the person who repairs it. */
 #define RETRY_REFUSED_US 30000000u
 /* How long "busy" may be answered: the server may still count an earlier connection of this node,
- * whose end was lost with the network, until that connection has missed its beats. */
+ * because a network failure hid its end, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the

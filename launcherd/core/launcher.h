@@ -9,11 +9,12 @@
  *   - the report about a shim that died;
  *   - the state of each slot with a GPU (launcher_slots.h).
  *
- * The files of the core, each calling only those after it:
+ * The files of the core. A file calls only files that come later in this list, read line by line; only
+ * launcher_check calls earlier ones:
  *   launcher         events, the server, timers
- *   launcher_shims   events of the shims            launcher_orders    orders of the server
+ *   launcher_orders  orders of the server           launcher_beat      hello and beat
  *   launcher_leave   the end of a node that leaves
- *   launcher_evaluate  answers of NVML, Xids        launcher_beat      hello and beat
+ *   launcher_shims   events of the shims            launcher_evaluate  answers of NVML, Xids
  *   launcher_slots   states of the slots            launcher_report    reports about dead shims
  *   launcher_table   the table of shims             launcher_actions   the list of actions
  *   launcher_check   the invariants                 fault              the policy for GPU faults */
@@ -109,10 +110,10 @@ struct launcher_slot {
 /* --drain-on-term, see launcher_leave.h. */
 struct launcher_leaving {
     bool is_on;    /* LEAVE came */
-    bool is_known; /* to this server, since its welcome */
+    bool is_known; /* this server knows it (since its welcome) */
     bool has_left;
     uint64_t since_us;
-    uint64_t told_us;     /* the first beat that said so, since the welcome; 0: none */
+    uint64_t told_us;     /* when the first beat since the welcome said so; 0: none has */
     uint64_t alone_at_us; /* when the node itself stops shims that no server stops */
 };
 
@@ -153,8 +154,8 @@ enum launcher_event_type {
     LAUNCHER_EVENT_ADOPTED,
     LAUNCHER_EVENT_SERVER_OPEN,   /* CONNECT_SERVER succeeded; text: this node's address on the way
                                    * to the server; NULL: that of the options */
-    LAUNCHER_EVENT_SERVER_CLOSED, /* it failed, or the connection ended. text: why, with the remedy,
-                                   * where trying again cannot help; else NULL */
+    LAUNCHER_EVENT_SERVER_CLOSED, /* the connection attempt failed, or the connection ended. text:
+                                   * why, and the remedy, if trying again cannot help; else NULL */
     LAUNCHER_EVENT_SERVER_MSG, /* msg: refer, node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
     /* The following seven have job_id and generation. */
@@ -163,9 +164,10 @@ enum launcher_event_type {
     LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
     LAUNCHER_EVENT_SHIM_CLOSED, /* its socket is closed; the process may still be alive */
     LAUNCHER_EVENT_SHIM_FAILED, /* SPAWN_SHIM failed; text: why */
-    LAUNCHER_EVENT_SHIM_EXITED, /* its process is gone, and some of its processes are not yet */
-    LAUNCHER_EVENT_SHIM_GONE,   /* its process is gone and its processes were killed; text: how it
-                                 * ended ("was killed (signal 9)"); msg: as for ADOPT */
+    LAUNCHER_EVENT_SHIM_EXITED, /* its process is gone, but processes that it started are not yet */
+    LAUNCHER_EVENT_SHIM_GONE,   /* its process is gone, and the processes that it started were
+                                 * killed; text: how it ended ("was killed (signal 9)"); msg: as for
+                                 * ADOPT */
     LAUNCHER_EVENT_GPU,         /* gpu: the answer to an ASK_GPU; may come late or never */
     LAUNCHER_EVENT_XID,         /* slot, xid: the driver reports a fault */
     LAUNCHER_EVENT_START_POSSIBLE, /* what held up a start order is gone: a beat is sent at once, so

@@ -19,7 +19,7 @@ void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us);
 /* Kills shims that have not ended in time. Gives up shims whose processes cannot be killed. */
 void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
                             struct launcher_actions *actions);
-/* When one of these two has something to do; UINT64_MAX: never. */
+/* When launcher_shims_connect or launcher_shims_enforce has something to do; UINT64_MAX: never. */
 uint64_t launcher_shims_timer_us(const struct launcher *launcher);
 
 #endif

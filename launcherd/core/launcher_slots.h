@@ -2,10 +2,12 @@
  * free whenever no shim has it.
  *
  *   free         its shim ended                                          -> checking
+ *   free         a process or memory is on the GPU, without a shim       -> quarantined
  *   checking     nobody is on the GPU, memory is at its baseline         -> free
- *   checking     not so after the GPU timeout, or a stranger is on it       -> quarantined
+ *   checking     not so after the GPU timeout, or a stranger is on it    -> quarantined
  *   quarantined  nobody is on the GPU, memory is at its baseline         -> free
- *   any          NVML does not answer, or answers with an error          -> unknown
+ *   not drained  the GPU is in MIG mode                                  -> quarantined
+ *   not drained  NVML does not answer, or answers with an error          -> unknown
  *   unknown      NVML answers                                            -> what the answer shows
  *   any          a fault that drains (fault.h)                           -> drained
  *   drained      slot_resume that names the incident, or a new boot      -> checking

@@ -17,8 +17,8 @@
 /* NULL: there is none. */
 struct launcher_shim *launcher_table_find(struct launcher *launcher, uint64_t job_id,
                                           uint32_t generation);
-/* A new zeroed entry. If the table is full, one dead shim of another server is dropped. NULL: full
- * of others. */
+/* A new zeroed entry. If the table is full, one dead shim of another server is dropped. NULL: the
+ * table is full of shims that cannot be dropped. */
 struct launcher_shim *launcher_table_add(struct launcher *launcher,
                                          struct launcher_actions *actions);
 /* Removes the entry and its run directory (LAUNCHER_REMOVE). */

@@ -199,8 +199,9 @@ static void on_exited(struct shim *shim, const struct shim_event *event,
     bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping || rank->is_raised ||
                      failed_before_stop(shim, event);
     rank->state = by_itself ? RANK_EXITED : RANK_STOPPED;
-    /* Otherwise EXITED says SIGKILL if we cut the core file short, or how we ended the rank that
-     * had failed. */
+    /* A rank that was writing a core file keeps the signal that it died of: EXITED may say SIGKILL,
+     * which ended the writing. A rank that raised an exception keeps exit code 1 unless it exited
+     * with another code: EXITED may say how we killed it. */
     if (rank->is_raised ? event->code != 0 : !rank->is_dumping || rank->signal == 0) {
         rank->exit_code = event->code;
         rank->signal = event->signal;

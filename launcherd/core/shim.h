@@ -92,14 +92,15 @@ struct shim {
 enum shim_event_type {
     SHIM_EVENT_TICK,
     SHIM_EVENT_START,         /* the job can run here: reserve a port */
-    SHIM_EVENT_CANNOT_START,  /* it cannot, code (126, 127, or 125 for ours), text: ends */
+    SHIM_EVENT_CANNOT_START,  /* it cannot, and ends; text, code: 126 or 127 as in a shell, 125:
+                               * the machine failed */
     SHIM_EVENT_PORT,          /* port: reserved; 0: failed, text */
     SHIM_EVENT_LAUNCHER_OPEN, /* launcherd connected (again) */
     SHIM_EVENT_LAUNCHER_CLOSED,
     SHIM_EVENT_LAUNCHER_MSG, /* msg: go, world, stop, forget, report_ack, lease, report_request */
     SHIM_EVENT_SPAWNED,      /* local, pid; must_take: it was warm, and TAKEN follows */
     SHIM_EVENT_TAKEN,        /* local */
-    SHIM_EVENT_SPAWN_FAILED, /* local, code (126, 127, or 125 for ours), text */
+    SHIM_EVENT_SPAWN_FAILED, /* local, code (as for CANNOT_START), text */
     SHIM_EVENT_EXITED, /* local, code or signal, text: more about it ("core dumped", its exception), or "" */
     SHIM_EVENT_DUMPING,       /* local: it has died and writes a core file; signal, 0: not known.
                               * EXITED follows, which can take minutes */
@@ -107,7 +108,8 @@ enum shim_event_type {
     SHIM_EVENT_WORKER_MSG,    /* local, msg: worker_join, progress, worker_error */
     SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
-    SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE, or asked by CHECK_TREE: nothing of ours is left */
+    SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
+                               * does not count) */
 };
 
 struct shim_event {
@@ -124,8 +126,8 @@ struct shim_event {
 
 enum shim_action_type {
     SHIM_RESERVE_PORT,
-    SHIM_SPAWN_ALL, /* text: master address, port: every local rank; SPAWNED or SPAWN_FAILED follows
-                       for each */
+    SHIM_SPAWN_ALL, /* text: master address, port: spawns every local rank; SPAWNED or SPAWN_FAILED
+                     * follows for each */
     SHIM_KILL_ONE,  /* local: SIGKILL to its process group; EXITED follows */
     SHIM_SPAWN_ONE, /* local: SPAWNED or SPAWN_FAILED follows */
     SHIM_SIGNAL,    /* signal: to the process group of every running worker */
