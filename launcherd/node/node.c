@@ -64,7 +64,8 @@ struct node {
 static void step(void *owner, struct launcher_event event);
 static void post(void *owner, struct launcher_event event);
 
-/* Whether warm processes of another order are still on the slots. The server repeats the order. */
+/* Whether warm processes of another order are still on the slots. Then the order is ignored; the
+ * server repeats it. */
 static bool is_blocked(struct node *node, const struct msg_start *start)
 {
     return node_shim_find(&node->shims, start->job_id, start->generation) == NULL &&

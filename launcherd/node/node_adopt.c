@@ -169,7 +169,8 @@ static void adopt_dir(struct node_shims *shims, const char *dir)
     arena_reset(&arena);
 }
 
-/* They ended with the launcherd before, unless the process that keeps them was killed or stopped, too. */
+/* Ends what is left of warm processes. They normally end with the launcherd that started them, but not
+ * if the process that keeps them (`launcherd --warm`) was killed or stopped, too. */
 static void end_warm(struct node_shims *shims, const char *dir)
 {
     if (!kill_all(shims->host, WARM_ARGUMENT, dir))

@@ -1,5 +1,5 @@
-/* The shims that are there when launcherd starts, found by their run directories; and what is left of processes that
- * waited for a start order, which is killed. */
+/* When launcherd starts: finds the shims that are there by their run directories, and kills what is
+ * left of warm processes. */
 #ifndef LAUNCHERD_NODE_NODE_ADOPT_H
 #define LAUNCHERD_NODE_NODE_ADOPT_H
 

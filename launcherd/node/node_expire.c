@@ -65,7 +65,7 @@ static void later(struct timespec *newest, const struct stat *stat)
         *newest = stat->st_mtim;
 }
 
-/* Nothing was written for that long. */
+/* Whether nothing in the folder was written for `keep_us`. */
 static bool is_old(int logs_fd, const char *name, uint64_t keep_us)
 {
     struct timespec newest = {0}, now;

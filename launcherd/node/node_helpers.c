@@ -98,7 +98,8 @@ static void on_timer(uv_timer_t *timer)
     finish(helper, "its process for such questions does not answer");
 }
 
-/* Writes the question into a file in memory, the process's stdin. -1: errno. */
+/* Writes the question into a file in memory, the process's stdin. Returns its descriptor;
+ * -1: failed. */
 static int make_question(const struct msg_node_ask *ask)
 {
     const struct msg msg = {.type = MSG_TYPE_NODE_ASK, .node_ask = *ask};

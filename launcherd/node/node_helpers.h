@@ -27,7 +27,8 @@ struct node_helper {
 
 struct node_helpers {
     const struct node_host *host;
-    /* `json` is borrowed for the call. `problem` not empty: why there is no answer. */
+    /* `json` is borrowed for the call. `problem` not empty: why there is no answer; `json` may be
+     * NULL then. */
     void (*on_answer)(void *owner, uint64_t request_id, const struct buf *json,
                       const char *problem);
     void *owner;

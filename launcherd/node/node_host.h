@@ -16,7 +16,7 @@ struct node_host {
     uv_loop_t *loop;
     const char *state_dir, *logs_dir;
     uint64_t log_max;              /* bytes of the log of a rank; 0: no limit */
-    uint64_t keep_logs_us;         /* for how long after the end of a job */
+    uint64_t keep_logs_us;         /* how long logs are kept after their job's end */
     const struct launcher *core;   /* read only */
     const struct devices *devices; /* the GPUs of the slots */
     const char *cgroups;           /* the folder for the jobs' cgroups; empty: none */
@@ -31,9 +31,9 @@ struct node_host {
     /* Queues an event from within an action until the step is over. `event.text` is copied. */
     void (*post)(void *owner, struct launcher_event event);
     void (*send_server)(void *owner, const struct msg *msg);
-    /* Whether this child is a helper and not a shim, so that a sweep spares it; the child was
-     * reaped. */
+    /* Whether this child is a helper and not a shim, so that a sweep spares it. */
     bool (*is_helper)(void *owner, pid_t pid);
+    /* This helper was reaped. */
     void (*helper_reaped)(void *owner, const siginfo_t *info);
     /* Removes from the facts what belongs to warm processes (node_warm.h). */
     void (*explain_gpu)(void *owner, struct gpu_facts *facts);

@@ -23,7 +23,7 @@ extern char **environ;
 struct inspect_request {
     struct inspect_request *next;
     struct msg_log_read read;
-    inspect_answered *on_answer; /* for a question of this node itself; NULL: of the server */
+    inspect_answered *on_answer; /* for a question of this node itself; NULL: the server asked */
     void *owner;
 };
 

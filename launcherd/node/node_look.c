@@ -30,18 +30,18 @@ struct look_rank {
 };
 
 struct look {
-    struct node_look *looks; /* NULL: the node is closing; freed after the thread */
+    struct node_look *looks;
     struct look *next;
     struct msg_look ask;
     uv_work_t work;
     uv_timer_t timer;
     bool is_working, is_sent, timer_closed;
-    uint32_t waits_for; /* number of stacks */
+    uint32_t waits_for; /* stacks that are still awaited */
     pid_t shim_pid;
     uint64_t slot_mask;
     uint32_t gpus;
     struct gpu_watch *watch;
-    bool is_busy, is_deaf; /* of the thread, while is_working */
+    bool is_busy, is_deaf; /* written by the thread while is_working */
     uint32_t rank_count;
     struct look_rank ranks[SLOTS_PER_NODE_MAX];
 };
@@ -286,7 +286,7 @@ void node_look_close(struct node_look *looks)
     while (looks->first != NULL) {
         struct look *look = looks->first;
 
-        look->waits_for = 0; /* node_inspect_close has dropped the requests */
+        look->waits_for = 0; /* node_inspect_close, called next, drops the requests */
         end(look);
     }
 }

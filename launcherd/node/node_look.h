@@ -1,8 +1,9 @@
 /* Answers whether a job hangs here (msg look): are its ranks idle, and where is each? All ranks are examined at
  * once, within LOOK_MS; what is not known by then is left out of the answer.
  *
- * A rank is busy if it and its descendants use more than a twentieth of a processor over a second, or if the GPU
- * of its slot is in use. A thread of the pool measures that. Stacks come from node_inspect.h. */
+ * The job is busy here if any single process below its shim uses more than 5 % of a processor over a second, or if
+ * the GPU of one of its slots is utilized by more than 5 %. A thread of libuv's pool measures that. Stacks come from
+ * node_inspect.h. */
 #ifndef LAUNCHERD_NODE_NODE_LOOK_H
 #define LAUNCHERD_NODE_NODE_LOOK_H
 

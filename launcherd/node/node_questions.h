@@ -16,9 +16,9 @@ struct node_questions {
 void node_questions_open(struct node_questions *questions, const struct node_host *host,
                          struct gpu_watch *watch);
 void node_questions_ask(struct node_questions *questions, const struct msg_node_ask *ask);
-/* No more answers. Also where node_questions_open was never called. */
+/* No answers come after this. May be called even if node_questions_open was not. */
 void node_questions_close(struct node_questions *questions);
-/* After the loop has run out. */
+/* Call when the loop has ended. */
 void node_questions_free(struct node_questions *questions);
 
 #endif

@@ -42,7 +42,7 @@ void node_server_welcomed(struct node_server *server);
 void node_server_send(struct node_server *server, const struct msg *msg);
 /* Also cancels a connect in progress. */
 void node_server_close(struct node_server *server, enum status why, const char *text);
-/* After the loop has run out. */
+/* Call when the loop has ended. */
 void node_server_free(struct node_server *server);
 
 #endif

@@ -330,7 +330,7 @@ static enum status start_shim(struct node_shim *shim, const struct msg *start, s
                      err) != STATUS_OK) {
         close(fd);
         post(shim->shims,
-             node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED)); /* its socket remains */
+             node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED)); /* the core will connect */
     } else {
         shim->conn_open = true;
     }
@@ -385,10 +385,11 @@ void node_shim_spawn_again(struct node_shims *shims, uint64_t job_id, uint32_t g
         rundir_read_msg(last->dir, "start.msg", &arena, &start, &err) == STATUS_OK &&
         start.type == MSG_TYPE_START) {
         last->removed = true;
-        node_shim_remove_cgroup(last->dir); /* the next one describes itself in its place */
+        node_shim_remove_cgroup(last->dir); /* the next process writes its own shim.json */
         if (last->conn_open)
             conn_close(&last->conn, STATUS_OK, "another one is started");
-        spawn_for(shims, make_shim(shims, &start.start), &start); /* `last` is still in use */
+        /* Not node_shim_new, which could free `last`. */
+        spawn_for(shims, make_shim(shims, &start.start), &start);
     } else {
         event.text = err.text;
         post(shims, event);

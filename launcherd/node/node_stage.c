@@ -49,7 +49,8 @@ static void order_free(struct stage_order *order)
     free(order);
 }
 
-/* Ends the fetch and removes the part that has been fetched. */
+/* Ends the fetch. The file with the part that has been fetched stays, until the archive is fetched
+ * again or trim() removes it. */
 static void fetch_end(struct node_stage *stage)
 {
     if (stage->fd >= 0)
@@ -129,8 +130,7 @@ static void give_up(struct node_stage *stage, const char *problem)
     fetch_next(stage);
 }
 
-/* Has a step run soon: actions that were posted outside of a step are carried out by the next
- * one. */
+/* Runs a step now: events that were posted outside of a step wait for the next one. */
 static void wake(const struct node_stage *stage)
 {
     stage->host->step(stage->host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_TICK});

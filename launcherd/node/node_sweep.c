@@ -62,7 +62,7 @@ static void report_gone(struct node_shim *shim, const struct msg *end)
     host->step(host->owner, event);
 }
 
-/* Once. */
+/* Reports SHIM_EXITED to the core, once. */
 static void report_exited(struct node_shim *shim)
 {
     const struct node_host *host = shim->shims->host;

@@ -123,7 +123,8 @@ static void warm_dir(const struct node_warm_job *job, char out[PATH_MAX])
                      job->order.warm.job_id);
 }
 
-/* Its process removes what it wrote about itself when it ends in order: then it has left nothing. */
+/* Whether processes of an ended `launcherd --warm` are still there; kills them. If it ended in order it
+ * has removed its shim.json, and left none. */
 static bool has_left(const struct node_warm_job *job)
 {
     struct rundir_shim process;
@@ -301,7 +302,8 @@ static void on_link(uv_poll_t *poll, int status, int events)
     log_line(LOG_INFO, about(job), "process %d is warm", (int)job->pid);
 }
 
-/* Writes the order into a file in memory, the process's stdin. -1: errno. */
+/* Writes the order into a file in memory, the process's stdin. Returns its descriptor;
+ * -1: failed. */
 static int make_stdin(struct node_warm_job *job, const struct msg_warm *order)
 {
     const struct msg msg = {.type = MSG_TYPE_WARM, .warm = *order};
@@ -454,7 +456,8 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
     return blocks;
 }
 
-/* From then on they are those of the run directory, or again those of ours: at no moment nobody's. */
+/* Moves shim.json to the run directory, or back, with one rename: at any moment exactly one directory
+ * describes the processes. */
 static bool move_description(const struct node_warm_job *job, const char *run_dir, bool to_it)
 {
     char dir[PATH_MAX], ours[PATH_MAX], its[PATH_MAX];
@@ -479,7 +482,7 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
         return false;
     memcpy(texts, arguments, SHIM_ARG_COUNT * sizeof *texts);
     texts[SHIM_ARG_COUNT] = log;
-    link = fcntl(job->link, F_DUPFD_CLOEXEC, 0); /* the loop still knows the other number */
+    link = fcntl(job->link, F_DUPFD_CLOEXEC, 0); /* the loop still polls the old one */
     if (link >= 0 && move_description(job, arguments[SHIM_ARG_RUN_DIR], true) &&
         warm_order_build(&order, texts, SHIM_ARG_COUNT + 1) &&
         send(link, order.bytes, order.byte_count, MSG_DONTWAIT | MSG_NOSIGNAL) ==

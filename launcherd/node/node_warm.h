@@ -1,17 +1,17 @@
-/* Warm processes: they wait on this node for the ranks of jobs that have a spare here. All processes of one job
- * are in one `launcherd --warm` (shim/warm_main.h). The server asks for them (msg warm) and takes that back (cool);
- * beats tell it which ones are here. They are optional: if anything is wrong they are ended, and the start order
- * starts other processes.
+/* Warm processes: they wait on this node for the ranks of jobs that have a spare here. All processes
+ * of one job are kept by one `launcherd --warm` (shim/warm_main.h). The server asks for them (msg warm)
+ * and takes that back (cool); beats tell it which ones are here. They are optional: if anything is
+ * wrong they are ended, and the start order starts other processes.
  *
  *   starting  they load
  *   ready     they wait; a start order that fits takes them
  *   failed    they have ended by themselves. Remembered, so that they are not started again and again
- *   ending    they were told to end, and have not ended yet. A start order for their slots waits for that
+ *   ending    they were told to end, and have not ended yet. A start order for their slots waits for
+ *             that
  *
  * They end when their connection to launcherd closes, however launcherd ends. If the process that keeps
- * them was killed, what is left of them is found by what it wrote about itself (rundir_warm_path), by
- * this launcherd or the next one. Without the server they stay for as
- * long as a shim would: its lease. */
+ * them was killed, this launcherd or the next one finds and kills the remaining ones with the help of
+ * the shim.json in rundir_warm_path. Without the server they stay for as long as a shim would: its lease. */
 #ifndef LAUNCHERD_NODE_NODE_WARM_H
 #define LAUNCHERD_NODE_NODE_WARM_H
 
@@ -30,7 +30,7 @@ struct node_warm {
     struct node_warm_job *first; /* owned */
     uv_timer_t kill_timer;       /* kills those that do not end */
     uv_timer_t lease_timer;      /* runs while the server is not connected */
-    uv_timer_t sweep_timer;      /* kills what was left of them */
+    uv_timer_t sweep_timer;      /* kills processes that ended ones have left */
     bool has_server;
     bool
         holds_up_order; /* a start order was dropped because of processes that have not ended yet */
@@ -58,10 +58,11 @@ bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
 
 /* Whether this child of launcherd is one of them. */
 bool node_warm_has(const struct node_warm *warm, pid_t pid);
+/* Call for each child that was reaped. True: it was one of them. */
 bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info);
 
-/* Removes from the facts of a GPU what belongs to warm processes on its slot: they and memory that
- * belongs to no other process. */
+/* Removes from the facts of a GPU the warm processes on its slot and, if no other process uses the
+ * GPU, their memory. */
 void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts);
 
 #endif

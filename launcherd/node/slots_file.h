@@ -26,7 +26,7 @@ enum status slots_file_read(const char *state_dir, struct slots_record *record, 
 enum status slots_file_write(const char *state_dir, const struct slots_record *record,
                              struct err *err);
 
-/* Only the content, for tests. STATUS_BAD_INPUT, and for encode STATUS_MEMORY. */
+/* The content of the file, as bytes. Errors: STATUS_BAD_INPUT, and for encode STATUS_MEMORY. */
 enum status slots_file_decode(const char *bytes, size_t byte_count, struct slots_record *record,
                               struct err *err);
 enum status slots_file_encode(const struct slots_record *record, struct buf *out, struct err *err);
