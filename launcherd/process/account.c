@@ -26,7 +26,7 @@ static int look_up(const char *name, uid_t uid, struct passwd *entry, char **buf
         code = name != NULL ? getpwnam_r(name, entry, *buffer, bytes, found)
                             : getpwuid_r(uid, entry, *buffer, bytes, found);
     }
-    /* "Not found" has many numbers, getpwnam_r(3). */
+    /* Systems report "not found" by different error numbers, getpwnam_r(3). */
     return code == ENOENT || code == ESRCH || code == EBADF || code == EPERM ? 0 : code;
 }
 
@@ -138,7 +138,7 @@ enum status account_choose(const struct account_policy *policy, const struct acc
     memset(account, 0, sizeof *account);
     (void)snprintf(by_number, sizeof by_number, "uid%u", (unsigned)own->uid);
     if (own->uid != 0 &&
-        strcmp(by_number, user) == 0) { /* a key cannot have every account's name */
+        strcmp(by_number, user) == 0) { /* for an account whose name a key cannot have */
         *as_self = true;
         return account_own(account, err);
     }

@@ -46,8 +46,9 @@ enum status account_choose(const struct account_policy *policy, const struct acc
                            const char *user, struct account *account, bool *as_self,
                            struct err *err);
 
-/* In a child: sets groups, group and user for good. True only if root cannot be regained. Uses
- * system calls directly, since glibc's functions change the user of every thread. */
+/* In a child: sets groups, group and user for good. True: done, and root cannot be regained (unless
+ * the account is root). Uses system calls directly, since glibc's functions change the user of every
+ * thread. */
 bool account_become(const struct account *account);
 
 #endif

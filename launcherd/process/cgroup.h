@@ -26,7 +26,8 @@ struct cgroup_limits {
 /* Finds and makes the folder for groups, and enables the controllers `memory` and `pids` as far as
  * possible. On failure jobs run without groups; `err` says why. */
 enum status cgroup_find_base(char base[PATH_MAX], struct err *err);
-/* The first half of it, from the texts of /proc/self/mountinfo and /proc/self/cgroup. */
+/* The first half of it: finds the folder. The paths are /proc/self/mountinfo and /proc/self/cgroup,
+ * or test files. */
 enum status cgroup_locate(const char *mountinfo, const char *self, bool is_root,
                           char parent[PATH_MAX], struct err *err);
 /* Whether groups below `base` have the controller. */

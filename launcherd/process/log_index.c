@@ -121,7 +121,8 @@ static bool write_records(const char *path, const struct log_index_record *recor
     return false;
 }
 
-/* Keeps the records before `mark` and from `end` on. [count + 2] */
+/* Keeps the records before `mark` and after `end`, and puts one at `mark` (stderr) and one at `end`
+ * between them. Returns their number. `records` has room for `count` + 2. */
 static size_t filter(struct log_index_record *records, size_t count, uint64_t mark, uint64_t begin,
                      uint64_t end)
 {

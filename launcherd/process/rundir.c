@@ -106,8 +106,6 @@ void rundir_remove(const char *path)
     rmdir(path);
 }
 
-/* Not synced: a crash of the machine may lose the rename, but it also ends the processes that the
- * file describes. */
 enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
                               struct err *err)
 {
@@ -145,6 +143,8 @@ void rundir_remove_all(int parent_fd, const char *name)
     remove_all(parent_fd, name, REMOVE_DEPTH_MAX);
 }
 
+/* Not synced: a crash of the machine may lose the rename, but it also ends the processes that the
+ * file describes. */
 enum status rundir_write(const char *dir, const char *name, const void *bytes, size_t byte_count,
                          struct err *err)
 {

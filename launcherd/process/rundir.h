@@ -7,18 +7,18 @@
  *     shim.sock                                 the socket on which the shim listens
  *     shim.json                                 the process of the shim
  *     end.msg                                   its last report, once it has ended
- *   STATE/warm/<cluster>-<job>/                 of processes that wait for a start order (shim/warm_main.h)
+ *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
  *                                               directory: that process becomes the shim
  *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
  *     shim-g<generation>.log                    the log of the shim
- *     warm.log                                  of processes that waited for a start order (shim/warm_main.h)
+ *     warm.log                                  the log of processes that waited for a start order (shim/warm_main.h)
  *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
- *     g<generation>-errors/                     of the job's user: what its ranks write there
+ *     g<generation>-errors/                     owned by the job's user; its ranks write there:
  *       rank<rank>.json                         PyTorch's @record
  *       rank<rank>.metrics.jsonl                DDP_METRICS: a JSON object a line
- *     stage/files/                              a staged working directory (common/stage.h), its user's
- *   STATE/stage/HASH.tar                        archives of those
+ *     stage/files/                              a staged working directory (common/stage.h), owned by the job's user
+ *   STATE/stage/HASH.tar                        the archives of staged working directories
  *
  * Paths are made of numbers and the name of a cluster ([A-Za-z0-9._-], checked by the decoder). */
 #ifndef LAUNCHERD_PROCESS_RUNDIR_H

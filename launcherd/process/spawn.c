@@ -122,7 +122,7 @@ IN_CHILD static void run_program(struct child *child)
  *   3. descriptors, while we still may use ours
  *   4. limits and umask, while root may still raise them
  *   5. the user; root cannot be had back (account_become)
- *   6. no new privileges: a set-uid program gives none. After 5, which needs them
+ *   6. no new privileges: a set-uid program gives none
  *   7. the death signal of the parent, after 5, which would clear it; the parent may have ended
  *      before it was set
  *   8. the working directory and the program, both looked up with the rights of the user
@@ -160,7 +160,8 @@ static void free_texts(char **texts)
     free(texts);
 }
 
-/* Every folder of `search` with `/name` appended. An empty one is the current directory. */
+/* Every folder of `search` with `/name` appended. An empty one is the current directory.
+ * The result ends with NULL; free it with free_texts. */
 static char **program_paths(const char *name, const char *search)
 {
     if (search == NULL || strchr(name, '/') != NULL || name[0] == '\0') {
