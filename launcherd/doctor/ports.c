@@ -19,7 +19,7 @@
 #define PORTS 3u
 #define GUESTS_MAX 192u
 #define LISTEN_MS 20000u
-#define CONNECT_MS 5000u /* for one connection and its echoes: longer than three lost SYNs */
+#define CONNECT_MS 5000u /* for one connection and its echoes: time for SYNs at 0, 1 and 3 s */
 #define SMALL_BYTES 16u
 #define LARGE_BYTES 65536u
 #define TRIES_MAX (NODE_PEERS_ASKED_MAX * PORTS)

@@ -19,7 +19,7 @@
 
 struct question {
     uint64_t asked_us, bytes_max;
-    uint32_t device; /* of NVML */
+    uint32_t device; /* NVML's index */
 };
 
 struct xid {
@@ -218,9 +218,9 @@ static int init_and_count(struct gpu_watch *watch, bool *is_ready)
     return code;
 }
 
-/* Starts the second thread once NVML is loaded and a question was asked. Otherwise a node that has
- * the library but no GPU would initialise it again and again. Without this thread the counters are
- * still queried. Called with the lock held. */
+/* Starts the second thread once the GPUs were counted and a loop is attached. A node that has the
+ * library but no GPU attaches none: the thread would initialise NVML again and again there. Without
+ * this thread the counters are still queried. Called with the lock held. */
 static void begin_events(struct gpu_watch *watch)
 {
     struct err err;

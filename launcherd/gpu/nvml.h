@@ -85,8 +85,9 @@ enum status nvml_load(struct nvml *nvml, struct err *err);
 void nvml_unload(struct nvml *nvml);
 /* The text of an error; never NULL, printable. */
 const char *nvml_error_text(const struct nvml *nvml, int code);
-/* Queries GPU `index` and fills all facts except `asked_us`. If more than `bytes_max` is used and
- * NVML names no process, looks for processes that have the device file open. */
+/* Queries GPU `index`. `facts` must be zeroed. Fills all facts except `asked_us`; after an error or in
+ * MIG mode only some. If more than `bytes_max` is used and NVML names no process, looks for processes
+ * that have the device file open. */
 void nvml_look(const struct nvml *nvml, uint32_t index, uint64_t bytes_max,
                struct gpu_facts *facts);
 /* Reads the gauges of GPU `index`. A value that the driver does not have is GAUGE_UNKNOWN. After an
@@ -102,7 +103,8 @@ struct nvml_health {
     int64_t links_up, links_down; /* NVLinks */
 };
 void nvml_health(const struct nvml *nvml, uint32_t index, struct nvml_health *health);
-/* The driver's version, and the newest CUDA that it supports: 1000 major + 10 minor. */
+/* The driver's version, and the newest CUDA that it supports: 1000 major + 10 minor;
+ * GAUGE_UNKNOWN: not known. */
 int64_t nvml_driver(const struct nvml *nvml, char *version, size_t version_bytes);
 
 #endif
