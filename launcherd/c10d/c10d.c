@@ -108,7 +108,7 @@ void c10d_free(struct c10d **owned)
     *owned = NULL;
 }
 
-/* Sends the reply, after what the client is still to get. */
+/* Sends the reply, if there is one, to core->current. */
 static void send_reply(struct c10d *core)
 {
     if (core->reply_bytes > 0)
@@ -332,7 +332,7 @@ static void on_tick(struct c10d *core)
     }
 }
 
-/* Starts a step. The buffer of a long reply is freed. */
+/* Starts a step. The buffer of a long reply is shrunk. */
 static void begin_step(struct c10d *core, uint64_t now_us)
 {
     char *smaller;

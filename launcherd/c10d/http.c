@@ -120,8 +120,8 @@ static bool has_word(struct text line, const char *word)
     return false;
 }
 
-/* Takes from the headers the length, and whether this is the last request. False: a length in another form, two
- * different ones, or none where there must be one: where the next request begins would be a guess. */
+/* Reads the headers: the length, and whether this is the last request. False: Transfer-Encoding, a length that is
+ * no number, two different lengths, or a PUT without one: it is not known where the next request begins. */
 static bool take_headers(struct text rest, struct http_request *request, uint64_t *length)
 {
     bool has_length = request->method != HTTP_PUT;

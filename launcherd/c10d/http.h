@@ -7,9 +7,9 @@
  *     DELETE /SCOPE/KEY   200. A rank no longer needs the scope. The scope is emptied when all its keys have been
  *                         deleted, so that a second hvd.init() finds it empty. Until then they can still be read
  *
- * http_server.py deletes the keys of scopes that it was not told of at once; here they can still be read, as above. It
- * closes each connection after its answer; here a client may send several requests, until one says that it is the last
- * (RFC 9112, section 9.3: "Connection: close", or HTTP/1.0 without "keep-alive").
+ * http_server.py deletes keys at once in scopes that it was not told about; here they can still be read, as above.
+ * http_server.py closes each connection after its answer; here a client may send several requests, until one says
+ * that it is the last (RFC 9112, section 9.3: "Connection: close", or HTTP/1.0 without "keep-alive").
  *
  * Any other path is answered with 400; any other bytes end the connection. Private to the core. */
 #ifndef LAUNCHERD_C10D_HTTP_H
