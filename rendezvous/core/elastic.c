@@ -77,7 +77,7 @@ void elastic_checkpoint(struct rdzv *rdzv, struct job *job)
 /* -- planned ends -- */
 
 /* How many nodes have room for a part of a running job, counting free slots and its own. If it is
- * to leave the node `leaves`, its spares count as well and that node does not; NULL: it leaves
+ * to leave the node `left`, its spares count as well and that node does not; NULL: it leaves
  * none. */
 static uint32_t count_nodes(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
                             const struct node *left)
@@ -115,7 +115,7 @@ static const struct node *drained_node(const struct rdzv *rdzv, const struct job
     return NULL;
 }
 
-/* A stopped job would have to wait behind the first job of the queue. */
+/* Whether the job, once stopped, would have to wait behind the first job of the queue. */
 static bool is_behind(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
 {
     const struct queued entry = queue_entry(rdzv, job);

@@ -1,4 +1,5 @@
-/* Why a job waits, as one sentence. */
+/* Why a job waits. Each function sets the reason of the job to one sentence; the comment above it is
+ * the case. */
 #ifndef RENDEZVOUS_CORE_EXPLAIN_H
 #define RENDEZVOUS_CORE_EXPLAIN_H
 

@@ -278,7 +278,7 @@ static uint64_t early_mark(const struct job *job)
     return (mark >> 1 & ~(uint64_t)3) | 1; /* the store's integers are signed */
 }
 
-#define CAUSE_BYTES 110 /* of a reason, so that what follows has room */
+#define CAUSE_BYTES 110 /* bytes of the old reason that are kept: `why` has room after it */
 
 /* The reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
 static void put_before_why(struct rdzv_record *record, const char *why)

@@ -39,7 +39,8 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
  * to end. */
 bool generation_may_stop(const struct job *job);
 bool generation_stop_planned(struct rdzv *rdzv, struct job *job, const char *why);
-/* Ends the job now, together with its current generation if it has one. */
+/* Ends the job now, together with its current generation if it has one. `is_ours`: the server chose
+ * the exit code, not a rank. */
 void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t exit_code,
              uint32_t signal, bool is_ours);
 

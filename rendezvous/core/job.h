@@ -46,9 +46,9 @@ struct job {
     uint64_t failed_at_us;    /* stopping for a failure: when it happened */
     uint64_t running_at_us;   /* since when all its ranks run; UINT64_MAX: they do not */
     uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
-    uint32_t told_generation; /* that told the record's progress; 0: not known. Of any generation */
+    uint32_t told_generation; /* the record's progress is from this one; 0: unknown */
     bool is_ours;             /* this server has begun it: what it has not sent, nobody has */
-    bool go_sent, world_sent; /* to every part once; a part that beats without it gets it again */
+    bool go_sent, world_sent; /* to all parts; a part whose beat lacks it gets it again */
     uint32_t blob_byte_count;
     uint64_t retry_at_us; /* restarting: not before this time */
     uint64_t

@@ -36,7 +36,7 @@
 #define LEADER_READ_US_MIN 100000u
 #define LEADER_READ_US_MAX 500000u
 #define LEADER_BEHIND_US                                                                           \
-    600000u /* longer than between two reads: one that is not behind is first */
+    600000u /* longer than between two reads, so that a server with all rows claims first */
 
 enum leader_state {
     LEADER_STANDBY,

@@ -8,7 +8,7 @@
 
 #define EVERY_US 500000u  /* jobs that are due within this time are judged together */
 #define LOOK_US 15000000u /* the edge answers within 10 s; the answer may be lost */
-#define LATE_BEATS 3u     /* a node is never silent longer than this many intervals and a second */
+#define LATE_BEATS 3u     /* a beat is late after this many intervals and LATE_MORE_US */
 #define LATE_MORE_US 1000000u
 
 static bool is_watched(const struct job *job)
@@ -39,7 +39,8 @@ bool straggler_find(const struct job *job, struct straggler *out)
     return is_watched(job) && straggler_worst(&job->pace, job->gang.paces, job_world(job), out);
 }
 
-/* "rank 3 on gpu02: 182 ms of its own for a step, the others 120 ms; data 66 ms, theirs 4 ms; since step 80" */
+/* "rank 3 on gpu02: 182.0 ms of its own for a step, the others 120.0 ms; data: 66.0 ms, the others 4.0 ms; since
+ * 80 steps after the start of the generation" */
 static void describe_slow(const struct job *job, const struct straggler *slow,
                           char text[REASON_BYTES_MAX])
 {

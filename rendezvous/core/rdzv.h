@@ -138,7 +138,7 @@ struct rdzv_event {
     uint64_t next_job_id;
     const struct part_rank_look *looks; /* [look_count] */
     uint32_t look_count;
-    bool all_answered, is_deaf, is_busy; /* every node; one of them */
+    bool all_answered, is_deaf, is_busy; /* all nodes answered; at least one is deaf, busy */
 };
 
 /* What the edge must do. Each line lists the fields that are set beside type.
@@ -206,8 +206,8 @@ struct rdzv_action {
     uint64_t incident, slot_mask;
     enum status status;
     bool with_stacks;
-    const char *text;      /* borrowed likewise */
-    struct msg_bytes blob; /* likewise */
+    const char *text;      /* borrowed until the next step */
+    struct msg_bytes blob; /* borrowed until the next step */
 };
 
 /* The most actions of one step. Work that does not fit is left to the next step, and timer_at_us is

@@ -54,7 +54,7 @@ static void count_slots(struct rdzv *rdzv, struct pass *pass)
 
         for (uint32_t k = 0; !job->ended && k < job->record.part_count; k++)
             if (job->gang.parts[k].node !=
-                NODE_NONE) /* of lost ones too: they are stored as its own */
+                NODE_NONE) /* lost parts too: the job's record still lists their slots */
                 take_part(pass, job->gang.parts[k].node, job->record.parts[k].slot_mask);
     }
 }

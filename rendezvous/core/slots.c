@@ -5,7 +5,7 @@
 
 #include "rendezvous/core/state.h"
 
-/* A mask of all slots of a node that is drained as a whole. */
+/* All slots if the node is drained as a whole or is leaving; else none. */
 static uint64_t whole_mask(const struct node *node)
 {
     return node->is_drained || node->is_leaving ? UINT64_MAX : 0;

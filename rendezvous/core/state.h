@@ -14,8 +14,9 @@
  *   pace         hangs and stragglers; hang, straggler: their rules
  *   reconcile    what a node lists against what should be there; drains: requests of operators; warm:
  *                processes that wait on spares
+ *   place        on which nodes a job fits
  *   preempt      which jobs stop for one of a higher priority
- *   sched        which job gets which slots; place: on which nodes; reserve: for the first job that waits;
+ *   sched        which job gets which slots; reserve: slots kept for the first job that waits;
  *                elastic: jobs whose number of nodes changes; spares: nodes held in case one is lost
  *   rdzv         the step; view: reading; check: invariants */
 #ifndef RENDEZVOUS_CORE_STATE_H
@@ -52,7 +53,7 @@ struct rdzv {
     uint32_t ended_count;    /* jobs that have ended and are not dropped yet */
     uint64_t limit_at_us;    /* no job reaches its time limit earlier; UINT64_MAX: none has one */
     uint64_t pace_at_us;     /* no job needs judging for a hang earlier (pace.h) */
-    uint64_t heard_since_us; /* when this server could last not hear anything */
+    uint64_t heard_since_us; /* end of the last time in which this server could not hear nodes */
     uint64_t roster_at_us;   /* no node is silent for too long earlier */
     uint64_t gone_at_us;     /* when elastic.c looks for gone nodes again; UINT64_MAX: never */
     bool doubts_itself;      /* more than half of the nodes are silent at once */
@@ -78,7 +79,7 @@ struct rdzv {
     uint64_t sched_at_us;    /* when that changes by itself; UINT64_MAX: it does not */
     uint64_t settled_at_us;  /* until then a restarted server waits for its nodes */
     struct reservation reservation;
-    struct pass *pass; /* the current pass */
+    struct pass *pass; /* the current or last pass */
     uint32_t drain_count;
     struct rdzv_drain drains[DRAINS_MAX];
 };

@@ -47,8 +47,8 @@ struct straggler_rank {
     struct straggler_totals from; /* at the start of the current block */
     struct straggler_times times; /* the newest complete block */
     bool has_times, is_slow;
-    uint8_t blocks;      /* in a row, and their steps: slow ones, or fast ones of a slow rank; */
-    uint32_t steps;      /* counted up to the numbers of the rule */
+    uint8_t blocks; /* in a row that argue for a change: slow ones, or fast ones of a slow rank */
+    uint32_t steps; /* of these blocks; both are counted up to the numbers of the rule */
     uint64_t slow_step;  /* the first step of the blocks that made it slow, */
     uint64_t slow_at_us; /* and its time; kept while it is slow or may become so */
 };
