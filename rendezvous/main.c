@@ -18,7 +18,7 @@
 #include "rendezvous/server/member.h"
 #include "rendezvous/server/transfer.h"
 
-#define DESCRIPTORS_RESERVED 64u /* for what is no connection */
+#define DESCRIPTORS_RESERVED 64u /* for everything but connections */
 #define DAY_US (24 * 3600 * 1000000ull)
 
 struct settings {
@@ -318,7 +318,7 @@ static int transfer(const struct settings *settings)
     return exit_code_of(status);
 }
 
-/* -1: good. */
+/* -1: the settings are valid; otherwise the exit code. */
 static int check(const struct settings *settings)
 {
     if (settings->listen == NULL && (settings->advertise != NULL || settings->require_key))
@@ -393,7 +393,7 @@ int main(int argc, char **argv)
     options->client_idle_us = settings.client_idle_us;
     options->max_slots_per_user = settings.max_slots_per_user;
     options->max_queued_per_user = settings.max_queued_per_user;
-    /* several beats fit before silence means something */
+    /* at least five beats fit into the time after which a silent node is suspect */
     options->beat_interval_us =
         settings.suspect_us / 5 < BEAT_INTERVAL_US ? settings.suspect_us / 5 : BEAT_INTERVAL_US;
     if (options->beat_interval_us < 1000)

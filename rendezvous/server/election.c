@@ -20,7 +20,7 @@
 struct election {
     struct election_options options;
     struct etcd_client *etcd;
-    struct leader leader; /* the thread's */
+    struct leader leader; /* used only by the thread */
     struct arena arena;   /* likewise */
     char leader_key[KEY_BYTES_MAX], servers_from[KEY_BYTES_MAX], servers_to[KEY_BYTES_MAX];
     char value[VALUE_BYTES_MAX];

@@ -37,11 +37,11 @@
 
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
-/* One connection. Allocated here, freed in its on_closed. */
+/* One connection. Allocated in listen.c, freed there in its on_closed. */
 struct peer {
     struct conn conn;
     struct server *server;
-    uint64_t id; /* never reused: a serial in the high bits, the index in server->peers below */
+    uint64_t id; /* never reused: a serial times PEERS_MAX, plus the index in server->peers */
     enum peer_kind kind;
     bool is_closing;    /* conn_close was called: nothing more is sent or read */
     bool is_core_node;  /* the core knows this connection: its close is an event */
@@ -247,8 +247,9 @@ void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation);
 void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
 /* One node that the core knows, with all its slots. */
 void answer_node(struct peer *peer, const char *name);
-/* Answer if there are events for it; with `now`, even if there are none. True: it was answered. */
+/* The counts of this server, and the list of all servers. */
 void answer_server(struct peer *peer, uint64_t request_id);
+/* Answers if there are events for it; with `now`, even if there are none. True: it was answered. */
 bool answer_events(struct peer *peer, uint64_t job_id, uint64_t after_id, uint32_t limit, bool now);
 /* Tells the client why its node_read gets no answer. */
 void answer_question_problem(struct peer *peer, uint64_t request_id, const char *problem);

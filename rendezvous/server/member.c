@@ -14,7 +14,7 @@
 
 #define KEYS_EVERY_MS 3000u        /* how often a standby reads the keys */
 #define PROBLEM_EVERY_US 10000000u /* each member of etcd may have another problem */
-#define KEYS_TIME_US 1000000u      /* how long the loop waits for etcd */
+#define KEYS_TIME_US 1000000u      /* the limit of one read of the keys, which blocks the loop */
 #define CERT_EVERY_US UINT64_C(86400000000)
 #define CERT_SOON_S (14 * 86400)
 
@@ -103,7 +103,7 @@ static uint32_t missing_pm(void *owner)
     return store_copy_missing_pm(member->copy);
 }
 
-/* How far the state has come, as a standby sees it. */
+/* Writes to seen_path how far the state has come, as this standby sees it (store/seen.h). */
 static void note_seen(struct member *member)
 {
     struct seen seen;
@@ -117,7 +117,8 @@ static void note_seen(struct member *member)
     }
 }
 
-/* Connections that are open outlive it: without a word before, all servers would fail at the first new ones. */
+/* Warns once a day while the client certificate for etcd is about to end. Open connections outlive the
+ * certificate: without a warning all servers would fail later, each at its next new connection. */
 static void warn_of_certificate(struct member *member)
 {
     const char *path = member->options->etcd.cert_path;

@@ -98,7 +98,7 @@ const char *peer_user(struct peer *peer)
 {
     struct err err;
 
-    if (!peer_find_user(peer, &err)) /* who is no client: for a message alone */
+    if (!peer_find_user(peer, &err)) /* not a client: the name is only for messages */
         (void)snprintf(peer->user, sizeof peer->user, "uid%u", peer->uid);
     return peer->user;
 }

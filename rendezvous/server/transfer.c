@@ -25,7 +25,8 @@ struct transfer {
 
 /* -- on etcd: holds the lead, so that no server runs -- */
 
-/* Called before each request. If the lease cannot be renewed, returns what is left of it. */
+/* Called before each request. Renews the lease if that is due. Returns when the lease ends (boot
+ * clock). */
 static uint64_t until_us(void *context)
 {
     struct transfer *transfer = context;
