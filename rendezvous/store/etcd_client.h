@@ -59,8 +59,8 @@ enum status etcd_url_parse(const char *url, struct etcd_options *options,
                            char prefix[ETCD_PREFIX_BYTES_MAX], struct err *err);
 bool etcd_url_is(const char *text); /* begins with etcd:// or etcds:// */
 
-/* For how many seconds the first certificate in a file is still valid; below 0: it has ended. False: it
- * cannot be read. */
+/* For how many seconds the first certificate in a file is still valid; below 0: it has ended.
+ * False: the file cannot be read. */
 bool etcd_files_left(const char *path, int64_t *left_s);
 
 /* Makes a client; it does not connect yet. Errors: STATUS_LIBRARY, STATUS_MEMORY, STATUS_BAD_INPUT. */

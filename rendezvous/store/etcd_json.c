@@ -15,7 +15,7 @@ static const struct json_limits reply_limits = {.depth_max = 16, .token_max = 40
 
 /* -- requests -- */
 
-/* ,"name":"base64" */
+/* "name":"base64" */
 static void add_bytes(struct buf *out, const char *name, struct etcd_bytes value)
 {
     uint8_t piece[3 * 1024];

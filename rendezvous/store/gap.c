@@ -1,5 +1,6 @@
-/* What makes a copy of the past a state of its own: a new cluster id, by which nodes keep its jobs apart from what ran before, and
- * numbers of jobs and events above any that were given since it was made. */
+/* Turns a copy of an earlier state into a state of its own. It gets a new cluster id, by which nodes
+ * tell its jobs from those that ran before. Its job and event numbers start above any that were given
+ * since the copy was made. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,8 +19,9 @@ execute(struct store *store, struct err *err, const char *format, ...)
     return store_execute(store, sql, err);
 }
 
-/* What jobs of a copy did when it was made goes on under the old cluster id until the leases of its shims end;
- * their slots are taken until then. A cancel is done with. */
+/* Processes of the copy's running jobs may go on under the old cluster id, and use their slots, until
+ * the leases of their shims end. These jobs start again after that. A job that was being cancelled is
+ * ended as cancelled. */
 static enum status stop_running(struct store *store, int64_t now_ms, struct err *err)
 {
     enum status status = execute(store, err,

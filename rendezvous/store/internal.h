@@ -109,7 +109,7 @@ enum status store_prepare(struct store *store, struct err *err);
 /* Frees a store after a failed store_open. */
 void store_release(struct store *store);
 
-/* open_etcd.c: makes a store in memory without rows, with its remote part. Unless *store is NULL,
+/* memory.c: makes a store in memory without rows, with its remote part. Unless *store is NULL,
  * release it whatever is returned. */
 enum status store_make_empty(struct store **store, const struct store_lead *lead, struct err *err);
 /* memory.c: an empty database in memory, with its tables. */
@@ -119,7 +119,8 @@ enum status store_open_memory(struct store *store, struct err *err);
 void store_commit_remote(struct store *store);
 void store_close_remote(struct store *store);
 
-/* gap.c: of a state of the past, whose numbers may have been given since. STORE_ID_GAP of them above what is known are left out. */
+/* gap.c: for a copy of an earlier state. Numbers may have been given since it was made, so STORE_ID_GAP
+ * numbers above the known ones are left out. */
 struct store_gap {
     const char *cluster;       /* its new cluster id */
     int64_t now_ms;            /* of the wall clock */
@@ -135,9 +136,10 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
 
 /* seen_state.c: the state on etcd as this server sees it now. */
 enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err);
-/* Writes that to the leader's file, at most once in a second, or now. */
+/* Writes that to the leader's file, at most once a second unless `now`. */
 void store_note_seen(struct store *store, bool now);
-/* After the rows were read: if this server has seen a later commit of the same state, its numbers are not given again. */
+/* After the rows were read. If this server has seen a later commit of the same state, etcd was put
+ * back: the numbers that may have been given since are not given again. */
 enum status store_check_seen(struct store *store, struct err *err);
 
 /* file.c */

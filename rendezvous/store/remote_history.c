@@ -1,5 +1,6 @@
-/* Whether etcd still has the history whose rows a copy has. Its revisions go back when it is restored from a snapshot; a watch from
- * a revision that is still to come then waits for it, and what comes is of another history. */
+/* Checks that etcd still has the history from which the rows of a copy were read. When etcd is restored
+ * from a snapshot, its revisions go back. A watch from a revision that etcd does not have yet then waits
+ * for it, and its changes belong to another history. */
 #include "rendezvous/store/remote_history.h"
 
 #include <inttypes.h>

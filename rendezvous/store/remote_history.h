@@ -7,7 +7,7 @@
 
 #include "rendezvous/store/etcd_client.h"
 
-/* Begins the messages of both who find it. */
+/* How the message begins in both places that detect it. */
 #define STORE_WENT_BACK "etcd has an earlier state than this server has seen"
 
 /* A commit, and the revision of etcd at which it was made. */
@@ -16,10 +16,10 @@ struct remote_point {
     int64_t at;
 };
 
-/* Of the row `seq`. False: it is damaged. */
+/* Reads it from the row `seq`. False: the row is damaged. */
 bool remote_take_point(struct remote_point *point, const struct etcd_row *row);
-/* Whether the newest commit at `revision` is still this one. Errors: STATUS_NOT_FOUND with ETCD_WENT_BACK: it is not; with
- * ETCD_COMPACTED: that revision was dropped. */
+/* Whether the newest commit at `revision` is still this one. Errors: STATUS_NOT_FOUND with
+ * ETCD_WENT_BACK: it is not; with ETCD_COMPACTED: that revision was dropped. */
 enum status remote_check_history(struct etcd_client *client, const char *prefix, int64_t revision,
                                  const struct remote_point *point, uint64_t deadline_us,
                                  struct err *err);

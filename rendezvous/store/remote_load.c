@@ -423,7 +423,8 @@ static enum status settle(struct load *load, const struct head *head)
     return drop_chunks(load, head->seq->value);
 }
 
-/* The rows were copied up to a revision after which nobody committed: etcd's newest commit must be the copy's. */
+/* The rows were copied up to a revision after which nobody committed: the newest commit in etcd must be
+ * that of the copy. */
 static enum status check_copy(const struct load *load, int64_t copied, const struct head *head)
 {
     const struct remote *remote = load->remote;

@@ -1,4 +1,4 @@
-/* How far a state on etcd has come, kept by the server that leads (seen.h), and looked at by the next one. */
+/* How far a state on etcd has come: written by the server that leads (seen.h), read by the next one. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -46,7 +46,7 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
     return status;
 }
 
-/* A disk that is full ends nothing: then what is in the file is older. */
+/* A failed write, on a full disk for example, is ignored: the file then has an older commit. */
 void store_note_seen(struct store *store, bool now)
 {
     const char *path = store->remote->lead.seen_path;
