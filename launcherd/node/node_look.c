@@ -174,7 +174,7 @@ static void send_answer(const struct node_look *looks, const struct msg_look *as
 
 static void finish(struct look *look)
 {
-    if (look->is_sent || look->looks == NULL)
+    if (look->is_sent)
         return;
     send_answer(look->looks, &look->ask, look);
     end(look);

@@ -49,12 +49,17 @@ static void order_free(struct stage_order *order)
     free(order);
 }
 
-/* Ends the fetch. The file with the part that has been fetched stays, until the archive is fetched
- * again or trim() removes it. */
+/* Ends the fetch for the first order, and removes the part that has been fetched: it may have filled
+ * the disk. After complete() there is none. */
 static void fetch_end(struct node_stage *stage)
 {
-    if (stage->fd >= 0)
+    char part[PATH_MAX];
+
+    if (stage->fd >= 0) {
+        archive_path(stage, stage->first->hash, ".part", part);
+        (void)unlink(part);
         close(stage->fd);
+    }
     stage->fd = -1;
     stage->have = 0;
     stage_digest_free(&stage->digest);

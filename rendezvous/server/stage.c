@@ -120,10 +120,15 @@ static void answer_state(struct peer *peer, const char *hash, uint64_t have, boo
     peer_send(peer, &msg);
 }
 
-static void fail(struct peer *peer, const char *doing, int code)
+static void tell_failed(struct peer *peer, const char *doing, int code)
 {
     peer_error(peer, "internal", "the server's disk may be full", "the staged directory: %s: %s",
                doing, strerror(code));
+}
+
+static void fail(struct peer *peer, const char *doing, int code)
+{
+    tell_failed(peer, doing, code);
     stage_drop(peer);
 }
 
@@ -177,7 +182,7 @@ static void publish(struct stage_upload *upload, int code)
     if (peer != NULL && code == 0)
         answer_state(peer, upload->hash, upload->total, true);
     else if (peer != NULL)
-        fail(peer, "cannot write it to the disk", code);
+        tell_failed(peer, "cannot write it to the disk", code);
     upload_free(upload);
 }
 

@@ -111,11 +111,13 @@ def test_a_stop_ends_what_waits_for_its_staged_directory():
         node = world.node()
         world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
         world.server.wait_for("stage_get")
+        part = f"{world.folder}/node0/stage/{'0' * 64}.part"
+        assert os.path.exists(part)
         world.server.stop(1, 1, signal.SIGTERM, grace_us=0)
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "node node0 cannot get the staged directory: it has not carried out a stop in time", report
         # No shim was ever started, so there is no shim.json to look at, and no folder to remove.
-        assert not os.path.exists(node.run_dir(1, 1))
+        assert not os.path.exists(node.run_dir(1, 1)) and not os.path.exists(part)
         world.server.forget(1, 1)
         world.server.start(2, 1, ["true"])
         world.server.go(2, 1)
