@@ -9,7 +9,7 @@
 
 #define PATTERN_BYTES_MAX 256u
 
-/* One "%x" of the pattern. */
+/* Writes the value of "%" and `letter` in the pattern. */
 static void put_fact(char *out, size_t out_bytes, char letter, const struct core_file_facts *facts)
 {
     switch (letter) {
@@ -61,7 +61,7 @@ void core_file_place(const char *pattern, const struct core_file_facts *facts,
         const size_t used = strlen(path);
 
         if (*at == '%' && at[1] == '\0')
-            break; /* the kernel drops it, too */
+            break; /* the kernel drops it too */
         if (*at == '%') {
             put_fact(path + used, sizeof path - used, *++at, facts);
             has_pid = has_pid || *at == 'p';
@@ -77,7 +77,7 @@ void core_file_place(const char *pattern, const struct core_file_facts *facts,
     utf8_printable(path, strlen(path), out, REASON_BYTES_MAX);
 }
 
-/* "" if it cannot be read. */
+/* Reads a file of /proc/sys. `out` is "" if it cannot be read. */
 static void read_setting(const char *path, char *out, size_t out_bytes)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);

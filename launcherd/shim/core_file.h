@@ -1,4 +1,4 @@
-/* Where the kernel puts the core file of a process: core(5). Pure, but for core_file_describe. */
+/* Where the kernel puts the core file of a process: core(5). Pure, except core_file_describe. */
 #ifndef LAUNCHERD_SHIM_CORE_FILE_H
 #define LAUNCHERD_SHIM_CORE_FILE_H
 
@@ -12,14 +12,16 @@ struct core_file_facts {
     pid_t pid;
     uid_t uid;
     uint32_t signal;
-    const char *cwd; /* in which it was started */
+    const char *cwd; /* the directory in which it was started */
     bool has_pid;    /* kernel.core_uses_pid */
 };
 
-/* By kernel.core_pattern: the path, with '*' for what we do not know, or which program has got it. A line. */
+/* Says where the core file is, from `pattern` (kernel.core_pattern): the path, with '*' for each
+ * part that we do not know, or the program that the kernel gives it to. `out` is one printable
+ * line. */
 void core_file_place(const char *pattern, const struct core_file_facts *facts,
                      char out[REASON_BYTES_MAX]);
-/* The same by the pattern and has_pid of this machine. */
+/* The same with the core_pattern of this machine. Sets facts->has_pid. */
 void core_file_describe(struct core_file_facts *facts, char out[REASON_BYTES_MAX]);
 
 #endif

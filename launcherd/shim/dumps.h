@@ -1,8 +1,8 @@
-/* Workers that write a core file. A job may ask for one (RLIMIT_CORE is 0 unless it raises it). Until the
- * file is written the kernel shows no end of the process, which takes half a minute for a large one.
- * Once a second we look whether a worker is dead in this way, so that its failure is known at once. The
- * worker itself gets DUMPS_SPARE_MS to write its file before it is killed with all others. Part of
- * shim_workers. */
+/* Workers that write a core file. A job may ask for one (RLIMIT_CORE is 0 unless the job raises
+ * it). The kernel reports the end of the process only when the file is written, which takes half a
+ * minute for a large one. So once a second we look whether a worker is writing a core file, to know
+ * at once that it has failed. Such a worker has DUMPS_SPARE_MS to write its file before it is
+ * killed like all others. Part of shim_workers. */
 #ifndef LAUNCHERD_SHIM_DUMPS_H
 #define LAUNCHERD_SHIM_DUMPS_H
 
@@ -12,18 +12,20 @@
 #include "launcherd/shim/shim_workers.h"
 
 #define DUMPS_LOOK_MS 1000u
-/* launcherd kills a shim LAUNCHER_STOP_SLACK_US after a stop that it has not done. */
+/* Less than LAUNCHER_STOP_SLACK_US, after which launcherd kills a shim that has not done a stop. */
 #define DUMPS_SPARE_MS 7000u
 
-/* Begins to look, until dumps_close; gives DUMPING to the core for each worker that is found. */
+/* Looks once a second until dumps_close, and gives DUMPING to the core for each worker that it
+ * finds. */
 void dumps_open(struct shim_workers *workers);
 void dumps_close(struct shim_workers *workers);
 
-/* This worker is not to be killed now. */
+/* Whether the worker must not be killed now, because it writes its core file. */
 bool dumps_spare(const struct shim_worker *worker);
-/* One of them is not. */
+/* Whether that is so for any worker. */
 bool dumps_spare_any(const struct shim_workers *workers);
-/* The same by pid, for proc_kill_descendants; `arg`: struct shim_workers. The store is spared as well: the core ends it. */
+/* dumps_spare for a pid, as a callback of proc_kill_descendants; `arg`: struct shim_workers. True
+ * also for the store, which the core ends. */
 bool dumps_spare_pid(void *arg, pid_t pid);
 
 #endif

@@ -9,11 +9,11 @@
 #include "common/json_strict.h"
 #include "common/utf8.h"
 
-#define MESSAGE_LINES_MAX 16u /* of an exception, after its first line */
-#define LINES_AFTER_MAX 32u   /* more than these after an exception: the program went on */
+#define MESSAGE_LINES_MAX 16u /* most lines of an exception's message after the first */
+#define LINES_AFTER_MAX 32u   /* more lines than this after an exception: the program went on */
 #define CUT_MARK "...\n"
-#define ROOT_BYTES_MAX 110 /* of the root cause, before the last exception */
-#define LAST_BYTES_MAX 136 /* of that, then */
+#define ROOT_BYTES_MAX 110 /* most bytes of the root cause in exception->line */
+#define LAST_BYTES_MAX 136 /* most bytes of the last exception after the root cause */
 
 struct text {
     const char *bytes;
@@ -38,7 +38,7 @@ static struct text trim(struct text text)
     return text;
 }
 
-/* The line at `at`, without its line feed; `*next` gets the offset of the one after it. */
+/* The line at offset `at`, without its line feed; `*next` gets the offset of the next line. */
 static struct text line_at(struct text text, size_t at, size_t *next)
 {
     const char *from = text.bytes + at, *end = memchr(from, '\n', text.count - at);
@@ -62,7 +62,7 @@ static bool ends_with(struct text text, const char *end)
     return text.count >= bytes && memcmp(text.bytes + text.count - bytes, end, bytes) == 0;
 }
 
-/* Appends what fits; line feeds and tabs stay, what else is not printable becomes '?'. */
+/* Appends what fits. Line feeds and tabs stay; '?' replaces whatever else is not printable. */
 static void append(char *out, size_t out_bytes, struct text text)
 {
     const size_t used = strlen(out);
@@ -70,7 +70,7 @@ static void append(char *out, size_t out_bytes, struct text text)
     (void)utf8_printable_lines(text.bytes, text.count, out + used, out_bytes - used);
 }
 
-/* The last `bytes_max` bytes, from the beginning of a line on where there is one. */
+/* The last `bytes_max` bytes. Begins at the first new line in them, if there is one. */
 static struct text last_bytes(struct text text, size_t bytes_max)
 {
     struct text last = text;
@@ -88,7 +88,8 @@ static struct text last_bytes(struct text text, size_t bytes_max)
     return last;
 }
 
-/* "KeyboardInterrupt: " has no message. */
+/* Sets exception->line to the first line of `text`, without a colon that no message follows, as in
+ * "KeyboardInterrupt: ". */
 static void put_line(struct exception *exception, struct text text)
 {
     size_t next;
@@ -135,7 +136,7 @@ static struct text text_of(const cJSON *value)
     return (struct text){text, strlen(text)};
 }
 
-/* A number, or digits in a string; 0: neither. */
+/* The value of a number, or of a string that is a number; 0: neither. */
 static int64_t seconds_of(const cJSON *value)
 {
     double number = cJSON_IsNumber(value) ? value->valuedouble : 0;
@@ -149,7 +150,8 @@ static int64_t seconds_of(const cJSON *value)
     return number > 0 && number < 1e12 ? (int64_t)number : 0; /* false for a NaN */
 }
 
-/* The traceback ends in the message, unless somebody wrote the file by hand. */
+/* Sets exception->text. `stack` normally ends with `message`; if it does not (somebody wrote the
+ * file by hand), the text has both. */
 static void put_both(struct exception *exception, struct text stack, struct text message)
 {
     const size_t room = sizeof exception->text - sizeof CUT_MARK - 2;
@@ -185,7 +187,7 @@ static enum status from_object(const cJSON *root, struct exception *exception, s
     if (message.count == 0 && stack.count == 0)
         return err_set(err, STATUS_BAD_INPUT, 0, "it has no message");
     for (size_t at = 0; message.count == 0 && at < stack.count;)
-        line = line_at(stack, at, &at); /* the last one */
+        line = line_at(stack, at, &at); /* ends with the last line */
     exception->raised_s = seconds_of(json_member(is_flat ? root : extra, "timestamp"));
     put_line(exception, line);
     put_root_of(exception, stack);
@@ -211,24 +213,24 @@ enum status exception_from_json(const char *bytes, size_t byte_count, struct exc
 
 /* -- an output --------------------------------------------------------------------------------- */
 
-/* What Python prints between the tracebacks of a chain. */
+/* What Python prints between the tracebacks of chained exceptions. */
 static const char *const links[] = {
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:"};
 
 struct finder {
-    size_t begin;    /* of the traceback that is being read */
-    bool is_inside;  /* between its first line and the exception */
-    bool is_bare;    /* it began with a file: a syntax error of the program itself */
+    size_t begin;    /* offset of the traceback that is being read */
+    bool is_inside;  /* between its first line and its exception line */
+    bool is_bare;    /* it began with a "File" line: a syntax error in the program itself */
     bool is_message; /* the lines after the exception may belong to it */
     bool is_found;
-    bool is_linked; /* the traceback that begins now belongs to the one before it */
-    size_t found_begin, found_end, found_line; /* of the last whole one */
-    size_t root_line;                          /* of the first exception of its chain */
-    uint32_t message_lines, lines_after;       /* of the exception; not blank, and not of it */
+    bool is_linked; /* the next traceback is chained to the one before it */
+    size_t found_begin, found_end, found_line; /* offsets in the last complete traceback */
+    size_t root_line;                          /* offset of the first exception of its chain */
+    uint32_t message_lines, lines_after;       /* of its message; non-blank ones after it */
 };
 
-/* Without "[rank0]: ", and without the frame of an exception group ("  | "). */
+/* Removes "[rank0]: ", and the frame of an exception group ("  | "). */
 static struct text without_prefix(struct text line)
 {
     static const char digits[] = "0123456789";
@@ -251,7 +253,7 @@ static struct text without_prefix(struct text line)
     return line;
 }
 
-/* "ValueError: no", "torch.OutOfMemoryError: ...", "KeyboardInterrupt" */
+/* True for "ValueError: no", "torch.OutOfMemoryError: ...", "KeyboardInterrupt". */
 static bool is_exception(struct text line)
 {
     size_t at = 0;
@@ -316,7 +318,7 @@ static void take_line(struct finder *finder, struct text line, size_t at, size_t
         finder->is_message = finder->is_inside = false;
         return;
     }
-    if (!finder->is_message) { /* a frame, or a line that another thread printed in between */
+    if (!finder->is_message) { /* a stack frame, or a line that another thread printed in between */
         finder->lines_after += !finder->is_inside && trim(line).count > 0;
         return;
     }
@@ -338,7 +340,8 @@ static struct finder find_last(struct text all)
     return finder;
 }
 
-/* exception->line is the last of a chain: the first one, which is the root cause, comes before it. */
+/* exception->line has the last exception of a chain. Puts the first one, the root cause, before
+ * it. */
 static void put_root(struct exception *exception, struct text all, const struct finder *finder)
 {
     char last[sizeof exception->line];
@@ -349,7 +352,7 @@ static void put_root(struct exception *exception, struct text all, const struct 
         return;
     put_line(&root, without_prefix(line_at(all, finder->root_line, &next)));
     if (strcmp(root.line, exception->line) == 0)
-        return; /* raised again as it was */
+        return; /* the same exception was raised again */
     memcpy(last, exception->line, sizeof last);
     (void)snprintf(exception->line, sizeof exception->line, "%.*s; then %.*s", ROOT_BYTES_MAX,
                    root.line, LAST_BYTES_MAX, last);

@@ -1,9 +1,10 @@
-/* The exception of a rank that failed: from its error file, as PyTorch's @record and others write it, or
- * from the end of its output. Both are hostile. Pure but for the heap of the JSON decoder.
+/* The exception of a rank that failed: from its error file, as PyTorch's @record and other programs
+ * write it, or from the end of its output. Both are untrusted input. Pure, except that the JSON
+ * decoder uses the heap.
  *
- *   {"message": {"message": "ValueError: no", "extraInfo": {"py_callstack": "...", "timestamp": "17.."}}}
- *   {"message": "ValueError: no", "timestamp": "17.."}
- */
+ *   {"message": {"message": "ValueError: no",
+ *                "extraInfo": {"py_callstack": "...", "timestamp": "17.."}}}
+ *   {"message": "ValueError: no", "timestamp": "17.."} */
 #ifndef LAUNCHERD_SHIM_EXCEPTION_H
 #define LAUNCHERD_SHIM_EXCEPTION_H
 
@@ -17,21 +18,23 @@
 #define EXCEPTION_FILE_BYTES_MAX (256u * 1024u)
 
 struct exception {
-    int64_t raised_s; /* Unix time, as the program says; 0: it does not */
-    /* "ValueError: no", printable; of a chain the first and the last: "KeyError: 'a'; then ValueError: no" */
+    int64_t raised_s; /* Unix time from the error file; 0: not known */
+    /* "ValueError: no", printable. Of chained exceptions it has the first and the last one:
+     * "KeyError: 'a'; then ValueError: no". */
     char line[REASON_BYTES_MAX];
-    char text
-        [TAIL_BYTES_MAX]; /* the end of the traceback, with the message; lines, else printable */
+    char text[TAIL_BYTES_MAX]; /* the end of the traceback, with the message: printable lines */
 };
 
-/* Errors: STATUS_BAD_INPUT, STATUS_TOO_BIG, STATUS_MEMORY; then `exception` is as it was. */
+/* Errors: STATUS_BAD_INPUT, STATUS_TOO_BIG, STATUS_MEMORY. On an error `exception` is unchanged. */
 enum status exception_from_json(const char *bytes, size_t byte_count, struct exception *exception,
                                 struct err *err);
-/* The last traceback of Python in these last bytes of an output. A few other lines may follow, as threads and
- * libraries print them at the end; after many the program had caught the exception and gone on. Lines may begin
- * with "[rank0]: ", as torch.distributed makes them. False: there is none. */
+/* Finds the last Python traceback in the last bytes of an output. False: there is none, or more
+ * than a few lines follow it. Threads and libraries print a few lines at the end; after many the
+ * program had caught the exception and gone on. Lines may begin with "[rank0]: ", as
+ * torch.distributed prints them. */
 bool exception_from_output(const char *bytes, size_t byte_count, struct exception *exception);
-/* A text without a traceback: its first line, and its end. False: it is blank. */
+/* Takes a text without a traceback: `line` gets its first line, `text` its end. False: it is
+ * blank. */
 bool exception_from_text(const char *text, struct exception *exception);
 
 #endif

@@ -14,7 +14,7 @@
 #include "launcherd/shim/shim_workers.h"
 
 #define AGE_US_MAX                                                                                 \
-    (3600 * INT64_C(1000000)) /* more is a wrong clock, or a file of something else */
+    (3600 * INT64_C(1000000)) /* a larger age: a wrong clock, or a file of another run */
 
 /* -- the thread -------------------------------------------------------------------------------- */
 
@@ -22,7 +22,8 @@ static int64_t raised_us(const struct exception *exception, const struct stat *s
 {
     const int64_t written_us = stat->st_mtim.tv_sec * 1000000 + stat->st_mtim.tv_nsec / 1000;
 
-    /* Programs say whole seconds. The file is written in the same one, mostly, and has more digits. */
+    /* Programs give whole seconds. The file is mostly written in the same second, and its time is
+     * more exact. */
     if (exception->raised_s == 0 || exception->raised_s == stat->st_mtim.tv_sec)
         return written_us;
     return exception->raised_s * 1000000;
@@ -101,7 +102,8 @@ static uint64_t age_of(const struct failure_file *file)
     return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
 }
 
-/* A program that died of a signal may have printed a traceback long before, and gone on. */
+/* `by_signal`: skips the output, because a program that died of a signal may have printed a
+ * traceback long before, and gone on. */
 static bool find_exception(const struct failures *failures, uint32_t local, bool by_signal,
                            struct exception *exception)
 {
@@ -153,7 +155,8 @@ static int64_t raised_by(const struct failures *failures, const struct shim_even
     return file != NULL ? file->raised_us : INT64_MAX;
 }
 
-/* Of those that ended while the files were read, who raised first is the first failure. */
+/* Puts the worker that raised its exception first before the others that ended while the files were
+ * read. */
 static void put_first(struct failures *failures)
 {
     uint32_t first = 0;
@@ -170,7 +173,7 @@ static void put_first(struct failures *failures)
     }
 }
 
-/* A worker that lives and raised before all that have ended; -1: none. */
+/* A running worker that raised its exception before each worker that has ended; -1: none. */
 static int32_t find_raised(const struct failures *failures)
 {
     const struct shim_workers *workers = failures->workers;
@@ -191,7 +194,8 @@ static int32_t find_raised(const struct failures *failures)
     return found;
 }
 
-/* `ended`: the first that has ended. */
+/* Gives RAISED to the core for a worker that still runs. `ended`: the first of the pending
+ * events. */
 static void tell_raised(struct failures *failures, uint32_t local, const struct shim_event *ended)
 {
     struct shim_workers *workers = failures->workers;

@@ -1,7 +1,7 @@
-/* Why a worker failed. Before the first end of a worker that is a failure goes to the core, the error files
- * of all workers are read, by the thread of log_writer.h: a disk that hangs delays the end by
- * FAILURES_READ_MS and no more. The ends of other workers wait behind it, so their order stays, but for
- * one thing: who raised an exception first goes first. Part of shim_workers. */
+/* Why a worker failed. When the first worker fails, the thread of log_writer.h reads the error
+ * files of all workers before the core gets EXITED. A disk that hangs delays this by at most
+ * FAILURES_READ_MS. EXITED of other workers waits too. The events keep their order, except that the
+ * worker that raised its exception first comes first. Part of shim_workers. */
 #ifndef LAUNCHERD_SHIM_FAILURES_H
 #define LAUNCHERD_SHIM_FAILURES_H
 
@@ -20,9 +20,9 @@ struct shim_workers;
 /* What the thread found for one worker. */
 struct failure_file {
     bool is_found;
-    char problem[128]; /* of a file that cannot be used; else empty */
+    char problem[128]; /* why the file cannot be used; else empty */
     struct exception exception;
-    int64_t raised_us; /* Unix time: of the exception, else when the file was written */
+    int64_t raised_us; /* Unix time of the exception, or else when the file was written */
 };
 
 struct failures {
@@ -31,20 +31,20 @@ struct failures {
     uv_timer_t timer;
     enum { FAILURES_NONE, FAILURES_READING, FAILURES_KNOWN, FAILURES_UNKNOWN } state;
     uint32_t count;
-    struct shim_event pending[SLOTS_PER_NODE_MAX]; /* EXITED, in the order of their ends */
+    struct shim_event pending[SLOTS_PER_NODE_MAX]; /* events EXITED, in the order of the ends */
     atomic_bool is_read;
-    struct failure_file files[SLOTS_PER_NODE_MAX]; /* the thread's, until is_read */
+    struct failure_file files[SLOTS_PER_NODE_MAX]; /* only the thread uses them until is_read */
 };
 
 void failures_open(struct failures *failures, struct shim_workers *workers);
-/* After the thread has ended. */
+/* Call after log_writer_close. */
 void failures_close(struct failures *failures);
 
-/* EXITED goes to the core, now or soon. */
+/* Gives EXITED to the core, at once or when the error files are read. */
 void failures_exited(struct failures *failures, const struct shim_event *event);
-/* Those that wait are posted, without more about them: the core wants all workers to end. */
+/* Posts the waiting events without the error files: the core wants all workers to end. */
 void failures_flush(struct failures *failures);
-/* The exception of a worker: message and end of the traceback; "" where nothing is known of one. */
+/* The exception of a worker: the end of its traceback, with the message. "": none is known. */
 void failures_error(const struct failures *failures, uint32_t local, char out[TAIL_BYTES_MAX]);
 
 #endif

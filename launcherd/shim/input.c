@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#define END_CHARACTER 4 /* Ctrl-D, what a terminal takes for the end */
+#define END_CHARACTER 4 /* Ctrl-D, which a terminal takes as the end */
 
 static bool is_open(const struct input *input)
 {
@@ -40,7 +40,7 @@ static void shut(struct input *input)
     input->fd = -1;
 }
 
-/* The rank has read all and is told that nothing follows. False: not now. */
+/* Tells the rank that no more bytes follow. False: the terminal cannot take that now. */
 static bool end(struct input *input)
 {
     const char character = END_CHARACTER;
@@ -61,7 +61,7 @@ static void on_timer(uv_timer_t *timer)
         answer(input, "");
 }
 
-/* Writes what the pipe takes now, and waits for room where it is not all. */
+/* Writes what the pipe takes now. If bytes are left, waits until it takes more. */
 static void write_on(struct input *input)
 {
     while (is_open(input) && input->taken < input->offset + input->count) {
@@ -140,7 +140,7 @@ void input_give(struct input *input, const struct msg_input *request)
     input->is_end = request->is_end;
     if (request->bytes.count > 0)
         memcpy(input->bytes, request->bytes.items, request->bytes.count);
-    if (input->offset + input->count < input->taken) { /* all of it was taken before */
+    if (input->offset + input->count < input->taken) { /* all of it was written before */
         input->offset = input->taken;
         input->count = 0;
     }

@@ -11,7 +11,7 @@
 #include "launcherd/process/proc.h"
 #include "launcherd/shim/shim_workers.h"
 
-#define NAMED_MAX 8u /* processes of one rank; of more there is a count */
+#define NAMED_MAX 8u /* most processes named for one rank; the others are counted */
 #define NAMES_BYTES_MAX (NAMED_MAX * 40u + 24u)
 
 static bool was_signalled(const struct shim_workers *workers, const struct proc_found *found,
@@ -66,8 +66,8 @@ void leftovers_signal(struct shim_workers *workers, int signal, bool is_told)
     }
 }
 
-/* Which worker has started it: by the session, or, of a daemon, by its environment. The first where
- * neither says so. */
+/* The local rank of the worker that started the process: found by session or process group, else by
+ * RANK in its environment (a daemon), else 0. */
 static uint32_t worker_of(const struct shim_workers *workers, const struct proc_found *found)
 {
     const struct msg_start *start = workers->options.start;
@@ -86,7 +86,7 @@ static uint32_t worker_of(const struct shim_workers *workers, const struct proc_
     return 0;
 }
 
-/* "4711 (python3), 4712 (sh) and 3 more"; returns how many. */
+/* Writes "4711 (python3), 4712 (sh) and 3 more": the processes of `owner`. Returns their number. */
 static uint32_t list(const struct proc_found *found, const uint32_t *owners, uint32_t count,
                      uint32_t owner, char names[NAMES_BYTES_MAX])
 {

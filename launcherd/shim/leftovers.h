@@ -1,5 +1,6 @@
-/* What workers that have ended leave behind: DataLoader workers, a forked logger, a daemon. Signals it,
- * and names it in the log of its rank and in the shim's. Part of shim_workers. */
+/* Processes that ended workers leave behind, such as DataLoader workers, a forked logger or a
+ * daemon. Signals them, and names them in the log of their rank and in the shim's log. Part of
+ * shim_workers. */
 #ifndef LAUNCHERD_SHIM_LEFTOVERS_H
 #define LAUNCHERD_SHIM_LEFTOVERS_H
 
@@ -7,10 +8,10 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define LEFTOVERS_MAX 256u /* that are remembered as signalled, and that are looked at */
+#define LEFTOVERS_MAX 256u /* most processes that are looked at, or remembered as signalled */
 
 struct leftovers {
-    int signal; /* what they got */
+    int signal; /* the signal that they got */
     uint32_t count;
     struct {
         pid_t pid;
@@ -19,16 +20,17 @@ struct leftovers {
 };
 
 enum leftovers_fate {
-    LEFTOVERS_SIGNALLED, /* after success: they get the signal, and have a moment */
-    LEFTOVERS_KILLED,    /* the grace is over; also workers that still run */
+    LEFTOVERS_SIGNALLED, /* all ranks exited 0: SIGTERM now, SIGKILL after the grace */
+    LEFTOVERS_KILLED,    /* the grace is over: SIGKILL, also to workers that still run */
 };
 
 struct shim_workers;
 
-/* No worker runs. Each process gets a signal once: not those that had it with the process group of their
- * worker. */
+/* Call when no worker runs. Sends the signal to each process that is left, except to those that
+ * already got it, here or with the process group of their worker. `is_told`: first names all of
+ * them in the logs. */
 void leftovers_signal(struct shim_workers *workers, int signal, bool is_told);
-/* Writes which processes are left into the logs. */
+/* Writes into the logs which processes are left. */
 void leftovers_name(struct shim_workers *workers, enum leftovers_fate fate);
 
 #endif

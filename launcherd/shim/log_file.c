@@ -10,17 +10,17 @@
 
 #include "common/log.h"
 
-#define CUT_ALIGN 65536u /* a multiple of every usual block of a file system */
+#define CUT_ALIGN 65536u /* a multiple of all usual file system block sizes */
 #define MARK_BYTES 64u
 #define LOST_NOTE_BYTES 96u
 
-/* Where the hole begins: the head of the log is a quarter of all that is kept. */
+/* The offset of the hole. The head of the log before it is a quarter of size_max. */
 static uint64_t cut_begin(const struct log_file *file)
 {
     return file->size_max / 4 / CUT_ALIGN * CUT_ALIGN;
 }
 
-/* The bytes of the file that are on the disk. */
+/* The number of bytes in the file without its hole. */
 static uint64_t kept_bytes(const struct log_file *file)
 {
     return file->cut_end == 0 ? file->size : file->size - (file->cut_end - cut_begin(file));
@@ -37,7 +37,8 @@ static void write_mark(const struct log_file *file, const char *text)
                  strerror(errno));
 }
 
-/* Makes room: what is kept goes down by an eighth of the limit, so a cut is rare. */
+/* Punches the hole, or makes it longer. An eighth of size_max is free after that, so cuts are
+ * rare. */
 static void cut(struct log_file *file)
 {
     uint64_t begin = cut_begin(file), limit = file->size_max;
@@ -65,7 +66,7 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 }
 
-/* Positions of readers stay valid, since what comes has the offset that it would have had. */
+/* Creates the deleted log again. The offsets go on, so positions of readers stay valid. */
 static void open_again(struct log_file *file, int64_t at_ms)
 {
     char note[128];
@@ -96,7 +97,7 @@ static int lost_note(uint64_t lost_bytes, char note[LOST_NOTE_BYTES])
                     (unsigned long long)lost_bytes);
 }
 
-/* In the place of what the disk has refused. False: it refuses this too. */
+/* Writes a line in place of the bytes that the disk refused. False: it refuses the line too. */
 static bool tell_lost(struct log_file *file, int64_t at_ms)
 {
     char note[LOST_NOTE_BYTES];
@@ -104,14 +105,15 @@ static bool tell_lost(struct log_file *file, int64_t at_ms)
 
     log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) != length)
-        return false; /* a part of the line is written over by the next try */
+        return false; /* the next try overwrites a partly written line */
     file->size += (uint64_t)length;
     file->lost_bytes = 0;
     file->disk_failed = false;
     return true;
 }
 
-/* On a disk that is still full when the log ends: over the last bytes that it took. They are lost, too. */
+/* Call when the log ends. If the disk is still full, the line overwrites the last bytes of the log,
+ * which are then lost too. */
 static void tell_lost_at_end(struct log_file *file)
 {
     char note[LOST_NOTE_BYTES];
@@ -120,11 +122,11 @@ static void tell_lost_at_end(struct log_file *file)
 
     if (lost_bytes == 0 || tell_lost(file, file->last_ms))
         return;
-    for (int i = 0; i < 3; i++) /* the number may get a digit more by the line's own length */
+    for (int i = 0; i < 3; i++) /* the line's own length may add a digit to the number */
         length = lost_note(lost_bytes + (uint64_t)length, note);
     if (file->size < (uint64_t)length ||
         pwrite(file->fd, note, (size_t)length, (off_t)file->size - length) != length ||
-        ftruncate(file->fd, (off_t)file->size) != 0) /* a part of the line of tell_lost */
+        ftruncate(file->fd, (off_t)file->size) != 0) /* cuts a part of tell_lost's line */
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "a log lacks its last %llu bytes, and there is no room to say so in it",
                  (unsigned long long)lost_bytes);

@@ -1,11 +1,13 @@
-/* The log file of one worker. Blocks as long as its disk does: for the thread of log_writer alone, but for
- * log_file_open.
+/* The log file of one worker. The functions block as long as the disk does, so only the thread of
+ * log_writer calls them, except while the log is opened.
  *
- * A log has a largest size. Beyond it the middle is cut: a hole is punched into the file, which
- * takes no space on the disk, and the bytes before it become a line with the number of bytes that
- * are gone. Every other byte keeps its offset, so a reader's position stays valid. A log that somebody
- * deletes is made again at the next output, with a hole for what it had. What a full disk refuses is told in
- * its place; when the disk is still full at the end, over the last bytes of the log, which need no room. */
+ * A log has a maximum size. If it grows larger, its middle is cut: a hole is punched into the file,
+ * which takes no space on the disk, and the bytes before the hole are replaced by a line with the
+ * number of bytes that are gone. Every other byte keeps its offset, so positions of readers stay
+ * valid. A log that somebody deletes is created again at the next output, with a hole in place of
+ * the old bytes. If the disk is full, output is lost, and a line in its place says how much. If the
+ * disk is still full when the log is closed, that line overwrites the last bytes of the log, which
+ * needs no space. */
 #ifndef LAUNCHERD_SHIM_LOG_FILE_H
 #define LAUNCHERD_SHIM_LOG_FILE_H
 
@@ -22,25 +24,25 @@
 struct log_file {
     int fd;
     bool disk_failed;        /* a write failed: logged once, and the worker goes on */
-    bool is_gone;            /* it was deleted, and could not be made again: said once */
-    bool is_full;            /* the file system cannot cut, so nothing more is kept */
-    uint64_t size, size_max; /* of the file; most bytes that it may hold, 0: no limit */
-    uint64_t lost_bytes;     /* that the disk has refused since the last that it took */
-    int64_t last_ms;         /* when the last of the output came, wall clock */
+    bool is_gone;            /* the file was deleted and could not be created again: logged once */
+    bool is_full;            /* the file system cannot punch holes, so no more output is kept */
+    uint64_t size, size_max; /* of the file with its hole; most bytes to keep, 0: no limit */
+    uint64_t lost_bytes;     /* refused by the disk, and not yet told in the log */
+    int64_t last_ms;         /* wall clock time of the last output */
     uint64_t cut_end;        /* the offset after the hole; 0: nothing is cut yet */
-    struct log_index index;  /* which of it is stderr, and when it came */
+    struct log_index index;  /* which bytes are stderr, and when they came */
     char path[PATH_MAX];
 };
 
 /* Bytes that a worker has written to one of its streams. */
 struct log_piece {
     bool is_error; /* stderr */
-    int64_t at_ms; /* wall clock, when they came */
+    int64_t at_ms; /* wall clock time at which they came */
     const char *bytes;
     size_t byte_count;
 };
 
-/* `size_max`: at least LOG_FILE_SIZE_MIN, or 0 for no limit. */
+/* `size_max`: at least LOG_FILE_SIZE_MIN, or 0 for no limit. STATUS_IO. */
 enum status log_file_open(struct log_file *file, const char *path, uint64_t size_max,
                           struct err *err);
 void log_file_write(struct log_file *file, const struct log_piece *piece);

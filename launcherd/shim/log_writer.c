@@ -10,7 +10,7 @@
 
 struct log_item {
     struct log_item *next;
-    struct log_file *file; /* NULL: a line, for stderr */
+    struct log_file *file; /* NULL: a line for stderr, or work */
     bool closes, is_error;
     int64_t at_ms;
     void (*work)(void *argument); /* NULL: none */
@@ -19,7 +19,7 @@ struct log_item {
     char bytes[];
 };
 
-static struct log_writer *log_lines; /* of log_line's lines; NULL: none runs */
+static struct log_writer *log_lines; /* the writer for the lines of log_line; NULL: none is open */
 
 /* -- the thread -------------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ static void carry_out(const struct log_item *item)
     }
 }
 
-/* The next item stays in the queue until it is written, so an empty queue means that all is. */
+/* An item stays in the queue until it is written, so an empty queue means that all is written. */
 static void *run(void *argument)
 {
     struct log_writer *writer = argument;
@@ -84,7 +84,7 @@ static void *run(void *argument)
 
 /* -- the loop ---------------------------------------------------------------------------------- */
 
-/* Takes the item. False: it is dropped, since the queue is full. */
+/* Takes ownership of the item. False: it is freed, because the queue is full. */
 static bool enqueue(struct log_writer *writer, struct log_item *item)
 {
     const size_t byte_count = item->byte_count;
@@ -126,10 +126,11 @@ static bool add(struct log_writer *writer, struct log_file *file, bool closes,
     return enqueue(writer, item);
 }
 
-/* A line that finds no room is lost: there is no other place for it. */
+/* Queues a line of log_line, also from the writer's own thread. If there is no room the line is
+ * lost: there is no other place for it. */
 static void add_line(const char *bytes, size_t byte_count)
 {
-    struct log_writer *writer = log_lines; /* our own thread may log while the loop closes */
+    struct log_writer *writer = log_lines; /* the thread may log during log_writer_close */
 
     if (writer != NULL)
         (void)add(writer, NULL, false,
@@ -154,7 +155,8 @@ static struct state look(struct log_writer *writer)
     return state;
 }
 
-/* on_async comes for each item that is done. */
+/* If `is_wanted`, on_async is called after items are done (once for several, if they are done
+ * quickly). */
 static void want_notice(struct log_writer *writer, bool is_wanted)
 {
     (void)pthread_mutex_lock(&writer->lock);
@@ -222,7 +224,7 @@ static void on_timer(uv_timer_t *timer)
     rest_if_nobody_waits(writer);
 }
 
-/* Somebody waits. */
+/* Has on_async called after items are done, and on_timer within `timeout_ms`. */
 static void watch(struct log_writer *writer, uint64_t timeout_ms)
 {
     want_notice(writer, true);
@@ -339,6 +341,6 @@ bool log_writer_flush(struct log_writer *writer)
     writer->is_flushing = true;
     writer->flush_by_ms = uv_now(writer->timer.loop) + LOG_WRITER_FLUSH_MS;
     watch(writer, LOG_WRITER_FLUSH_MS);
-    (void)uv_async_send(&writer->async); /* it may be done before the notice was wanted */
+    (void)uv_async_send(&writer->async); /* the queue may have become empty before want_notice */
     return false;
 }
