@@ -31,7 +31,7 @@ int master_port_bind(const char *address, uint32_t *port)
     if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
         bind(fd, (struct sockaddr *)&storage, bytes) == 0 &&
         getsockname(fd, (struct sockaddr *)&storage, &bytes) == 0) {
-        /* have the same offset, RFC 3493 section 3.3 */
+        /* sin_port and sin6_port have the same offset: RFC 3493, section 3.3 */
         *port = ntohs(((const struct sockaddr_in *)(const void *)&storage)->sin_port);
         return fd;
     }

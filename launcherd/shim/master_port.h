@@ -4,9 +4,10 @@
 
 #include <stdint.h>
 
-/* Binds a free port on the numeric `address` (of all local addresses, where it is none) without listening on it. The
- * kernel then gives it to no other process that asks for any free port, while rank 0 can bind it with SO_REUSEADDR, as
- * servers do. The descriptor; -1: errno says why. */
+/* Binds a free port on the numeric `address` (on all local addresses if it is not numeric) without
+ * listening on it. The kernel then gives the port to no other process that asks for any free port,
+ * while rank 0 can bind it with SO_REUSEADDR, as servers do. Returns the descriptor, which the
+ * caller closes; -1: errno. */
 int master_port_bind(const char *address, uint32_t *port);
 
 #endif

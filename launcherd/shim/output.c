@@ -30,7 +30,7 @@ static void store_last(struct output *output, const char *bytes, size_t byte_cou
     output->last_bytes += byte_count;
 }
 
-/* In the place of what was dropped. False: there is no room for that either. */
+/* Adds a line in place of the dropped bytes. False: there is no room for the line either. */
 static bool tell_lost(struct output *output)
 {
     char note[96];
@@ -75,10 +75,11 @@ static void shut(struct output_stream *stream)
     log_writer_add_close(output->writer, &output->file);
 }
 
-/* The number of bytes, at most `bytes_max`; 0: the pipe is empty for now, or closed. */
+/* Reads at most `bytes_max` bytes and returns their number; 0: the pipe is empty for now, or
+ * closed. */
 static size_t read_once(struct output_stream *stream, size_t bytes_max)
 {
-    static char bytes[READ_BYTES]; /* one thread, one loop */
+    static char bytes[READ_BYTES]; /* only the loop's thread uses it */
     struct output *output = stream->poll.data;
     size_t count = bytes_max < sizeof bytes ? bytes_max : sizeof bytes;
     ssize_t got;
@@ -95,7 +96,7 @@ static size_t read_once(struct output_stream *stream, size_t bytes_max)
         return (size_t)got;
     }
     if (got == 0 || errno != EAGAIN)
-        shut(stream); /* every writer has closed it */
+        shut(stream); /* all writers have closed it, or an error: EIO of a terminal */
     return 0;
 }
 
@@ -106,7 +107,7 @@ static struct output_stream *stream_of(uv_poll_t *poll)
     return poll == &output->streams[0].poll ? &output->streams[0] : &output->streams[1];
 }
 
-/* epoll gives the pipes in the order in which they became readable. */
+/* epoll reports the pipes in the order in which they became readable. */
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
     struct output_stream *stream = stream_of(poll);
@@ -247,8 +248,7 @@ void output_close(struct output *output)
     shut(&output->streams[1]);
 }
 
-/* The offset at which the last lines begin. A line feed at the very end belongs to the last
- * line. */
+/* The offset of the last lines. A line feed at the very end belongs to the last line. */
 static size_t lines_start(const char *bytes, size_t byte_count, size_t bytes_max)
 {
     size_t at = byte_count, lines = 0;

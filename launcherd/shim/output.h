@@ -1,10 +1,10 @@
-/* The output of one worker: copies its stdout and stderr into its log file, byte for byte, by the thread
- * of log_writer.h, and keeps the last bytes for reports. An edge of the shim.
+/* The output of one worker. The thread of log_writer.h copies its stdout and stderr byte for byte
+ * into its log file; the last bytes are kept for reports. Part of the edge of the shim.
  *
- * Each stream is a pipe, and the log gets what comes in the order in which the pipes became readable.
- * The kernel does not say more: what a worker writes to both within the time that the shim needs to
- * wake up may change places, as whole pieces. We refused one socket for both, whose order would be exact:
- * a program that opens /dev/stderr, as scripts do, cannot open a socket. */
+ * Each stream is a pipe. The log has the bytes in the order in which the pipes became readable,
+ * which is all that the kernel tells: if a worker writes to both pipes before the shim wakes up,
+ * whole pieces may change places. One socket for both streams would give the exact order, but a
+ * program that opens /dev/stderr, as scripts do, cannot open a socket. */
 #ifndef LAUNCHERD_SHIM_OUTPUT_H
 #define LAUNCHERD_SHIM_OUTPUT_H
 
@@ -25,37 +25,40 @@ struct output_stream {
     int fd;
     bool is_error;
     bool is_open;   /* the pipe is open; the poll handle lives until its close callback */
-    bool is_paused; /* the writer has no room */
+    bool is_paused; /* not read now, because the writer has no room */
 };
 
 struct output {
     struct output_stream streams[2]; /* stdout, stderr */
-    uint64_t lost_bytes;             /* dropped since the last that were not */
+    uint64_t lost_bytes;             /* dropped, and not yet told in the log */
     struct log_writer *writer;
-    struct log_file file; /* the thread's */
+    struct log_file file; /* only the writer's thread uses it */
     size_t last_bytes;
-    char last[8 * TAIL_BYTES_MAX]; /* a whole traceback, mostly */
+    char last[8 * TAIL_BYTES_MAX]; /* large enough for most tracebacks */
 };
 
-/* Makes the pipes and the log file, and begins to read. write_fds: stdout and stderr for the worker,
- * close-on-exec; the caller closes its copies. On failure both are -1. `size_max`: see log_file.h. */
+/* Makes the pipes and the log file, and begins to read. `write_fds`: stdout and stderr for the
+ * worker, close-on-exec, which the caller closes; both are -1 on failure. `size_max`: see
+ * log_file.h. STATUS_IO: the log; STATUS_SYSTEM. */
 enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
                         const char *path, uint64_t size_max, int write_fds[2], struct err *err);
-/* The same of a worker at a terminal, both of whose streams come from `master_fd`, as stdout. It is taken,
- * and closed on failure too. */
+/* The same for a worker with a terminal: both its streams come from `master_fd`, as stdout. Takes
+ * `master_fd`, and closes it on failure too. */
 enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct log_writer *writer,
                                  const char *path, uint64_t size_max, int master_fd,
                                  struct err *err);
-/* The writer has room, or is stuck: reads on if it has paused. */
+/* Call when the writer has room or is stuck: reads the paused pipes again. */
 void output_resume(struct output *output);
-/* Reads all that is in the pipes now: at most their capacity, since a writer that is left may go on. */
+/* Reads what is in the pipes now, but at most their capacity, because a process that is left may go
+ * on writing. */
 void output_drain(struct output *output);
-/* Puts a line of ours, "[... text ...]", into the log. False: the log is closed. */
+/* Puts "[... text ...]" as a line into the log. False: the log is closed, or the writer takes no
+ * more. */
 bool output_note(struct output *output, const char *text);
 /* Drains, then closes. A second call does nothing. */
 void output_close(struct output *output);
-/* The last lines, at most OUTPUT_LINES_KEPT, as UTF-8 text without NUL; invalid bytes become
- * '?'. */
+/* The last lines, at most OUTPUT_LINES_KEPT, as UTF-8 text without NUL; '?' replaces invalid
+ * bytes. */
 void output_tail(const struct output *output, char out[TAIL_BYTES_MAX]);
 
 #endif

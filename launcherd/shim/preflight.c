@@ -121,7 +121,8 @@ void preflight_check(const struct account_policy *policy, const struct account *
         fail(result, 125, "node %s: %.200s", policy->node, err.text);
 }
 
-/* Never returns. It keeps none of our descriptors: it may hang after we have ended. */
+/* Runs in the child, and never returns. Closes all of our descriptors that it does not use, because
+ * it may hang and outlive us. */
 static void run_child(int write_fd, pid_t parent, const struct account_policy *policy,
                       const struct worker_env_facts *env, const struct stage_source *stage)
 {
@@ -130,7 +131,7 @@ static void run_child(int write_fd, pid_t parent, const struct account_policy *p
     struct account own;
     struct err err;
 
-    write_fd = fcntl(write_fd, F_DUPFD, CHILD_STAGE_FD + 1); /* not where the other one goes */
+    write_fd = fcntl(write_fd, F_DUPFD, CHILD_STAGE_FD + 1); /* dup2 overwrites CHILD_STAGE_FD */
     if ((stage != NULL && dup2(stage->tar_fd, CHILD_STAGE_FD) < 0) ||
         dup2(write_fd, CHILD_FD) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
         getppid() != parent)
@@ -142,7 +143,7 @@ static void run_child(int write_fd, pid_t parent, const struct account_policy *p
         preflight_check(policy, &own, env, stage != NULL ? &staged : NULL, &result);
     gid_t *groups = result.account.groups;
     result.account.groups = NULL;
-    /* Where nobody reads it any more, nobody misses it. */
+    /* If this fails, the parent has closed its end and needs no answer. */
     (void)write_all(CHILD_FD, &result, sizeof result);
     if (result.code == 0)
         (void)write_all(CHILD_FD, groups, result.account.group_count * sizeof *groups);
@@ -156,7 +157,7 @@ static void finish(struct preflight *preflight, struct preflight_result *result)
     account_free(&result->account);
 }
 
-/* The child has closed its end. */
+/* Call when the child has closed its end of the pipe. */
 static void take_answer(struct preflight *preflight)
 {
     static struct preflight_result result;

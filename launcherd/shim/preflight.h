@@ -1,6 +1,7 @@
-/* Before a generation starts: can this node run the job? A child becomes the job's user, enters the
- * working directory and looks for the program, so that it sees what a worker would see. A disk or a
- * user database that does not answer stops only the child. Part of the edge of the shim. */
+/* Checks before a generation starts whether this node can run the job. A child process becomes the
+ * job's user, enters the working directory and looks for the program, so that it sees what a worker
+ * would see. If a disk or the user database does not answer, only the child hangs. Part of the edge
+ * of the shim. */
 #ifndef LAUNCHERD_SHIM_PREFLIGHT_H
 #define LAUNCHERD_SHIM_PREFLIGHT_H
 
@@ -15,13 +16,12 @@
 
 #define PREFLIGHT_MAX_MS 30000u
 
-/* How it went. */
+/* The result of the check. */
 struct preflight_result {
-    int32_t
-        code; /* 0: the job can run; 126, 127: it cannot; 125: not known (no answer, no memory) */
-    bool as_self;           /* as the user of this process */
-    struct account account; /* with code 0; valid in the call, except that `groups` may be taken */
-    char text[256];         /* with any other code: for the submitter, with the node's name */
+    int32_t code;           /* 0: the job can run; 126, 127: it cannot; 125: the check failed */
+    bool as_self;           /* the job runs as the user of this process */
+    struct account account; /* only if code is 0. Valid during on_done, which may take `groups` */
+    char text[256];         /* only for other codes: for the submitter, with the node's name */
 };
 
 struct preflight {
@@ -35,18 +35,17 @@ struct preflight {
     void (*on_done)(void *owner, struct preflight_result *result);
 };
 
-/* A staged working directory is unpacked first; `stage` is NULL for others.
- *
- * Begins; on_done follows once, from the loop or within this call, unless it is closed before. `env`, of which
- * master_addr, user, home and shell need not be set, and `policy` are borrowed for the call, the
- * node's name longer. */
+/* Begins the check. on_done is called once, from the loop or within this call, unless
+ * preflight_close comes first. A staged working directory is unpacked before the check; otherwise
+ * `stage` is NULL. `policy`, `env` and `stage` are borrowed for the call, policy->node until
+ * on_done. In `env`, master_addr, user, home and shell need not be set. */
 void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
                      const struct account_policy *policy, const struct worker_env_facts *env,
                      const struct stage_source *stage);
-/* Ends the child, too. A second call does nothing; the loop must run once more. */
+/* Also kills the child. A second call does nothing; the loop must run once more. */
 void preflight_close(struct preflight *preflight);
 
-/* What the child does, in this process: for tests. `own`: account_own. */
+/* The part that the child does: here so that tests can call it. `own`: from account_own. */
 void preflight_check(const struct account_policy *policy, const struct account *own,
                      const struct worker_env_facts *env, const struct stage_source *stage,
                      struct preflight_result *result);

@@ -28,7 +28,7 @@
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/workers_store.h"
 
-/* One connection of launcherd. A launcherd that was restarted connects again, which ends the last
+/* A connection from launcherd. If launcherd was restarted, its new connection ends the previous
  * one. */
 struct shim_link {
     struct conn conn;
@@ -46,13 +46,13 @@ struct shim_io {
     struct shim_actions actions;
     struct shim_workers workers;
     struct preflight preflight;
-    char stage_dir[PATH_MAX], stage_files[PATH_MAX]; /* of a staged working directory; or empty */
+    char stage_dir[PATH_MAX], stage_files[PATH_MAX]; /* empty: no staged directory */
     struct cgroup_limits limits;
     struct arena order_arena;
-    struct msg order; /* start */
+    struct msg order; /* MSG_TYPE_START */
     const char *run_dir;
     bool end_written, leaving;
-    uint32_t event_count, event_at; /* queued by actions, and the next one of them */
+    uint32_t event_count, event_at; /* events that actions have queued; the index of the next one */
     struct shim_event events[4 * SLOTS_PER_NODE_MAX];
 };
 
@@ -87,8 +87,8 @@ static void fill_report(struct shim_io *io, struct msg *msg, struct part_report_
                           texts, &msg->shim_report);
 }
 
-/* Before the loop waits again. A report has the whole state, so one is enough for all changes of
- * this turn of the loop. */
+/* Runs before the loop waits again. A report has the whole state, so one report is enough for all
+ * changes of this turn of the loop. */
 static void on_flush(uv_prepare_t *flush)
 {
     struct shim_io *io = flush->data;
@@ -100,8 +100,8 @@ static void on_flush(uv_prepare_t *flush)
     send_launcher(io, &msg);
 }
 
-/* Before anything is sent: from here on, how the workers ended is known even if this process is
- * killed. */
+/* Called before anything is sent. From here on it is known how the workers ended, even if this
+ * process is killed. */
 static void write_end(struct shim_io *io)
 {
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
@@ -207,8 +207,9 @@ static void step_once(struct shim_io *io, struct shim_event *event)
 {
     event->now_us = clock_boot_us();
     shim_step(&io->core, event, &io->actions);
+    /* Warm workers without a rank would keep the shim waiting. */
     if (io->core.phase >= SHIM_STOPPING)
-        warm_workers_drop(&io->workers.warm); /* those that still wait are no part of the tree */
+        warm_workers_drop(&io->workers.warm);
     if (io->core.phase == SHIM_ENDED && !io->end_written)
         write_end(io);
     for (uint32_t i = 0; i < io->actions.count; i++)
@@ -252,8 +253,8 @@ static void on_child_signal(uv_signal_t *handle, int number)
     shim_workers_reap(&io->workers);
 }
 
-/* SIGTERM comes from launcherd or an administrator: kill the job here. No report of its end is
- * needed, so it is the same as `forget`. */
+/* SIGTERM comes from launcherd or an administrator: kills the job here. No report of its end is
+ * needed, so this is the same as `forget`. */
 static void on_stop_signal(uv_signal_t *handle, int number)
 {
     struct shim_io *io = handle->data;
@@ -357,7 +358,8 @@ static void on_connection(struct listener *listener)
         take_link(io, link);
 }
 
-/* Token and cgroup of the warm workers, which launcherd has described in the run directory. */
+/* Takes over the token of the warm workers, and the cgroup that warm_main wrote into the run
+ * directory. */
 static void take_warm(const struct shim_io *io, struct warm_workers *warm, struct rundir_shim *self)
 {
     struct rundir_shim before;
@@ -369,7 +371,7 @@ static void take_warm(const struct shim_io *io, struct warm_workers *warm, struc
         (void)snprintf(warm->cgroup, sizeof warm->cgroup, "%s", before.cgroup);
 }
 
-/* The name of the job's cgroup; the token makes it the only one of that name. */
+/* The path of the job's cgroup, unique because of the token. Empty if `base` is. */
 static void name_cgroup(const struct shim_io *io, const char *base, const char *token,
                         char out[PATH_MAX])
 {
@@ -454,7 +456,7 @@ static void init_core(struct shim_io *io, char *const *arguments)
 
 static enum status init_workers(struct shim_io *io, char *const *arguments, struct err *err)
 {
-    static struct rundir_shim self; /* both live as long as the process */
+    static struct rundir_shim self; /* both are used until the process ends */
     static struct warm_workers warm;
     struct shim_workers_options options = {
         .loop = &io->loop,
@@ -488,7 +490,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     return STATUS_OK;
 }
 
-/* The node can run the job, or `result` says why not. */
+/* Gives START to the core if the node can run the job, else CANNOT_START with the reason. */
 static void on_preflight(void *owner, struct preflight_result *result)
 {
     struct shim_io *io = owner;
@@ -528,7 +530,7 @@ static void begin_preflight(struct shim_io *io, char *const *arguments)
         close(stage.tar_fd);
 }
 
-/* A staged working directory is unpacked in the folder of the job's logs, see rundir.h. */
+/* A staged working directory is unpacked into the folder of the job's logs, see rundir.h. */
 static void place_stage(struct shim_io *io, const char *log_dir)
 {
     char hash[STAGE_HASH_CHARS + 1];
@@ -546,7 +548,7 @@ int shim_main(char *const *arguments)
 
     log_open("shim", LOG_INFO, false);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGHUP, SIG_IGN); /* it outlives whoever has started it */
+    (void)signal(SIGHUP, SIG_IGN); /* the shim outlives the process that started it */
     stop_signal_shield();
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);

@@ -32,7 +32,8 @@ static void post(struct shim_workers *workers, struct shim_event event)
     workers->options.post(workers->options.owner, event);
 }
 
-/* So that whoever asks for the output of a rank that never ran gets none, and not an error. */
+/* Makes an empty log, so that a request for the output of a rank that never ran gets no output, and
+ * not an error. */
 static void make_log(const struct shim_worker *worker)
 {
     const struct shim_workers_options *options = &worker->workers->options;
@@ -140,7 +141,8 @@ static enum status make_error_dir(struct shim_workers *workers, struct err *err)
     return status;
 }
 
-/* A group of their own within the job's, so that the workers can be killed without the store. */
+/* Makes a cgroup for the workers within the job's, so that they can be killed without the store.
+ * Without a store they are in the job's. */
 static enum status make_rank_cgroup(struct shim_workers *workers, struct err *err)
 {
     const struct cgroup_limits none = {0};
@@ -222,7 +224,7 @@ static void on_room(void *owner)
         output_resume(&workers->items[i].output);
 }
 
-/* The tree is empty, and now the logs are complete, too. */
+/* No process is left, and the logs are written (or the disk hangs): gives TREE_EMPTY. */
 static void on_flushed(void *owner)
 {
     struct shim_workers *workers = owner;
@@ -230,7 +232,7 @@ static void on_flushed(void *owner)
                           (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
 }
 
-/* Not before the preflight, which forks: a child has no threads. */
+/* Call after the preflight, which forks: the child would not have this thread. */
 static enum status open_writer(struct shim_workers *workers, struct err *err)
 {
     workers->writer.owner = workers;
@@ -322,7 +324,8 @@ void shim_workers_warn(struct shim_workers *workers, int signal)
             kill(workers->items[i].pid, signal);
 }
 
-/* No child is left beside the store, also none that others moved into our cgroup. */
+/* True: no child except the store is left, and no process in the cgroup of the workers, even one
+ * that others moved there. */
 static bool tree_is_empty(const struct shim_workers *workers)
 {
     siginfo_t info;
@@ -346,8 +349,8 @@ static void close_outputs(struct shim_workers *workers)
         output_close(&workers->items[i].output);
 }
 
-/* No process is left. True: TREE_EMPTY is to be given. Else on_flushed gives it, when the logs are
- * written: whoever reads them takes the end of the job for their end. */
+/* Call when no process is left. True: the caller gives TREE_EMPTY. False: on_flushed gives it when
+ * the logs are written, because readers of the logs take the end of the job as their end. */
 static bool end_kill(struct shim_workers *workers)
 {
     workers->killing = workers->watching = false;
@@ -356,7 +359,8 @@ static bool end_kill(struct shim_workers *workers)
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
 }
 
-/* Everything in the cgroup at once; then, and where there is none, all descendants. */
+/* Kills everything in the cgroup at once, then all descendants. Returns how many descendants were
+ * alive. */
 static uint32_t kill_all(struct shim_workers *workers)
 {
     if (workers->has_cgroup && !dumps_spare_any(workers))
@@ -382,7 +386,7 @@ static void on_sweep(uv_timer_t *timer)
     uv_timer_start(timer, on_sweep, again_ms < SWEEP_MAX_MS ? again_ms : SWEEP_MAX_MS, 0);
 }
 
-/* Kills the cgroup and the process groups first, which mostly is everything. Other descendants are
+/* Kills the cgroup and the process groups first, which usually is everything. Other descendants are
  * searched for a little later, and after each death. */
 void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
 {
@@ -442,7 +446,7 @@ static void step_exited(struct shim_worker *worker, const siginfo_t *info)
     worker->pid = 0;
     worker_take_look(worker);
     if (worker->take == NULL)
-        input_close(&worker->input); /* else another process may have this rank */
+        input_close(&worker->input); /* else another process may get this rank */
     output_drain(&worker->output);   /* so that the report has its last lines */
     if (info->si_code == CLD_EXITED)
         event.code = info->si_status;

@@ -1,10 +1,10 @@
 /* The workers of a shim as processes: starts them, reads their messages and output, signals and
- * reaps them, and kills all processes below the shim. Part of the edge of the shim: what happens
- * becomes events of the core (core/shim.h).
+ * reaps them, and kills all processes below the shim. Part of the edge of the shim: it turns what
+ * happens into events of the core (core/shim.h).
  *
  * The shim is a subreaper: an orphan below it becomes its child, even after setsid and a double
- * fork. So no process is left exactly when the kernel reports that there is no child (ECHILD).
- * Until then the kill is repeated after each death. */
+ * fork. So when the kernel reports that there is no child (ECHILD), no process is left. Until then
+ * the kill is repeated after each death. */
 #ifndef LAUNCHERD_SHIM_SHIM_WORKERS_H
 #define LAUNCHERD_SHIM_SHIM_WORKERS_H
 
@@ -30,22 +30,20 @@
 
 struct shim_workers_options {
     uv_loop_t *loop;
-    const struct msg_start *start; /* borrowed, as all pointers here */
+    const struct msg_start *start; /* borrowed, like all pointers here */
     const char *run_dir, *log_dir, *node_name, *node_address;
     uint32_t gpus;
-    uint32_t devices[SLOTS_PER_NODE_MAX]; /* [gpus]: of NVML, by slot */
+    uint32_t devices[SLOTS_PER_NODE_MAX]; /* [gpus]: the NVML index of each slot's GPU */
     bool hides_gpus;
     uint64_t log_max; /* bytes of the log of a rank; 0: no limit */
     const char *token;
-    const char *
-        cgroup; /* the folder for the workers' cgroup, not made yet but for that of `warm`; empty: none */
+    const char *cgroup; /* of the workers; made already only if `warm` has one; empty: none */
     const struct warm_workers *warm; /* NULL: none */
     void *owner;
-    void (*post)(void *owner, struct shim_event event); /* queues an event from within an action */
+    void (*post)(void *owner, struct shim_event event); /* queues an event during an action */
     /* The answer to worker_ends_input. */
     void (*on_input)(void *owner, const struct msg_input_state *state);
-    void (*step)(void *owner, struct shim_event event); /* gives an event from a callback to the
-                                                         * core */
+    void (*step)(void *owner, struct shim_event event); /* gives an event; not during an action */
 };
 
 struct worker_take; /* launcherd/shim/worker_take.h */
@@ -53,22 +51,21 @@ struct worker_take; /* launcherd/shim/worker_take.h */
 struct shim_worker {
     struct shim_workers *workers;
     uint32_t local;
-    pid_t pid;     /* 0: none, or reaped */
-    pid_t group;   /* its process group and session, also when it is reaped */
-    int signalled; /* the last signal that its group got while it ran; 0: none */
-    uint64_t
-        dump_until_ms; /* of the loop: how long it may write its core file; 0: it writes none */
+    pid_t pid;              /* 0: none, or reaped */
+    pid_t group;            /* its process group and session; kept when it is reaped */
+    int signalled;          /* the last signal sent to its group while it ran; 0: none */
+    uint64_t dump_until_ms; /* loop time: spared until then for its core file; 0: it writes none */
     bool conn_open;
     struct conn conn;
     struct output output;
     struct input input;
-    char error_text[TAIL_BYTES_MAX]; /* worker_error */
+    char error_text[TAIL_BYTES_MAX]; /* the text of its worker_error */
     char spawn_text[256];
-    char exit_text[REASON_BYTES_MAX]; /* of EXITED */
+    char exit_text[REASON_BYTES_MAX]; /* the text of its EXITED or RAISED */
     char error[TAIL_BYTES_MAX];       /* its exception, once it has failed */
     char core[REASON_BYTES_MAX];      /* where its core file is; empty: it left none */
     bool was_oom;
-    struct worker_take *take; /* owned; NULL: it has its place, or was started for it */
+    struct worker_take *take; /* owned; NULL: not warm, or it has taken its rank */
 };
 
 struct shim_workers {
@@ -76,37 +73,38 @@ struct shim_workers {
     uv_timer_t sweep_timer, dump_timer;
     uint32_t sweeps;
     bool killing;  /* a kill goes on until no process is left */
-    bool watching; /* TREE_EMPTY is to be given when no process is left */
+    bool watching; /* TREE_EMPTY must be given when no process is left */
     struct leftovers left;
     struct log_writer writer;
     struct failures failures;
     bool closed, disk_hangs;
     int port_fd;                         /* bound to the master port, to reserve it */
     struct account account;              /* of the workers */
-    bool as_self;                        /* they run as the user of this process */
-    bool has_cgroup;                     /* made, and to be removed */
-    uint64_t memory_bytes;               /* its limit; 0: none */
-    char master_addr[ADDRESS_BYTES_MAX]; /* of SPAWN_ALL */
+    bool as_self;                        /* the workers run as the user of this process */
+    bool has_cgroup;                     /* it was made, and must be removed */
+    uint64_t memory_bytes;               /* limit of the cgroup; 0: none */
+    char master_addr[ADDRESS_BYTES_MAX]; /* from SPAWN_ALL */
     uint32_t master_port;
-    char rank_cgroup
-        [PATH_MAX]; /* of the workers without the store; that of `options` where there is none */
+    char rank_cgroup[PATH_MAX]; /* of the workers without the store */
     struct store_child store;
-    bool has_store; /* for this generation, from `go` on */
+    bool has_store; /* this shim runs the c10d store of the generation */
     char oom_text[96];
     char error_dir[PATH_MAX];
     struct tools tools;
-    struct warm_workers warm; /* that wait for their places */
+    struct warm_workers warm; /* warm workers without a rank */
     struct shim_worker items[SLOTS_PER_NODE_MAX];
 };
 
 void shim_workers_init(struct shim_workers *workers, const struct shim_workers_options *options);
 /* Closes every handle; the loop must run once more. A second call does nothing. */
 void shim_workers_close(struct shim_workers *workers);
-/* After that and the loop. False: a disk hangs, and with it a thread: the process has to end by _exit. */
+/* Call after shim_workers_close, when the loop has ended. False: a thread hangs on a disk, and the
+ * process must end with _exit. */
 bool shim_workers_are_closed(const struct shim_workers *workers);
 
-/* Before the first action: the account of the workers, whose `groups` are taken; makes their folder
- * for error files and their cgroup. Without a limit of memory the cgroup may fail: it is logged. */
+/* Call before the first action. Takes the account of the workers with its `groups`, and makes their
+ * folder for error files and their cgroup. If the job's cgroup cannot be made, that is an error
+ * only with a limit of memory; otherwise it is logged. */
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
                                  bool as_self, const struct cgroup_limits *limits, struct err *err);
 
@@ -114,28 +112,31 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
  * SPAWN_FAILED, TREE_EMPTY. */
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr,
                         uint32_t master_port);
-/* One that was warm and has not taken its rank, and the one that is started in its place. */
+/* Kills a warm worker that has not taken its rank. When it has ended, spawn_one starts another
+ * process in its place. */
 void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local);
 void shim_workers_spawn_one(struct shim_workers *workers, uint32_t local);
 void shim_workers_signal(struct shim_workers *workers, int signal);
-/* To each worker itself, not to its process group: what it has started, such as the processes of a
- * DataLoader, would die of a signal that it does not know. */
+/* Sends the signal to each worker itself, not to its process group: what it has started, such as
+ * the processes of a DataLoader, would die of a signal that it does not handle. */
 void shim_workers_warn(struct shim_workers *workers, int signal);
 void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told);
-/* `grace_is_over`: that is why; the logs of the ranks name what is killed. */
+/* Kills all processes. `grace_is_over`: first names them in the logs of the ranks. */
 void shim_workers_kill(struct shim_workers *workers, bool grace_is_over);
 void shim_workers_check(struct shim_workers *workers);
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,
                              uint32_t byte_count);
 
-/* On SIGCHLD: gives EXITED for each worker that has ended, STORE_EXITED, and TREE_EMPTY, to the core. */
+/* Call on SIGCHLD. Gives the core EXITED for each worker that has ended, STORE_EXITED, and
+ * TREE_EMPTY. */
 void shim_workers_reap(struct shim_workers *workers);
 /* The texts of a report. */
 struct shim_workers_texts {
     char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
 };
-/* What the report has of a worker that failed: its last lines, or the text of its worker_error; its
- * exception; how the kernel ended it. */
+/* Fills in what the report says about a worker that failed: its last lines, or the text of its
+ * worker_error; its exception; whether memory was short; its core file. The report borrows from
+ * `texts` and `workers`. */
 void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
                        struct shim_workers_texts *texts, struct msg_shim_report *report);
 

@@ -49,7 +49,7 @@ static enum status copy_content(const struct unpacking *u, uint64_t *left, struc
     return rc == ARCHIVE_EOF ? STATUS_OK : archive_failed(u, u->from, err);
 }
 
-/* Into the current directory. */
+/* Unpacks all entries into the current directory. */
 static enum status copy_entries(const struct unpacking *u, struct err *err)
 {
     struct archive_entry *entry;
@@ -119,7 +119,7 @@ enum status stage_unpack(const struct stage_source *source, struct err *err)
                        strerror(errno));
     if (access("files", F_OK) == 0)
         return STATUS_OK;
-    rundir_remove_all(AT_FDCWD, "files.part"); /* of a start that was killed */
+    rundir_remove_all(AT_FDCWD, "files.part"); /* left by a start that was killed */
     if (mkdir("files.part", 0700) != 0 || chdir("files.part") != 0)
         return err_set(err, STATUS_IO, errno, "cannot make a folder in %.160s: %s", source->dir,
                        strerror(errno));

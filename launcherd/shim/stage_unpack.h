@@ -10,14 +10,16 @@ struct stage_source {
     const char *dir;
 };
 
-/* Makes DIR, owned by `account` (NULL: by us). With our rights, before the change of user. STATUS_IO. */
+/* Makes DIR, owned by `account` (NULL: by us). Call before the change of user. STATUS_IO. */
 enum status stage_make_dir(const char *dir, const struct account *account, struct err *err);
-/* Makes DIR/files, with the rights that this process has: those of the job's user. It stays for later
- * generations of the job: where it is, nothing is done. It appears as a whole. No entry can leave it:
- * absolute names, ".." and names through symbolic links are errors.
- *   STATUS_BAD_INPUT, STATUS_TOO_BIG  no such archive
+/* Unpacks the archive into DIR/files. Call as the job's user. Does nothing if DIR/files is there,
+ * from an earlier generation of the job. It appears by a rename, when it is complete. Absolute
+ * names, ".." and names through symbolic links are errors, so no entry can be outside. Changes the
+ * current directory.
+ *
+ *   STATUS_BAD_INPUT, STATUS_TOO_BIG  not such an archive, or too large
  *   STATUS_LIBRARY                    libarchive is not installed
- *   STATUS_IO                         the disk */
+ *   STATUS_IO, STATUS_MEMORY          the disk; no memory */
 enum status stage_unpack(const struct stage_source *source, struct err *err);
 
 #endif

@@ -56,7 +56,7 @@ enum status store_child_listen(struct store_child *store, const char *run_dir, i
     return address_listen(address, 0600, &store->status_fd, &made, err);
 }
 
-/* A part of what the job may use, or the machine has. */
+/* A quarter of the memory that the job may use or the machine has, at most MEMORY_BYTES_MAX. */
 static uint64_t memory_of(const struct store_child_order *order)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
@@ -68,7 +68,7 @@ static uint64_t memory_of(const struct store_child_order *order)
     return bytes < MEMORY_BYTES_MAX ? bytes : MEMORY_BYTES_MAX;
 }
 
-/* "launcherd --store BYTES NAME ADDRESS ..."; NULL: no memory. */
+/* "launcherd --store BYTES NAME ADDRESS ...", which the caller frees. NULL: no memory. */
 static char **make_argv(const struct store_child_order *order, char memory[24])
 {
     static char program[] = "launcherd", mode[] = STORE_ARGUMENT;

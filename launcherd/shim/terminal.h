@@ -7,7 +7,8 @@
 
 #include "common/status.h"
 
-/* Both descriptors are close-on-exec; the slave belongs to `uid`, where that is not (uid_t)-1. STATUS_SYSTEM. */
+/* Opens a terminal of this size. Both descriptors are close-on-exec. The slave is given to `uid`,
+ * unless that is (uid_t)-1. STATUS_SYSTEM: both are -1. */
 enum status terminal_open(uint32_t rows, uint32_t columns, uid_t uid, int *master, int *slave,
                           struct err *err);
 

@@ -8,7 +8,8 @@
 
 #define PLACES_MAX 4u
 
-/* The first of `places`, from the folder of this program, that has `file`. */
+/* Sets `dir` to the first of `places` that has `file`; unchanged if none has. The places are
+ * relative to `own`, the folder of this program. */
 static void find(const char *own, const char *const places[PLACES_MAX], const char *file, int mode,
                  char dir[PATH_MAX])
 {
@@ -32,7 +33,7 @@ static void find(const char *own, const char *const places[PLACES_MAX], const ch
 
 void tools_find(struct tools *tools)
 {
-    /* beside this program; bin beside sbin, or above libexec/ddp; of a build folder */
+    /* in this program's folder; in bin beside sbin; in bin above libexec/ddp; in a build folder */
     static const char *const programs[PLACES_MAX] = {"", "/../bin", "/../../bin", "/../worker"};
     static const char *const python[PLACES_MAX] = {
         "/../share/ddp-launcher/python", "/../../share/ddp-launcher/python", "/../libddp/python"};

@@ -1,4 +1,5 @@
-/* Where what we bring for jobs is: so a job finds ddp-worker by its name, and `import libddp` works in it. */
+/* Finds the folders of ddp-worker and libddp.py, so that a job can start ddp-worker by its name and
+ * `import libddp`. */
 #ifndef LAUNCHERD_SHIM_TOOLS_DIR_H
 #define LAUNCHERD_SHIM_TOOLS_DIR_H
 
@@ -6,14 +7,14 @@
 #include <stddef.h>
 
 struct tools {
-    char programs[PATH_MAX]; /* the folder of ddp-worker; "": there is none */
-    char python[PATH_MAX];   /* of libddp.py */
+    char programs[PATH_MAX]; /* the folder of ddp-worker; "": not found */
+    char python[PATH_MAX];   /* the folder of libddp.py; "": not found */
 };
 
-/* What was installed, or built, with this program. */
+/* Finds what was installed or built together with this program. */
 void tools_find(struct tools *tools);
 
-/* NULL where there is none. */
+/* NULL if the folder was not found. */
 static inline const char *tools_folder(const char *folder)
 {
     return folder[0] != '\0' ? folder : NULL;
