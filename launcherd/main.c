@@ -1,14 +1,17 @@
-/* launcherd: the daemon of a node; with --shim, the process of a shim; with --store, a c10d store. Options, loop, wiring.
+/* launcherd: the daemon of a node. With --shim, --warm, --store, --doctor or --inspect it is one of
+ * the other processes of launcherd. This file: options, loop, wiring.
  *
  *   core/     the decisions of the daemon and of the shim, pure    launcher.h, shim.h
  *   node/     the edge of the daemon                               node.h
  *   shim/     the edge of the shim                                 shim_io.h
  *   c10d/     the c10d store                                       c10d.h, store_main.h
- *   gpu/      NVML, off the loop                                   gpu_watch.h
- *   inspect/  what a live rank does, in a process of its own     inspect.h
- *   process/  processes, and the folders that both programs use    proc.h, spawn.h, rundir.h
+ *   gpu/      NVML, in threads of its own                          gpu_watch.h
+ *   doctor/   checks of this machine, in a process of its own      doctor.h
+ *   inspect/  what a live rank does, in a process of its own       inspect.h
+ *   process/  processes, and the folders that all of these use     proc.h, spawn.h, rundir.h
  *
- * Includes go one way: main to node, node to shim, inspect and gpu, all of these to process and core. */
+ * Includes go one way: main to all; node to shim, doctor, inspect and gpu; doctor to shim and gpu;
+ * shim to c10d; most of these to process and core. */
 #include <limits.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -54,7 +57,7 @@
 struct settings {
     const char *server, *join, *name, *address, *interface, *state_dir, *log_dir, *gpus;
     bool list_gpus;
-    uint32_t slots; /* 0: find out */
+    uint32_t slots; /* 0: one for each GPU, or for each core */
     uint64_t gpu_timeout_us, log_max, keep_logs_us;
     bool join_only, allow_root, drain_on_term;
     const char *job_memory; /* NULL: no limit */
@@ -214,14 +217,15 @@ static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
     return cores < (long)SLOTS_PER_NODE_MAX ? (uint32_t)cores : SLOTS_PER_NODE_MAX;
 }
 
-/* A text of a failure, for exit 2. */
+/* Prints the error. Returns the exit code, 2. */
 static int complain(const struct err *err)
 {
     (void)fprintf(stderr, "launcherd: %s\n", err->text);
     return SERVICE_EXIT_USAGE;
 }
 
-/* The key of --join, else the one that is kept. Server and name come with it. */
+/* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the
+ * exit code. */
 static int find_key(struct settings *settings, struct node_options *options, struct key *key)
 {
     char path[PATH_MAX + sizeof "/" NODE_KEY_FILE];
@@ -249,11 +253,12 @@ static int find_key(struct settings *settings, struct node_options *options, str
         settings->server = key->server;
     else if (options->key_is_new && strstr(settings->server, ADDRESS_UNIX_PREFIX) == NULL &&
              strlen(settings->server) < sizeof key->server)
-        memmove(key->server, settings->server, strlen(settings->server) + 1); /* to be kept */
+        memmove(key->server, settings->server, strlen(settings->server) + 1); /* to be saved */
     return -1;
 }
 
-/* Where other nodes reach this one; 127.0.0.1 until the way to the server is known. */
+/* The address at which other nodes reach this one; 127.0.0.1 until the way to the server is known.
+ * Returns -1, or the exit code. */
 static int find_address(const struct settings *settings, struct node_options *options)
 {
     char *address = options->core.address, name[IF_NAMESIZE];
@@ -309,7 +314,7 @@ static int check(const struct settings *settings, const struct node_options *opt
     return -1;
 }
 
-/* In the state directory, unless --log-dir names another. */
+/* In the state directory, unless --log-dir names another. Returns -1, or the exit code. */
 static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
 {
     if (settings->log_dir == NULL)
@@ -320,7 +325,8 @@ static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
     return -1;
 }
 
-/* Everything that a command line can be wrong about. -1, or the exit code. */
+/* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit
+ * code. */
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
     static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];
@@ -358,7 +364,7 @@ static void list_gpus(uint32_t gpus)
     (void)printf("\n");
 }
 
-/* Which GPUs the slots are, and how many. Returns -1, or the exit code. */
+/* Finds out which GPUs the slots are, and how many. Returns -1, or the exit code. */
 static int choose_gpus(struct node_options *options, const struct settings *settings,
                        uint32_t *gpus)
 {
@@ -422,7 +428,8 @@ static void fill_options(struct node_options *options, const struct settings *se
     core->seed = core->instance ^ uv_hrtime();
 }
 
-/* Name servers that do not answer can hold a lookup for half a minute. */
+/* Ends the process when only a name lookup still keeps the loop running. That can take half a
+ * minute if the name servers do not answer. */
 static void on_late_end(uv_timer_t *timer)
 {
     const struct launcherd *launcherd = timer->data;
@@ -483,7 +490,8 @@ static void on_end_signal(uv_signal_t *handle, int number)
     end(launcherd);
 }
 
-/* The server is away for now. systemd, and an upgrade that waits for it, must not wait too. */
+/* Tells systemd that we are ready, even if the server has not answered yet: neither systemd nor an
+ * upgrade that waits for it should wait longer. */
 static void on_patience_over(uv_timer_t *timer)
 {
     (void)timer;

@@ -34,7 +34,7 @@
 #include "launcherd/shim/worker_argv.h"
 #include "launcherd/shim/worker_env.h"
 
-#define WAITING_SHARE_MS 5u /* between two looks whether those that were killed have ended */
+#define WAITING_SHARE_MS 5u /* time between two checks whether the killed processes have ended */
 
 struct warm_wait {
     struct warm_shim *shim;
@@ -48,7 +48,7 @@ struct warm_shim {
     uv_poll_t link;
     struct preflight preflight;
     struct arena arena;
-    struct msg msg; /* warm */
+    struct msg msg; /* MSG_TYPE_WARM */
     struct msg_start start;
     char *const *arguments;
     struct devices devices;
@@ -60,8 +60,8 @@ struct warm_shim {
     uint32_t ready_count;
     struct warm_workers workers;
     struct warm_wait waits[SLOTS_PER_NODE_MAX];
-    uint32_t order_bytes; /* of the order, [order_have] of them are there */
-    uint32_t order_have;
+    uint32_t order_bytes; /* length of the order; 0: not received yet */
+    uint32_t order_have;  /* bytes in `order`, which begins with the length */
     char order[sizeof(uint32_t) + WARM_ORDER_BYTES_MAX];
 };
 
@@ -70,7 +70,7 @@ static struct log_about about(const struct warm_shim *shim)
     return (struct log_about){.job_id = shim->start.job_id, .rank = -1};
 }
 
-/* All that was started goes first. */
+/* Kills everything that was started, waits for its end, and ends this process. */
 static void leave(const struct warm_shim *shim, int code, const char *why)
 {
     const struct timespec pause = {.tv_nsec = WAITING_SHARE_MS * 1000000L};
@@ -171,7 +171,7 @@ static void on_ready(uv_poll_t *poll, int status, int events)
 
     (void)status;
     (void)events;
-    (void)uv_poll_stop(poll); /* its end comes as SIGCHLD */
+    (void)uv_poll_stop(poll); /* SIGCHLD tells if the worker ends */
     if (recv(shim->workers.items[wait - shim->waits].fd, &byte, 1, MSG_DONTWAIT) != 1)
         return;
     shim->workers.items[wait - shim->waits].answers = byte == WARM_ANSWERS;
@@ -181,7 +181,8 @@ static void on_ready(uv_poll_t *poll, int status, int events)
     (void)send(SPAWN_EXTRA_FD, &ready, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A program that does not know of DDP_WARM_FD finds no number in RANK, and ends. */
+/* Sets RANK to a text that is no number, so that a program that does not know DDP_WARM_FD ends.
+ * Replaces DDP_SHIM_FD by DDP_WARM_FD. */
 static void change_environment(char **envp)
 {
     static char rank[] = "RANK=warm", fd[32];
@@ -228,7 +229,8 @@ static enum status spawn_one(struct warm_shim *shim, uint32_t local, struct err 
     return status;
 }
 
-/* Written before the cgroup is there, and before the first worker. Without a cgroup they wait as well. */
+/* Writes shim.json, then makes the cgroup. Call before the first worker is started. If there is no
+ * cgroup, the workers wait without it. */
 static enum status describe(struct warm_shim *shim, struct err *err)
 {
     const struct msg_start *start = &shim->start;

@@ -1,5 +1,6 @@
-/* What launcherd tells a process of `launcherd --warm`, and what both make of msg warm: the start order that
- * its workers get their first environment from, and whether another start order is of the same kind. */
+/* The order by which launcherd makes a `launcherd --warm` a shim, and what both derive from msg
+ * warm: the start order for the first environment of the workers, and whether another start order
+ * fits them. */
 #ifndef LAUNCHERD_SHIM_WARM_ORDER_H
 #define LAUNCHERD_SHIM_WARM_ORDER_H
 
@@ -10,14 +11,17 @@
 
 #define WARM_ORDER_BYTES_MAX (64u * 1024u)
 
-/* A start order with all that `warm` says, and places that mean nothing. It borrows from `warm`. */
+/* A start order with everything that `warm` says; the other values, such as the ranks, mean
+ * nothing. Borrows from `warm`. */
 struct msg_start warm_start(const struct msg_warm *warm);
-/* Whether workers that were started for `warm` can take their places in `start`. */
+/* Whether workers that were started for `warm` can take the ranks of `start`. */
 bool warm_fits(const struct msg_warm *warm, const struct msg_start *start);
 
-/* The texts [count], with their bytes in front (u32, of this machine). False: no memory, or too long. */
+/* Adds the length in bytes (uint32_t, native byte order), then the `count` texts, each with its
+ * NUL. False: no memory, or longer than WARM_ORDER_BYTES_MAX. */
 bool warm_order_build(struct buf *out, const char *const *texts, uint32_t count);
-/* `texts` borrow from `bytes`. False: it is none of `count` texts. `bytes`: behind the u32. */
+/* Splits the bytes after the length. `texts` borrow from `bytes`. False: these are not exactly
+ * `count` texts. */
 bool warm_order_read(char *bytes, uint32_t byte_count, char **texts, uint32_t count);
 
 #endif

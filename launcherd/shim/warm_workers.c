@@ -16,7 +16,7 @@
 
 #define GIVEN_FDS 5 /* stdin, stdout, stderr, the shim's socket, the environment */
 
-/* The number at `*at`, which moves behind it and `end`. -1: there is none. */
+/* The number at `*at`; moves `*at` past it and past `end`. -1: there is none. */
 static int take_number(const char **at, char end)
 {
     char *behind;
@@ -43,7 +43,7 @@ void warm_workers_read(struct warm_workers *warm)
         const int answers = take_number(&at, ' ');
 
         if (pid <= 0 || fd < 0 || answers < 0)
-            break; /* whoever has written this was not us */
+            break; /* warm_workers_write has not written this */
         warm->items[warm->count++] =
             (struct warm_worker){.pid = pid, .fd = fd, .answers = answers != 0};
         (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -66,7 +66,7 @@ bool warm_workers_write(const struct warm_workers *warm)
     return setenv(WARM_VARIABLE, text, 1) == 0;
 }
 
-/* A file in memory; -1. */
+/* Writes the environment into a file in memory. Returns its descriptor; -1: it failed. */
 static int write_environment(char *const *envp)
 {
     int fd = memfd_create("environment", MFD_CLOEXEC);
@@ -130,7 +130,8 @@ static bool give(const struct warm_worker *worker, const struct worker_ends *end
     return done;
 }
 
-/* It is our child, and nobody else reaps it, so as long as this says so the number is its own. */
+/* Whether it is our child and runs. While it is not reaped, no other process can get its pid, so it
+ * is safe to signal it. Reaps it if it has ended. */
 static bool is_alive(pid_t pid)
 {
     return waitpid(pid, NULL, WNOHANG) == 0;

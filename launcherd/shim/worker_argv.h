@@ -7,8 +7,8 @@
 #include "common/arena.h"
 #include "common/msg.h"
 
-/* The job's argv, ended by NULL, with --NAME=LOCAL_RANK in it where the job asks for that
- * (common/launch.h). In the arena; NULL: no memory. */
+/* The job's argv, ended by NULL, with --NAME=LOCAL_RANK inserted if the job asks for that
+ * (common/launch.h). From the arena; NULL: no memory. */
 char **worker_argv_build(const struct msg_start *start, uint32_t local, struct arena *arena);
 
 #endif

@@ -31,7 +31,8 @@ void worker_ends_init(struct shim_worker *worker)
         value != NULL && launch_rank(value, &rank) && rank == start->rank_base + worker->local;
 }
 
-/* The rank's terminal: its master has the output, and a copy of it the input. */
+/* Opens the rank's terminal. Its master is read for the output; a copy of the master is written for
+ * the input. */
 static enum status open_terminal(struct shim_worker *worker, const char *path, uint32_t rows,
                                  uint32_t columns, struct worker_ends *ends, struct err *err)
 {
@@ -112,8 +113,7 @@ static enum status open_conn(struct shim_worker *worker, const struct conn_handl
         close(pair[0]);
         return status;
     }
-    worker->conn.protocols.peer =
-        1; /* a worker does not say; with the fields since then, or without */
+    worker->conn.protocols.peer = 1; /* a worker sends no version: later fields are optional */
     worker->conn.owner = worker;
     worker->conn_open = true;
     return STATUS_OK;

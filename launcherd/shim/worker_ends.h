@@ -1,5 +1,5 @@
-/* The other ends of what a worker reads and writes: its output, its stdin and its terminal on request, and its
- * connection to the shim. */
+/* The pipes, terminal and socket between a worker and the shim: its output, its stdin and terminal
+ * if the job asks for them, and its connection to the shim. */
 #ifndef LAUNCHERD_SHIM_WORKER_ENDS_H
 #define LAUNCHERD_SHIM_WORKER_ENDS_H
 
@@ -9,20 +9,20 @@
 #include "common/status.h"
 #include "launcherd/shim/shim_workers.h"
 
-/* For the worker; the caller closes its copies. */
+/* The worker's ends. The caller closes them with worker_ends_close. */
 struct worker_ends {
-    int stdin_fd; /* -1: nothing */
+    int stdin_fd; /* -1: no stdin */
     int stdout_fd, stderr_fd, conn_fd;
-    bool has_terminal; /* stdout_fd is one, and all but conn_fd are the same */
+    bool has_terminal; /* stdout_fd is a terminal; stdin_fd and stderr_fd are copies */
 };
 
-/* Before the start: what the job wants for this rank. */
+/* Call before the start. Finds out whether the job wants a stdin for this rank. */
 void worker_ends_init(struct shim_worker *worker);
-/* `handlers`: of the connection. Also after a failure worker_ends_close is due. */
+/* Makes both ends. `handlers`: of the connection. Call worker_ends_close after a failure too. */
 enum status worker_ends_open(struct shim_worker *worker, const struct conn_handlers *handlers,
                              struct worker_ends *ends, struct err *err);
 void worker_ends_close(struct worker_ends *ends);
-/* What a rank of this node reads next; answered by on_input. */
+/* Gives a rank of this node bytes for its stdin. on_input gets the answer. */
 void worker_ends_input(struct shim_workers *workers, const struct msg_input *request);
 
 #endif

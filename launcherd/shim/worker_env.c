@@ -53,7 +53,7 @@ uint32_t worker_env_slot(uint64_t slot_mask, uint32_t local)
     return slot_mask == 0 ? 0 : (uint32_t)__builtin_ctzll(slot_mask);
 }
 
-/* `slots`: whose devices the worker sees. Those above the GPUs are CPU shares. */
+/* `slots`: the slots whose GPUs the worker sees. Slots from facts->gpus on are CPU shares. */
 static void set_devices(struct list *list, const struct worker_env_facts *facts, uint64_t slots)
 {
     char text[SLOTS_PER_NODE_MAX * 12] = "";
@@ -65,8 +65,8 @@ static void set_devices(struct list *list, const struct worker_env_facts *facts,
                                    facts->devices != NULL ? facts->devices[slot] : slot);
     }
     set_text(list, "CUDA_VISIBLE_DEVICES", text);
-    /* Slot i is the i-th GPU in the order of NVML; the default order of CUDA begins with the
-     * fastest one. */
+    /* Our numbers are in NVML's order, by PCI bus; CUDA's default order begins with the fastest
+     * GPU. */
     set_text(list, "CUDA_DEVICE_ORDER", "PCI_BUS_ID");
 }
 
@@ -102,7 +102,8 @@ static void set_ranks(struct list *list, const struct worker_env_facts *facts, u
                                : start->slot_mask);
 }
 
-/* `names`: of the array, the index in it, how many jobs it has, its least and its greatest index. */
+/* `names`: the variables for the id of the array, the job's index in it, the number of jobs, the
+ * least and the greatest index. */
 static void set_array(struct list *list, const struct msg_start *start, const char *const names[5])
 {
     const uint64_t values[] = {start->array_job, start->array_index, start->array_count,
@@ -112,7 +113,8 @@ static void set_array(struct list *list, const struct msg_start *start, const ch
         set_number(list, names[i], values[i]);
 }
 
-/* About the job: inside an allocation of Slurm (`run --slurm`) these are Slurm's own. */
+/* Variables about the job. Inside an allocation of Slurm (`run --slurm`), Slurm's own are used
+ * instead. */
 static void set_slurm_job(struct list *list, const struct worker_env_facts *facts)
 {
     const struct msg_start *start = facts->start;
@@ -204,8 +206,8 @@ static void set_default(struct list *list, const char *name, const char *value)
         set_text(list, name, value);
 }
 
-/* Where Horovod's ranks meet: an HTTP store beside the c10d store (launcherd/c10d/http.h). What a job sets
- * itself stands, as for a program that meets by MPI. */
+/* Horovod's ranks meet in an HTTP store beside the c10d store (launcherd/c10d/http.h). Variables
+ * that the job sets are not changed, so a program can still use MPI for that. */
 static void set_horovod_rendezvous(struct list *list, const struct worker_env_facts *facts)
 {
     const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
@@ -222,10 +224,11 @@ static void set_horovod_rendezvous(struct list *list, const struct worker_env_fa
         set_default(list, "HOROVOD_GLOO_IFACE", facts->interface);
 }
 
-/* A rank that calls MPI_Init without mpirun would be the only one of a world of its own, and all ranks would do the same work. With these
- * variables MPI_Init fails instead: without its component `orte` Open MPI 4 knows no start of a single process; MPICH finds nobody at the
- * address of its process manager. mpirun as the program of a rank (docs/from-mpi.md) works: it tells its processes by other variables,
- * which come first. What a job sets itself stands. */
+/* A rank that calls MPI_Init without mpirun would be alone in a world of its own, and all ranks
+ * would do the same work. These variables make MPI_Init fail instead: without its component `orte`
+ * Open MPI 4 cannot start a single process, and MPICH finds no process manager at this address.
+ * mpirun as the program of a rank (docs/from-mpi.md) still works: it sets other variables, which
+ * take precedence. Variables that the job sets are not changed. */
 static void refuse_mpi_worlds_of_one(struct list *list, const struct worker_env_facts *facts)
 {
     const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
@@ -236,7 +239,7 @@ static void refuse_mpi_worlds_of_one(struct list *list, const struct worker_env_
     set_default(list, "PMI_PORT", "127.0.0.1:1");
 }
 
-/* --env-style: the rank variables of other launchers, beside torchrun's. */
+/* --env-style: also sets the rank variables of other launchers. */
 static void set_styles(struct list *list, const struct worker_env_facts *facts, uint32_t local)
 {
     const char *styles = launch_value(&facts->start->launch, LAUNCH_ENV_STYLE);
@@ -276,8 +279,7 @@ static bool is_letter(char c)
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
 }
 
-/* The submitter's program refuses the other names; whoever sends a request by other means cannot
- * set them either. */
+/* ddpctl refuses these names too, but a request may come from another program. */
 static bool may_set(const char *name)
 {
     if (!is_letter(name[0]) || strncmp(name, "DDP_", 4) == 0 ||
@@ -289,14 +291,13 @@ static bool may_set(const char *name)
     return true;
 }
 
-/* Left alone, NCCL and Gloo may choose another interface than the one by which nodes reach one
- * another, or on a host name with a loopback address none that works. */
+/* By default NCCL and Gloo may choose another interface than the one by which the nodes reach one
+ * another, or, if the host name has a loopback address, one that does not work. */
 static void set_interface(struct list *list, const char *interface)
 {
     char exactly[72];
 
-    (void)snprintf(exactly, sizeof exactly, "=%s",
-                   interface); /* without "=" NCCL takes eth10 too */
+    (void)snprintf(exactly, sizeof exactly, "=%s", interface); /* "eth1" would also match eth10 */
     set_default(list, "NCCL_SOCKET_IFNAME", exactly);
     set_default(list, "GLOO_SOCKET_IFNAME", interface);
 }
@@ -313,7 +314,8 @@ static bool path_has(const char *path, const char *dir)
     return false;
 }
 
-/* So that a job finds ddp-worker without its path; whatever else has that name goes first. */
+/* Adds `dir` to the end of the list of folders in the variable `name`, so that everything else in
+ * the list comes first. Does nothing if the variable is not set. */
 static void extend_path(struct list *list, const char *name, const char *dir)
 {
     const size_t name_bytes = strlen(name);
@@ -354,7 +356,7 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
         set_interface(&list, facts->interface);
     set_horovod_rendezvous(&list, facts);
     refuse_mpi_worlds_of_one(&list, facts);
-    /* What a script has printed is in the log at once, and not lost when it crashes. */
+    /* The output of a script is in the log at once, and is not lost if the script crashes. */
     set_default(&list, "PYTHONUNBUFFERED", "1");
     set_default(&list, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (facts->start->local_count > 1)

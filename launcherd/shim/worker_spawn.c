@@ -47,7 +47,7 @@ void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_wo
     facts->env.shell = workers->account.shell;
 }
 
-/* A warm one takes the place, or a new one is started. */
+/* Gives the rank to a warm worker, or starts a new process. */
 static enum status place_one(struct shim_worker *worker, const struct spawn_order *order,
                              const struct worker_ends *ends, int *exit_code, struct err *err)
 {

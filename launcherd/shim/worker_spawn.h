@@ -1,4 +1,4 @@
-/* The process of one rank: one that was warm takes its place, or a new one is started. */
+/* Gives a rank its process: a warm worker, or a new process. */
 #ifndef LAUNCHERD_SHIM_WORKER_SPAWN_H
 #define LAUNCHERD_SHIM_WORKER_SPAWN_H
 
@@ -10,18 +10,19 @@
 
 struct log_about worker_about(const struct shim_worker *worker);
 
-/* What all workers of this start share. `env` points into it and into the workers'. */
+/* What all workers of one start share. `env` points into this struct and into shim_workers. */
 struct worker_spawn_facts {
     struct worker_env_facts env;
     char interface[IF_NAMESIZE];
 };
 
-/* What the environment of every worker has; without account, master_addr and master_port. */
+/* Fills in what all workers have in their environment, except the account, master_addr, master_port
+ * and interface. */
 void worker_facts(const struct shim_workers *workers, struct worker_env_facts *facts);
-/* `facts`: zeroed. */
+/* Fills in all of `facts`, which must be zeroed. */
 void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_workers *workers);
-/* Sets pid and group of the worker. `null_fd`: its stdin where it has none. `*exit_code` is set on a failure that
- * has one (spawn.h). */
+/* Sets the worker's pid and group. `null_fd`: its stdin if `ends` has none. `*exit_code` is set if
+ * the process cannot be started (spawn.h). */
 enum status worker_spawn(struct shim_worker *worker, struct worker_spawn_facts *facts, int null_fd,
                          const struct worker_ends *ends, int *exit_code, struct err *err);
 

@@ -4,7 +4,8 @@
 
 #include "launcherd/shim/shim_workers.h"
 
-/* To every worker whose connection is open. `kill_at_us`: on CLOCK_BOOTTIME; UINT64_MAX: they were killed. */
+/* Sends worker_stop to every worker whose connection is open. `kill_at_us`: on CLOCK_BOOTTIME;
+ * UINT64_MAX: they are already killed, and nothing is sent. */
 void worker_stop_tell(struct shim_workers *workers, uint32_t signal, uint64_t kill_at_us);
 
 #endif

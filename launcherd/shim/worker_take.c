@@ -37,7 +37,7 @@ static int copy_of(int fd)
     return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
 }
 
-/* False: there are no descriptors left. */
+/* False: no descriptors are left. */
 static bool copy_ends(struct worker_ends *to, const struct worker_ends *from)
 {
     *to =
@@ -82,7 +82,7 @@ void worker_take_look(struct shim_worker *worker)
         options->step(options->owner,
                       (struct shim_event){.type = SHIM_EVENT_TAKEN, .local = worker->local});
     } else if (got >= 0 || (errno != EAGAIN && errno != EINTR)) {
-        (void)uv_poll_stop(&take->poll); /* its end comes as SIGCHLD, or its time is over */
+        (void)uv_poll_stop(&take->poll); /* the core waits for SIGCHLD or its timer */
     }
 }
 

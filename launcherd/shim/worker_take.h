@@ -1,6 +1,6 @@
-/* A worker that was warm takes its place: what the shim keeps until it has said so. The ends of its output, stdin and
- * connection stay open here, so that another process can be started with the same ones if it does not. Whether that is
- * done, the core decides (core/shim_take.h). */
+/* What the shim keeps until a warm worker reports that it has taken its rank: the ends of its
+ * output, stdin and connection. If it does not report, another process can be started with the same
+ * ends; the core decides that (core/shim_take.h). */
 #ifndef LAUNCHERD_SHIM_WORKER_TAKE_H
 #define LAUNCHERD_SHIM_WORKER_TAKE_H
 
@@ -8,14 +8,14 @@
 
 #include "launcherd/shim/worker_ends.h"
 
-/* `fd`: the socket to the worker, which is kept, as are copies of `ends`. False: it cannot be waited for, and `fd` is
- * closed. */
+/* Waits for the report on `fd`, the socket to the worker. Takes `fd`, and copies `ends`. False: it
+ * cannot wait, and `fd` is closed. */
 bool worker_take_begin(struct shim_worker *worker, int fd, const struct worker_ends *ends);
-/* Gives TAKEN to the core if the worker has said so. To be called before its end is given. */
+/* Gives TAKEN to the core if the worker has reported. Call before its EXITED is given. */
 void worker_take_look(struct shim_worker *worker);
-/* The ends for another process: the caller's from then on. False: it did not wait. */
+/* Moves the ends to the caller, for another process. False: the worker was not waited for. */
 bool worker_take_ends(struct shim_worker *worker, struct worker_ends *ends);
-/* Nothing is waited for any more. */
+/* Stops waiting. Does nothing if the worker was not waited for. */
 void worker_take_close(struct shim_worker *worker);
 
 #endif
