@@ -86,7 +86,8 @@ static void open_again(struct log_file *file, int64_t at_ms)
     log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(fd, note, (size_t)length, (off_t)file->size) == length)
         file->size += (uint64_t)length;
-    if (file->size_max > 0)
+    /* A hole that ends in the head is not counted: the first cut makes its hole after the head. */
+    if (file->size_max > 0 && file->size > cut_begin(file))
         file->cut_end = file->size;
 }
 

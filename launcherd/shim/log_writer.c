@@ -19,7 +19,8 @@ struct log_item {
     char bytes[];
 };
 
-static struct log_writer *log_lines; /* the writer for the lines of log_line; NULL: none is open */
+static struct log_writer
+    *_Atomic log_lines; /* the writer for the lines of log_line; NULL: none is open */
 
 /* -- the thread -------------------------------------------------------------------------------- */
 
@@ -250,11 +251,15 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
     writer->async.data = writer->timer.data = writer;
     if (rc == 0) {
         uv_unref((uv_handle_t *)&writer->async);
-        writer->is_open = true;
         rc = pthread_create(&writer->thread, NULL, run, writer);
+        if (rc != 0) {
+            uv_close((uv_handle_t *)&writer->async, NULL);
+            uv_close((uv_handle_t *)&writer->timer, NULL);
+        }
     }
     if (rc != 0)
         return err_set(err, STATUS_SYSTEM, rc, "no thread for the logs: error %d", rc);
+    writer->is_open = true;
     log_lines = writer;
     log_use(add_line);
     return STATUS_OK;

@@ -162,15 +162,16 @@ static void take_answer(struct preflight *preflight)
 {
     static struct preflight_result result;
     const struct buf *answer = &preflight->answer;
+    const bool is_whole = !answer->failed && answer->byte_count >= sizeof result;
     size_t group_bytes = 0;
 
     memset(&result, 0, sizeof result);
-    if (!answer->failed && answer->byte_count >= sizeof result) {
+    if (is_whole) {
         memcpy(&result, answer->bytes, sizeof result);
         group_bytes = result.account.group_count * sizeof *result.account.groups;
     }
     result.account.groups = NULL;
-    if (answer->byte_count < sizeof result) {
+    if (!is_whole) {
         fail(&result, 125, "node %s: the check of the job ended without an answer",
              preflight->node);
     } else if (result.code == 0) {

@@ -61,8 +61,11 @@ static enum status copy_entries(const struct unpacking *u, struct err *err)
         rc = u->lib.read_next_header(u->from, &entry);
         if (rc == ARCHIVE_EOF)
             break;
-        if (rc < ARCHIVE_WARN || i == ENTRIES_MAX)
+        if (rc < ARCHIVE_WARN)
             return archive_failed(u, u->from, err);
+        if (i == ENTRIES_MAX)
+            return err_set(err, STATUS_TOO_BIG, 0, "the staged directory: more than %u files",
+                           ENTRIES_MAX);
         u->lib.entry_set_perm(entry, u->lib.entry_perm(entry) & 0777);
         if (u->lib.write_header(u->to, entry) < ARCHIVE_WARN)
             status = archive_failed(u, u->to, err);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "tests/lib/test.h"
 
@@ -172,6 +174,50 @@ TEST(a_disk_that_is_full_until_the_end_is_told_in_the_log)
     (void)fclose(read);
     CHECK_STR(text,
               "xxxxxxxxxxxxxxxxxxxxxxxx\n[... 151 bytes lost: the disk of the log was full ...]\n");
+}
+
+/* `before`: how many pieces the log has when it is deleted. */
+static void check_deleted(uint32_t before)
+{
+    static char bytes[PIECE_BYTES];
+    const struct log_piece piece = {.bytes = bytes, .byte_count = sizeof bytes};
+    const uint32_t pieces = 4 * LOG_FILE_SIZE_MIN / PIECE_BYTES;
+    struct log_file file;
+    struct stat info;
+    char path[256], last[PIECE_BYTES], mark[2 * 64];
+    struct err err;
+
+    memset(bytes, 'x', sizeof bytes);
+    path_of(9, path);
+    CHECK_EQ(log_file_open(&file, path, LOG_FILE_SIZE_MIN, &err), STATUS_OK);
+    for (uint32_t i = 0; i < pieces; i++) {
+        if (i == before)
+            CHECK_EQ(unlink(path), 0);
+        if (i == pieces - 1)
+            memset(bytes, 'z', sizeof bytes);
+        log_file_write(&file, &piece);
+    }
+    CHECK(!file.is_full);
+    CHECK_EQ(fstat(file.fd, &info), 0);
+    CHECK(info.st_blocks * 512 <= LOG_FILE_SIZE_MIN + 2 * 65536);
+    log_file_close(&file);
+    FILE *read = fopen(path, "r");
+    CHECK(read != NULL && fseek(read, -(long)PIECE_BYTES, SEEK_END) == 0);
+    CHECK_EQ(fread(last, 1, sizeof last, read), sizeof last);
+    CHECK_BYTES(last, bytes, sizeof last);
+    CHECK_EQ(fseek(read, LOG_FILE_SIZE_MIN / 4 - 64, SEEK_SET), 0);
+    CHECK_EQ(fread(mark, 1, sizeof mark, read), sizeof mark);
+    CHECK(memcmp(mark, "\n[... ", 6) == 0);
+    (void)fclose(read);
+}
+
+TEST(a_deleted_log_is_cut_like_others)
+{
+    check_deleted(0);   /* empty */
+    check_deleted(3);   /* within the head */
+    check_deleted(13);  /* at the end of the head, 262,144 bytes */
+    check_deleted(14);  /* behind it */
+    check_deleted(100); /* when it has been cut */
 }
 
 TEST_MAIN
