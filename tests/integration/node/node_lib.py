@@ -93,7 +93,8 @@ class Peer:
 class Server:
     """Welcomes nodes, acks beats and reports, stores every message."""
 
-    def __init__(self, path, lease_us=60_000_000, beat_us=50_000, cluster=CLUSTER):
+    def __init__(self, path, lease_us=60_000_000, beat_us=500_000, cluster=CLUSTER):
+        """`beat_us`: launcherd drops a server that is silent for five of them, and an order may be lost then. So they are not short."""
         self.path = path
         self.lease_us = lease_us
         self.beat_us = beat_us

@@ -200,8 +200,9 @@ def test_environment_exact():
         world.server.start(1, 2, [PYTHON, "-c", dump], nproc=2, env=sent, rank_base=2, world=4, node_rank=1,
                            node_count=2, slot_mask=0b1010, restart_count=1, max_restarts=3)
         world.server.send("go", job_id=1, generation=2, master_addr="127.0.0.1", master_port=4711)
-        # the first go came before the shim was ready and is lost; the server repeats it
-        world.server.go(1, 2)
+        # A go that comes before the shim is ready is lost; the server repeats it. On a busy machine the first one came in time.
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "ready")
+        world.server.send("go", job_id=1, generation=2, master_addr="127.0.0.1", master_port=29500)
         report = world.server.wait_phase(1, 2, "ended")
         assert report["cause"] == "", report
         shim = world.note_token(node, 1, 2)
@@ -424,12 +425,12 @@ def test_stop_with_grace_then_kill():
         wait_file(f"{world.folder}/mark.0")
         wait_file(f"{world.folder}/mark.1")
         begin = time.monotonic()
-        world.server.stop(1, 1, signal.SIGTERM, grace_us=500_000)
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=3_000_000)
         report = world.server.wait_phase(1, 1, "ended")
         took = time.monotonic() - begin
         ranks = [(r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]]
         assert ranks == [("stopped", 0, 9), ("stopped", 0, 0)], ranks
-        assert took >= 0.5 and report["failed_rank"] == -1, (took, report)
+        assert took >= 3 and report["failed_rank"] == -1, (took, report)
         world.forget(node, 1, 1)
 
 
@@ -717,7 +718,7 @@ def test_a_stuck_shim_is_killed_after_a_stop():
 
 
 def test_a_stuck_shim_is_killed_after_its_lease():
-    with World(LAUNCHERD, lease_us=1_500_000) as world:
+    with World(LAUNCHERD, lease_us=6_000_000) as world:
         node = world.node()
         pid = start_sleeper(world)
         stop_shim(node, 1)
@@ -732,7 +733,7 @@ def test_a_stuck_shim_is_killed_after_its_lease():
 
 def test_lease():
     """The node is cut off for longer than the lease: the workers are killed without a server."""
-    with World(LAUNCHERD, lease_us=1_500_000) as world:
+    with World(LAUNCHERD, lease_us=6_000_000) as world:
         node = world.node()
         world.server.start(1, 1, ["sleep", "1000"])
         world.server.go(1, 1)
@@ -743,7 +744,7 @@ def test_lease():
         wait_until(lambda: not is_alive(pid), "the end of the lease")
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
-        assert report["cause"] == "cut off from the server for longer than the lease (1 s)", report
+        assert report["cause"] == "cut off from the server for longer than the lease (6 s)", report
         assert report["failed_class"] == "network", report
         world.forget(node, 1, 1)
 
@@ -853,6 +854,7 @@ def test_parent_killed_takes_its_jobs_along():
         assert parent.stdout.readline().startswith(b"launcherd: ready")
         pids = start_escaping(world)
         launcherd = children_of(parent.pid)
+        pids.append(node_lib.Node(LAUNCHERD, world.folder).shim(1, 1)["pid"])
         parent.kill()
         parent.wait()
         wait_until(lambda: not any(map(is_alive, launcherd + pids)), "everything to end")
