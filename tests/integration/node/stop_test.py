@@ -39,34 +39,35 @@ def read(path):
 
 
 def run_handler(world, seconds, grace_us):
-    """The last report, and how long it took from the failure to the end."""
+    """The last report, and how long it took from the start of rank 0's handler to the end."""
     world.server.start(1, 1, [PYTHON, "-c", HANDLER, world.folder, str(seconds)], nproc=2, grace_us=grace_us)
     world.server.go(1, 1)
-    world.server.wait_report(1, 1, lambda r: r["failed_rank"] == 1, "the failure")
-    begin = time.monotonic()
     report = world.server.wait_phase(1, 1, "ended")
-    return report, time.monotonic() - begin
+    now = time.monotonic()
+    assert os.listdir(world.folder).count("asked") + os.listdir(world.folder).count("checkpoint") == 1, "the handler had no time"
+    name = "asked" if os.path.exists(f"{world.folder}/asked") else "checkpoint"
+    return report, now - float(read(f"{world.folder}/{name}"))
 
 
 def test_a_survivor_writes_its_checkpoint():
     """The worker's handler takes 3 s. The end does not wait for the rest of the grace."""
     with World(LAUNCHERD) as world:
         node = world.node()
-        report, took = run_handler(world, 3, 30_000_000)
+        report, took = run_handler(world, 3, 300_000_000)
         ranks = [(r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]]
         assert ranks == [("stopped", 0, 0), ("exited", 3, 0)], ranks
         assert report["failed_rank"] == 1 and report["cause"] == "rank 1 exited with code 3", report
         assert os.path.exists(f"{world.folder}/checkpoint"), "the handler had no time"
-        assert 2.5 < took < 20, took
+        assert 3 <= took < 100, took
         world.forget(node, 1, 1)
 
 
 def test_a_handler_that_outlasts_the_grace_is_killed_and_named():
     with World(LAUNCHERD) as world:
         node = world.node()
-        report, took = run_handler(world, 1000, 500_000)
+        report, took = run_handler(world, 1000, 3_000_000)
         assert (report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("stopped", 9), report
-        assert os.path.exists(f"{world.folder}/asked") and took < 20, took
+        assert os.path.exists(f"{world.folder}/asked") and took < 100, took
         log = world.server.log_bytes(1, 1, 0).decode()
         assert "[... rank 0: 1 process has not ended in the grace and is killed: " in log, log
         assert f"{report['ranks'][0]['pid']} (python" in log, log
@@ -140,6 +141,7 @@ with open(f"{folder}/child.new", "w") as file:
     file.write(str(os.getpid()))
 os.rename(f"{folder}/child.new", f"{folder}/child")
 time.sleep(seconds)
+os._exit(0)  # at once: the shim waits for half a second
 """
 
 
@@ -173,7 +175,7 @@ def test_what_ignores_sigterm_is_killed_and_named():
 def test_what_ends_by_itself_is_not_named():
     with World(LAUNCHERD) as world:
         node = world.node()
-        log, _ = run_leaving(world, "willing", 0.1, grace_us=30_000_000)
+        log, _ = run_leaving(world, "willing", 0.02, grace_us=30_000_000)
         assert log == "" and not os.path.exists(f"{world.folder}/asked"), log
         world.forget(node, 1, 1)
 
