@@ -79,6 +79,15 @@ def ask(world, what="stack", of=0, job=1):
     return json.loads(out) if out else data["problem"]
 
 
+def ask_waiting(world, word):
+    """The stack of rank 0 once it waits in the kernel: what it has printed may be read before that."""
+    return wait_until(lambda: (lambda stack: stack if stack["state"] == "S" and waits_in(stack, word) else None)(ask(world)), f"a wait in {word}")
+
+
+def ask_python(world):
+    return wait_until(lambda: (lambda stack: stack if "python" in stack else None)(ask(world)), "an answer of py-spy, which has 5 s")
+
+
 def tool(world, text, name="tools"):
     folder = f"{world.folder}/{name}"
     os.mkdir(folder)
@@ -95,7 +104,7 @@ def waits_in(task, word):
 
 def test_a_process_that_waits_for_a_futex():
     with rank([sys.executable, "-c", STUCK]) as world:
-        stack = ask(world)
+        stack = ask_waiting(world, "futex")
         pid = world.server.reports[(1, 1)]["ranks"][0]["pid"]
         assert (stack["schema"], stack["rank"], stack["pid"], stack["state"]) == ("ddp.stack.v1", 0, pid, "S"), stack
         assert waits_in(stack, "futex"), stack
@@ -115,6 +124,7 @@ def test_a_shell_that_is_stopped_and_what_it_runs():
         pid = world.server.reports[(1, 1)]["ranks"][0]["pid"]
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: ask(world)["state"] == "T", "the stop to be seen")
+        wait_until(lambda: [child["state"] for child in ask(world)["children"]] == ["S"], "the wait of what it runs")
         stack = ask(world)
         assert stack["wchan"] == "do_signal_stop" or "signal" in stack["wchan"], stack
         assert len(stack["children"]) == 1 and stack["children"][0]["state"] == "S", stack
@@ -125,9 +135,9 @@ def test_a_shell_that_is_stopped_and_what_it_runs():
 
 def test_what_is_no_python():
     with rank([SHELL, "-c", "echo ready; exec sleep 1000"]) as world:
-        stack = ask(world)
+        stack = ask_waiting(world, "nanosleep")
         assert stack["python_problem"] == "neither it nor a process below it is a Python", stack
-        assert "python" not in stack and waits_in(stack, "nanosleep"), stack
+        assert "python" not in stack, stack
 
 
 def test_py_spy_of_the_job():
@@ -140,7 +150,7 @@ def test_py_spy_of_the_job():
         world.server.start(1, 1, stand_in(world), env={"PATH": f"{folder}:/usr/bin:/bin"}, **more)
         world.server.go(1, 1)
         wait_until(lambda: printed(world) == b"ready\n", "its first line")
-        stack = ask(world)
+        stack = ask_python(world)
         uid = pwd.getpwnam("nobody").pw_uid if more else os.geteuid()
         assert stack["python"].endswith(f"    <module> (stuck.py:8)\nuid {uid}\nodd ?[1m?\n"), stack
         assert f"Process {stack['pid']}: " in stack["python"] and "python_problem" not in stack, stack
@@ -200,8 +210,7 @@ def test_real_py_spy():
     if not os.access(REAL, os.X_OK):
         raise Skip(f"no {REAL}: tests/pytorch/setup")
     with rank([sys.executable, "-c", STUCK], path=f"{os.path.dirname(REAL)}:/usr/bin:/bin") as world:
-        stack = ask(world)
-        assert "python" in stack, stack
+        stack = ask_python(world)
         fake = FAKE.replace('\\"', '"')
         for line in ("Thread", "(idle): \"MainThread\"", "    waits_for_ever ("):
             assert line in stack["python"] and line in fake, stack["python"]
@@ -246,7 +255,7 @@ def store(world, node, pieces):
                 peer, _ = listener.accept()
                 for piece in pieces:
                     if piece is None:
-                        threading.Event().wait(30)
+                        threading.Event().wait(120)
                     peer.sendall(piece)
                 peer.close()
     threading.Thread(target=serve, daemon=True).start()
@@ -292,8 +301,8 @@ def test_a_store_that_hangs_holds_up_nobody():
             thread = threading.Thread(target=lambda: answers.append(ask(world, "store")))
             thread.start()
             assert ask(world)["rank"] == 0 and not answers  # meanwhile a rank is inspected
-            thread.join(30)
-            assert answers[0].endswith("its store does not answer"), answers
+            thread.join(120)
+            assert answers and answers[0].endswith("its store does not answer"), answers
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
