@@ -301,7 +301,7 @@ def test_logs():
             one.logs["silent"] = True
             client.send("log_read", what="output", request_id=9, job_id=job, generation=1, rank=0, offset=0,
                         tail_lines=0, bytes_max=10, wait_us=50000000)
-            one.wait(lambda n: n.orders[-1]["type"] == "log_read")
+            one.wait(lambda n: any(o["type"] == "log_read" and o["bytes_max"] == 10 for o in n.orders))
         data = client.answer()
         assert data["request_id"] == 9 and "node0" in data["problem"], data
         data = read(job)
@@ -322,6 +322,7 @@ def test_questions_to_nodes():
         job = client.submit(name="mine", cwd="/tmp", argv=["/bin/true", "x"], env={"A": "b"}, wait_for_nodes=True)["job_id"]
         with node(process.address) as one, node(process.address, "node1"):
             ask(client, what="doctor", peers=["node1", "node1", "none"], args={"k": "v"})
+            one.wait(lambda n: any(o["type"] == "node_ask" for o in n.orders))
             ask(other, what="doctor", job="mine")  # the same id of two clients
             one.wait(lambda n: sum(o["type"] == "node_ask" for o in n.orders) == 2)
             first, second = (o for o in one.orders if o["type"] == "node_ask")
@@ -402,8 +403,8 @@ def test_protocol_version_is_checked():
 
 def test_silent_connections_are_closed():
     with server() as process:
-        silent, drip = Peer(process.address), Peer(process.address)
         begin = time.monotonic()
+        silent, drip = Peer(process.address), Peer(process.address)
         drip.send_bytes(b"\0\0\1\0{")
         stop = threading.Event()
 
@@ -419,7 +420,7 @@ def test_silent_connections_are_closed():
         stop.set()
         thread.join()
         took = time.monotonic() - begin
-        assert 4 < took < 30, took
+        assert 4 < took < PATIENCE_S, took
         with Client(process.address) as client:
             client.submit()
         silent.close()
@@ -485,7 +486,7 @@ def test_the_cap_of_connections():
 
 
 def test_a_silent_node_is_lost():
-    with server("--suspect", "300ms", "--lost", "600ms", "--lease", "1s") as process, \
+    with server("--suspect", "3s", "--lost", "6s", "--lease", "7s") as process, \
             node(process.address) as one, Client(process.address) as client:
         job = client.submit(max_restarts=3)["job_id"]
         one.wait_phase(job, 1, "running")
@@ -495,7 +496,8 @@ def test_a_silent_node_is_lost():
             client.wait_for(job, lambda j: j["state"] == "running" and j["where"] == "node1")
             nodes = client.nodes()
             assert {n["name"]: n["state"] for n in nodes} == {"node0": "lost", "node1": "up"}, nodes
-            assert one.error and "silent" in one.error, one.error
+            one.wait(lambda n: n.error, "the reason")
+            assert "silent" in one.error, one.error
             ranks = client.ask("log_read", what="output", request_id=1, job_id=job, generation=1, rank=0, offset=0,
                                tail_lines=0, bytes_max=1, wait_us=0)
             assert "node0" in ranks["problem"], ranks  # of the older generation
