@@ -472,9 +472,13 @@ def test_one_user_does_not_lock_out_the_others():
             with contextlib.ExitStack() as stack:
                 with Client(process.address) as admin:
                     address, ann, bob = network(process), add(admin, "ann"), add(admin, "bob")
-                begin = time.monotonic()
-                crowd = [stack.enter_context(Client(address, key=ann)) for _ in range(32)]
+                crowd = [stack.enter_context(Client(address, key=ann))]
+                job = crowd[0].submit()["job_id"]
+                version = crowd[0].job(job)["version"]
                 crowd[0].send("event_list", job_id=0, after_id=10**9, limit=9, wait_us=60_000_000)
+                for _ in range(31):  # while a job is queued they wait for it, so none is idle before all are there
+                    crowd.append(stack.enter_context(Client(address, key=ann)))
+                    crowd[-1].send("job_get", job=str(job), after_version=version, wait_us=60_000_000, first_rank=0)
                 for _ in range(3):
                     try:
                         stack.enter_context(Client(address, key=ann))
@@ -482,7 +486,11 @@ def test_one_user_does_not_lock_out_the_others():
                     except Refused as error:
                         assert error.code == "full" and "user ann has 32 connections" in str(error), error
                 stack.enter_context(Client(address, key=bob)).submit()
-                stack.enter_context(Client(process.address)).ask("job_list", all=True, after_id=0, limit=9)
+                admin = stack.enter_context(Client(process.address))
+                begin = time.monotonic()
+                assert admin.ask("cancel", job=str(job), signal=15, grace_us=0)["jobs"][0]["state"] == "cancelled"
+                for peer in crowd[1:]:
+                    assert peer.answer()["jobs"][0]["ended"]
                 assert crowd[1].recv_until_closed() == []  # a connection that ends without a message
                 assert time.monotonic() - begin >= 2.9, "it was closed too early"
                 for peer in crowd[2:]:
