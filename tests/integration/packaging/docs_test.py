@@ -14,7 +14,7 @@ PROGRAMS = {"rendezvous": ("rendezvous/rendezvous", 8), "launcherd": ("launcherd
 
 def run(*command, **more):
     environ = {**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "100", "MANROFFSEQ": "", **more}
-    return subprocess.run(command, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, env=environ, stdin=subprocess.DEVNULL, timeout=300)
 
 
 def output(*command, **more):
