@@ -242,8 +242,8 @@ def test_a_server_that_hangs(folder):
         handler.server.ending.wait(100)
         return True
     with Server(behave) as server:
-        done = fetch(folder, server.url, "--fetch-timeout", "1")
-        check(done.returncode == 1 and "no byte for 1 s after 1000 bytes" in done.stderr, done)
+        done = fetch(folder, server.url, "--fetch-timeout", "5")
+        check(done.returncode == 1 and "no byte for 5 s after 1000 bytes" in done.stderr, done)
 
 
 def test_a_full_disk(folder):

@@ -74,7 +74,7 @@ def write_keyed(where, more=()):
 
 
 def train(data, *args):
-    return subprocess.run([WORKER, *COMMON, *args, data], capture_output=True, text=True, timeout=60, check=False, env=ENV)
+    return subprocess.run([WORKER, *COMMON, *args, data], capture_output=True, text=True, timeout=300, check=False, env=ENV)
 
 
 def check(condition, done):
@@ -131,7 +131,7 @@ def test_ranks_read_shards_of_their_own(folder):
     log = f"{folder}/samples-%r"
     done = subprocess.run([os.path.join(BUILD, "ddpctl", "ddpctl"), "run", "--standalone", "--nproc-per-node", "3", "--", WORKER, *COMMON,
                            "--epochs", "1", "--shuffle-window", "0", "--sample-log", log, data],
-                          capture_output=True, text=True, timeout=60, check=False, env=ENV)
+                          capture_output=True, text=True, timeout=300, check=False, env=ENV)
     check(done.returncode == 0, done)
     found = sorted(samples(log).values())
     assert found == [list(range(shard * COUNT, (shard + 1) * COUNT)) for shard in range(3)], found
@@ -203,10 +203,10 @@ def test_cifar(folder):
     with open(f"{folder}/test_batch.bin", "wb") as file:
         file.write(record * 10000)
     command = [WORKER, "--device", "cpu", "-b", "500", "-e", folder]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENV)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENV)
     check(done.returncode == 0 and re.search(r"Val: Acc@1 (0|100)\.00", done.stdout), done)
     os.truncate(f"{folder}/test_batch.bin", 3073 * 9999)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENV)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=ENV)
     check(done.returncode == 1 and "test_batch.bin: expected 30730000 bytes" in done.stderr, done)
 
 
@@ -247,7 +247,7 @@ def test_a_cache_that_is_refused(folder):
         file.write("text\n" * 1000)
     done = train(data, "--cache", f"{folder}/text", "--cache-rebuild")
     check(done.returncode == 1 and "is no cache: it stays" in done.stderr and os.path.getsize(f"{folder}/text") == 5000, done)
-    done = subprocess.run([WORKER, "--device", "cpu", "--cache", cache, "digits"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([WORKER, "--device", "cpu", "--cache", cache, "digits"], capture_output=True, text=True, timeout=300, check=False)
     check(done.returncode == 1 and "--cache is for pictures" in done.stderr, done)
     again, _ = losses(folder, data, "--cache", f"{folder}/new")
     assert again == first
