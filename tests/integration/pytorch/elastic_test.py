@@ -28,7 +28,7 @@ def main():
         os.mkdir(folder)
         command = f"env | grep -E '^({'|'.join(SHOWN)})='; exec {python} {HERE}/train_ddp.py {folder} --hold 1"
         job = cluster.submit("--nnodes", "1:2", "--max-restarts", "1", "--grace", "5s", "--", "sh", "-c", command)
-        wait_until(lambda: "holding" in cluster.ctl("logs", str(job), "--rank", "1", check=False).stdout, "the second epoch")
+        wait_until(lambda: "holding" in cluster.ctl("logs", str(job), "--rank", "1", check=False).stdout, "the second epoch", 300)
         status = cluster.status(job)
         victim = int(next(rank["node"] for rank in status["ranks"] if rank["rank"] == 1)[4:])
         cluster.kill_node(victim)

@@ -4,9 +4,11 @@
 Four ranks on two nodes train. One rank is killed, the job restarts once and ends with the same losses. The environment is the
 one that torchrun makes.
 """
+import contextlib
 import glob
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -112,9 +114,12 @@ def an_exception_is_the_job_s_failure():
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """None of those that the kernel gives to others, who could take it before torchrun does."""
+    while True:
+        port = random.randrange(10000, 20000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def environments(folder):
