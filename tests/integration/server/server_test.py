@@ -1037,13 +1037,15 @@ def test_no_descriptor_to_look_up_a_user():
     """A client whose user cannot be looked up is refused; it is never treated as another user."""
     with server() as process:
         pid = process.process.pid
+        idle = len(os.listdir(f"/proc/{pid}/fd"))
         with Client(process.address) as client:
             first = client.job(str(client.submit(wait_for_nodes=True)["job_id"]))["jobs"][0]["user"]
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         seen = set()
         for more in range(6):  # one case: a descriptor for the connection and none for the user database
-            count = len(os.listdir(f"/proc/{pid}/fd")) + more
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (count, usual[1]))
+            while len(os.listdir(f"/proc/{pid}/fd")) > idle:  # the last connection is not closed yet
+                time.sleep(0.01)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (idle + more, usual[1]))
             try:
                 with Client(process.address) as client:
                     job = client.submit(wait_for_nodes=True)["job_id"]
