@@ -77,14 +77,14 @@ def test_death_by_signal():
 
 
 def test_a_core_file_in_progress_is_a_failure():
-    """Writing a large core file takes long; most of this file is a hole. The rank gets 7 s for it, and its peers get SIGTERM."""
+    """Writing a large core file takes long: 30 s for this one, most of which is a hole. The rank gets 7 s for it, and its peers get SIGTERM."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         raise AssertionError("this test needs a hard limit of core files (ulimit -H -c) that is unlimited")
     script = """import mmap, os, resource, time
 if os.environ["RANK"] == "0":
     time.sleep(1000)
 resource.setrlimit(resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
-memory = mmap.mmap(-1, 256 << 30, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
+memory = mmap.mmap(-1, 2 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)  # MAP_NORESERVE
 memory[1 << 30] = 1
 print("aborting", flush=True)
 os.abort()
