@@ -127,9 +127,12 @@ def check_now(build, folder):
             assert message.get("in_collective", False) == in_collective, message
             return True
         return look
-    # Most of a step's time is in layers. A step must be much shorter than the 5 s after which rank 0 gives up the stopped rank, also on a busy machine.
-    with Ranks(build, folder, ["-a", "resnet18", "--dummy", "--device", "cpu", "-b", "2", "--epochs", "100000"]) as ranks:
+    # A step takes seconds, so what is reported once a second is a layer.
+    with Ranks(build, folder, ["-a", "resnet18", "--dummy", "--device", "cpu", "-b", "8", "--epochs", "100000"]) as ranks:
         layer = ranks.listen("a layer", telling(r"(forward|backward) \S+ \([a-z0-9_]+\)$", False))["doing"]
+    # A step is much shorter than the 5 s after which rank 0 gives up the stopped rank, also on a busy machine.
+    with Ranks(build, folder, MODEL) as ranks:
+        ranks.await_step(3)
         ranks.processes[1].send_signal(signal.SIGSTOP)  # so the other rank waits for it
         bucket = ranks.listen("a bucket", telling(r"all-reduce number \d+: bucket \d+ of \d+$", True))["doing"]
     print(f"ok now: {layer}, {bucket}")
