@@ -33,7 +33,7 @@ def ptrace_scope():
         return 0
 
 
-LEFT_S = 20
+LEFT_S = 40  # less than the lease of 60 s, after which what was forgotten would end by itself
 
 
 class Case:
@@ -53,7 +53,7 @@ class Case:
             time.sleep(0.02)
         temps = os.listdir(self.temp)
         for pid in left:
-            os.kill(pid, signal.SIGKILL)
+            kill_if_there(pid)
         shutil.rmtree(self.dir, ignore_errors=True)
         if kind is None:
             assert not left, f"processes are left: {left}"
@@ -218,12 +218,19 @@ class UnixRelay(Relay):
         return far
 
 
+def kill_if_there(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it has ended meanwhile
+        pass
+
+
 def command_of(pid):
     """The words of its command line; none if it is gone."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read().decode().split("\0")
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the second: it ended after open
         return []
 
 
