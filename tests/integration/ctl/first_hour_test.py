@@ -23,6 +23,11 @@ def with_gpus(case, count, *args, **more):
     return case.ctl(*args[:1], "--prefix", "always", *args[1:], LD_LIBRARY_PATH=STAND_IN, STAND_IN_NVML=path, **more)
 
 
+def without_waiting(text):
+    """What was said, except that the job waits for its nodes: that is said only where they need more than a second to start."""
+    return "".join(line for line in text.splitlines(keepends=True) if " waits: " not in line)
+
+
 def devices_of_ranks(done):
     equal(done.returncode, 0, done.stderr)
     return [line.split("| ")[1] for line in sorted(done.stdout.splitlines())]
@@ -35,7 +40,7 @@ def standalone_nodes_divide_the_gpus():
                                              (4, 2, "1", ["0:0", "1:1"]), (2, 1, "gpu", ["0:0,1", "1:0,1"])):
             done = with_gpus(case, gpus, *RUN, "--nodes", str(nodes), "-n", nproc, "--", "sh", "-c", SHOW)
             equal(devices_of_ranks(done), expected, f"{gpus} GPUs, {nodes} x {nproc}")
-            equal(done.stderr, "", "every worker has a GPU")
+            equal(without_waiting(done.stderr), "", "every worker has a GPU")
 
 
 def the_user_s_visible_gpus_are_divided():
@@ -60,7 +65,7 @@ def fewer_gpus_than_workers_are_told():
         equal(done.returncode, 125)
         assert "2 nodes cannot have a GPU each, there are 1 here" in done.stderr, done.stderr
         done = with_gpus(case, 2, *RUN, "-n", "cpu", "--", "sh", "-c", 'test -z "$CUDA_VISIBLE_DEVICES"')
-        equal((done.returncode, done.stderr), (0, ""))
+        equal((done.returncode, without_waiting(done.stderr)), (0, ""))
 
 
 def launcherd_refuses_gpus_that_are_not_there():
