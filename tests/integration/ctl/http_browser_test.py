@@ -8,7 +8,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
 from gpu_lib import GpuCluster  # noqa: E402
 from ctl_lib import Case, equal, run_tests, wait_until  # noqa: E402
-from http_test import PROGRAM, Http, pipe_in  # noqa: E402
+from http_test import PROGRAM, Http  # noqa: E402
 from report_browser_test import BROWSER, SKIPPED, browse, check  # noqa: E402
 
 LONG = "a-name-of-the-longest-kind-that-a-job-may-have-0123456789012345"
@@ -36,10 +36,10 @@ def said_by_browser(case, url):
 def pages_are_readable_everywhere():
     lines = {f"g{i}": f"gauges {i} {12 * i} {40 + i} {100000 * i} 700000" for i in range(8)}
     with Case() as case, GpuCluster(case, gpus=8, lines=lines) as cluster, Http(case, cluster.server) as page:
-        pipe = pipe_in(case, "pipe")
+        go = os.path.join(case.dir, "go")
         failed = cluster.submit("--max-restarts", "0", "--name", "failed", "--", "sh", "-c", "echo " + "word" * 200 + "; exit 7")
         equal(cluster.ctl("wait", failed).returncode, 7)
-        job = cluster.submit("-n", "6", "--name", LONG, "--", sys.executable, "-c", PROGRAM, pipe, "0")
+        job = cluster.submit("-n", "6", "--name", LONG, "--", sys.executable, "-c", PROGRAM, go, "0")
         for i in range(3):
             cluster.submit("-n", "8", "--name", f"waits-{i}", "--", "true")
         user = cluster.status(job)["user"]
@@ -56,7 +56,7 @@ def pages_are_readable_everywhere():
             assert text in shown, shown[:2000]
             said = said_by_browser(case, url)
             assert "CONSOLE" not in said, said
-        with open(pipe, "w", encoding="ascii"):
+        with open(go, "w", encoding="ascii"):
             pass
         equal(cluster.ctl("wait", job).returncode, 0)
 
