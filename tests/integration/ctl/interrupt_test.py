@@ -7,13 +7,16 @@ import subprocess
 from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
 
 # Prints the signals that it gets; `last`: the signal at which it exits with 0.
-SAYS = """import signal, sys, time
+# A signal may come while the line before is written, which print does not bear.
+SAYS = """import os, signal, sys, time
 last = sys.argv[1]
+def say(text):
+    os.write(1, text.encode() + b"\\n")
 def said(text, name):
-    print(text, flush=True)
+    say(text)
     if name == last:
         time.sleep(1)
-        print("written", flush=True)
+        say("written")
         sys.exit(0)
 for name in ("USR1", "TERM"):
     signal.signal(getattr(signal, "SIG" + name), lambda *_, name=name: said(name, name))
@@ -22,7 +25,7 @@ while True:
     try:
         if not is_up:
             is_up = True
-            print("up", flush=True)
+            say("up")
         while True:
             time.sleep(0.05)
     except KeyboardInterrupt:
@@ -101,7 +104,7 @@ def sigterm_leaves_the_grace():
 
 def the_grace_ends():
     with Case() as case:
-        process = begin(case, *ALONE, "--grace", "300ms")
+        process = begin(case, *ALONE, "--grace", "3s")  # time for the rank to answer
         send(process, signal.SIGTERM, "TERM")
         end(process, 143)
 
@@ -116,8 +119,11 @@ def a_hangup_stops_a_standalone_run():
 
 def below(pid):
     """All descendants of a process."""
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        found = [int(word) for word in file.read().split()]
+    try:
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            found = [int(word) for word in file.read().split()]
+    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        return []
     return found + [one for child in found for one in below(child)]
 
 
