@@ -128,10 +128,11 @@ def preemption():
     with Case() as case, Cluster(case, nodes=2, slots=2, server_options=("--preempt", "priority")) as cluster:
         gate = os.path.join(case.dir, "gate")
         said = os.path.join(case.dir, "said")
-        hold = f"trap 'echo $DDP_GENERATION >> {said}; exit 0' TERM; while [ ! -e {gate} ]; do sleep 0.02; done"
+        hold = f"trap 'echo $DDP_GENERATION >> {said}; exit 0' TERM; echo up; while [ ! -e {gate} ]; do sleep 0.02; done"
         low = cluster.submit("-n", "2", "--priority", "-5", "--name", "low", "--", "sh", "-c", hold)
         equal_one = cluster.submit("-n", "2", "--name", "usual", "--", "sh", "-c", hold)
         wait_until("both", lambda: states(cluster, low, equal_one) == ["running", "running"])
+        wait_until("their traps", lambda: [cluster.ctl("logs", job, "--raw").stdout for job in (low, equal_one)] == ["up\nup\n"] * 2)
         high = cluster.submit("-n", "2", "--name", "urgent", "--", "sh", "-c", hold)
         wait_until("the urgent job", lambda: states(cluster, high) == ["running"])
         equal(cluster.status(equal_one)["generation"], 1)  # a job of equal priority runs on
@@ -151,10 +152,11 @@ def preemption():
 def a_warning_before_the_end_of_the_time():
     with Case() as case, Cluster(case) as cluster:
         saves = "trap 'echo saved; exit 0' USR1; while true; do sleep 0.02; done"
-        saver = cluster.submit("-n", "2", "--time", "61s", "--warn", "60s:USR1", "--", "sh", "-c", saves)
+        # The warnings come some seconds after the start, when the shells surely have their traps.
+        saver = cluster.submit("-n", "2", "--time", "65s", "--warn", "60s:USR1", "--", "sh", "-c", saves)
         equal(cluster.ctl("wait", saver).returncode, 0)  # the warning came 60 s before the stop
         equal(cluster.ctl("logs", saver, "--raw").stdout, "saved\nsaved\n")
-        deaf = cluster.submit("--time", "2s", "--warn", "1900ms:USR1", "--grace", "1s", "--max-restarts", "3", "--",
+        deaf = cluster.submit("--time", "8s", "--warn", "3s:USR1", "--grace", "1s", "--max-restarts", "3", "--",
                               "sh", "-c", "trap 'echo warned' USR1; trap '' TERM; while true; do sleep 0.02; done")
         equal(cluster.ctl("wait", deaf).returncode, 124)
         equal(cluster.ctl("logs", deaf, "--raw").stdout.splitlines()[0], "warned")
