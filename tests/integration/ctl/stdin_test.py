@@ -117,7 +117,7 @@ class Terminal:
 def a_rank_has_our_terminal():
     with Case() as case:
         program = ("import os, signal, sys, time\nprint([os.isatty(i) for i in range(3)], *os.get_terminal_size(), flush=True)\n"
-                   "def on(*_): print('size', *os.get_terminal_size(), flush=True)\nsignal.signal(signal.SIGWINCH, on)\n"
+                   "def on(*_): os.write(1, b'size %d %d\\n' % os.get_terminal_size())  # print may be at work\nsignal.signal(signal.SIGWINCH, on)\n"
                    "print('typed', repr(input('? ')), flush=True)\n"
                    "try:\n    print('ready', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
                    "time.sleep(0.2)\nprint('\\x1b[1mend\\x1b[0m')")
@@ -140,6 +140,7 @@ def keys_let_go_of_a_job():
     with Case() as case, Cluster(case) as cluster:
         one = Terminal(case, "--server", cluster.server, "run", "--tty", "--stdin", "0", "--", "sh", "-c", "stty -echo; echo up; exec cat > /dev/null")
         one.wait_for(b"up\r\n")
+        wait_until("the job", lambda: cluster.status("1")["state"] == "running")
         one.type(b"\x1d\x1d\x1d")
         one.wait_for(b"detached, the job goes on; its output: ddpctl logs -f 1")
         equal(one.end(), 0, one.text)
