@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+from ctl_lib import WAIT_S, Case, Cluster, equal, run_tests, wait_until
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -37,7 +37,7 @@ def program(case, kind):
 
 def run(case, ranks, *command):
     return case.ctl("run", "--standalone", "--max-restarts", "0", "--nproc-per-node", str(ranks), "--env-style", "mpi", *AS_ROOT,
-                    "--", *command)
+                    "--", *command, timeout=4 * WAIT_S)
 
 
 def ranks_are_refused_and_why_says_what_works():

@@ -151,7 +151,7 @@ def ddp_worker_writes_what_is_shown():
         job = cluster.submit("-n", "2", "--name", "dummy", "--", os.path.join(os.path.abspath(BUILD), "worker", "ddp-worker"),
                              "--device", "cpu", "--epochs", "2", "-b", "16", "-p", "1", "--checkpoint-dir", os.path.join(case.dir, "ckpt"),
                              small_data.write_data(os.path.join(case.dir, "data"), 640))
-        equal(cluster.ctl("wait", job).returncode, 0)
+        equal(cluster.ctl("wait", job, timeout=4 * WAIT_S).returncode, 0)
         lines = [json.loads(line) for line in cluster.ctl("metrics", "--json", job).stdout.splitlines()]
         steps = [line for line in lines if line["kind"] == "step"]
         equal([line["step"] for line in steps], list(range(1, 41)))
