@@ -20,12 +20,14 @@ ROOT = os.path.join(HERE, "..", "..", "..")
 sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
 import pytorch  # noqa: E402
 import ctl_lib  # noqa: E402
-from ctl_lib import Case, Cluster, ptrace_scope  # noqa: E402
+from ctl_lib import Case, Cluster, command_of, kill_if_there, ptrace_scope  # noqa: E402
 
 PAGE = os.path.join(ROOT, "docs", "why.md")
 GOLDEN = os.path.join(ROOT, "tests", "unit", "ddpctl", "golden")
 BLOCK = re.compile(r"```(\w+)(.*)\n((?:.*\n)*?)```\n")
 PATIENCE_S = 240  # PyTorch takes long to import on a machine that is busy
+REST_S = 30
+STACKS = re.compile(r"^  rank \d+ on \S+, process \d+: .*", re.M | re.S)
 LOST = "A node is lost"
 HANGS = "A collective hangs"
 # For jobs that do not end by themselves: what to do while they run, and which output line to wait for.
@@ -119,11 +121,17 @@ class Run:
         wait_until(f"the job is {state}", lambda: self.cluster.status(self.job)["state"] == state)
 
     def until(self, words, *args):
-        """Asks until all of `words` are in the answer, since the program needs a while to reach that place."""
-        end = time.monotonic() + PATIENCE_S
+        """Asks until all of `words` are in the answer, since the program needs a while to reach that place, and then until the answer is the
+        page's, for REST_S at most: it may not be at rest there yet."""
+        end, rest = time.monotonic() + PATIENCE_S, None
         while True:
             told = self.why(*args)
-            if all(word in told for word in words):
+            if "--stacks" not in args:  # after 30 s, which a busy machine may take to import PyTorch, `why` shows them by itself
+                told = STACKS.sub("", told)
+            is_there = all(word in told for word in words)
+            if is_there and rest is None:
+                rest = time.monotonic() + REST_S
+            if is_there and (normal(told) == normal(self.section.body("text")) or time.monotonic() > rest):
                 return told
             assert time.monotonic() < end, f"{words} never came: {told}"
 
@@ -149,9 +157,8 @@ class Run:
     def lose_node(self):
         self.cluster.daemons["node1"].kill()
         for pid in self.case.processes():
-            with open(f"/proc/{pid}/cmdline", "rb") as line:
-                if f"{self.case.dir}/node1/".encode() in line.read():
-                    os.kill(pid, signal.SIGKILL)
+            if f"{self.case.dir}/node1/" in " ".join(command_of(pid)):
+                kill_if_there(pid)
         self.wait_for("restarting")
         return self.why()
 
