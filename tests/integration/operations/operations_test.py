@@ -14,7 +14,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "lib")]
 import ctl_lib  # noqa: E402
-from ctl_lib import BUILD, Case, Cluster, clean_environ  # noqa: E402
+from ctl_lib import BUILD, Case, Cluster, clean_environ, command_of, kill_if_there  # noqa: E402
 
 PAGE = os.path.join(HERE, "..", "..", "..", "docs", "operations.md")
 PATIENCE_S = 120
@@ -72,9 +72,8 @@ class Page:
         """A power failure of a node: kills launcherd, its shim and its workers."""
         self.cluster.daemons.pop(name).kill()
         for pid in self.case.processes():
-            with open(f"/proc/{pid}/cmdline", "rb") as line:
-                if f"{self.case.dir}/{name}/".encode() in line.read():
-                    os.kill(pid, 9)
+            if f"{self.case.dir}/{name}/" in " ".join(command_of(pid)):
+                kill_if_there(pid)
         wait_until("the loss", lambda: f"node {name} was lost" in self.cluster.ctl("events").stdout)
 
     def do_return(self, name):
@@ -126,7 +125,7 @@ class Page:
         """The block with the real outputs, and whether the page's were right."""
         told, is_right = "", True
         for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
-            end = time.monotonic() + (3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 20)
+            end = time.monotonic() + (3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 60)
             out = self.run(command)
             while normal(out) != normal(shown) and time.monotonic() < end:  # a state that has not been reached yet
                 time.sleep(0.1)
