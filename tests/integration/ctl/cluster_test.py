@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from ctl_lib import Case, Cluster, UnixRelay, equal, run_tests, wait_until
+from ctl_lib import WAIT_S, Case, Cluster, UnixRelay, equal, run_tests, wait_until
 
 
 def every_verb_speaks_json():
@@ -66,11 +66,11 @@ def logs_follow_to_the_last_byte():
                    "'x' * 90))")
         job = cluster.submit("-n", "2", "--max-restarts", "0", "--", "python3", "-c", program)
         for rank in ("1", "0"):
-            done = cluster.ctl("logs", "-f", job, "--rank", rank, "--raw", raw=True)
+            done = cluster.ctl("logs", "-f", job, "--rank", rank, "--raw", raw=True, timeout=4 * WAIT_S)
             equal(done.returncode, 0, done.stderr)
             expected = b"".join(b"%s %d %s\n" % (rank.encode(), i, b"x" * 90) for i in range(50000))
             assert done.stdout == expected, f"{len(done.stdout)} bytes, not {len(expected)}"
-        lines = cluster.ctl("logs", job).stdout.splitlines()
+        lines = cluster.ctl("logs", job, timeout=4 * WAIT_S).stdout.splitlines()
         equal(len(lines), 100000)
         equal([line for line in lines if line.startswith(" 1 ")],
               [f" 1 node0 | 1 {i} {'x' * 90}" for i in range(50000)])

@@ -65,7 +65,7 @@ def a_log_below_the_limit_is_whole():
     with Case() as case, Keeping(case, node_options=("--log-max", "100M")) as cluster:
         job = cluster.submit(*RUNAWAY)
         equal(cluster.ctl("wait", job, timeout=280).returncode, 0)
-        equal(len(check_lines(cluster.ctl("logs", job).stdout)), LINES)
+        equal(len(check_lines(cluster.ctl("logs", job, timeout=280).stdout)), LINES)
 
 
 def logs_go_when_their_time_is_over():
