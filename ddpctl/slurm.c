@@ -102,6 +102,8 @@ static void close_if_over(struct slurm *slurm)
         uv_is_closing((uv_handle_t *)&slurm->stop_timer))
         return;
     uv_close((uv_handle_t *)&slurm->stop_timer, NULL);
+    for (uint32_t i = 0; i < SIGNALS; i++)
+        uv_close((uv_handle_t *)&slurm->signals[i], NULL);
 }
 
 static void on_written(uv_write_t *write, int status)
@@ -185,8 +187,6 @@ static void stop(struct slurm *slurm, int exit_code)
         attach_stop(&slurm->attach, exit_code);
     slurm_reach_close(&slurm->reach);
     uv_close((uv_handle_t *)&slurm->tick, NULL);
-    for (uint32_t i = 0; i < SIGNALS; i++)
-        uv_close((uv_handle_t *)&slurm->signals[i], NULL);
     (void)uv_timer_start(&slurm->stop_timer, on_stop_timeout,
                          slurm->here_count > 0 ? STOP_TIMEOUT_MS : UNHEARD_TIMEOUT_MS, 0);
     if (slurm->srun_running)
@@ -468,7 +468,8 @@ static void on_tick(uv_timer_t *timer)
 }
 
 /* Once a job is attached, interrupt.h handles SIGINT, SIGTERM and SIGHUP. srun passes SIGUSR1 and
- * SIGUSR2 on to every process of the step, and so to the ranks. */
+ * SIGUSR2 on to every process of the step, and so to the ranks. Signals are watched until srun has
+ * ended: one that killed us before would leave an srun that waits for nodes. */
 static void on_signal(uv_signal_t *signal, int number)
 {
     struct slurm *slurm = signal->data;

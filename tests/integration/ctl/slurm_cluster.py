@@ -1,6 +1,7 @@
 """A Slurm cluster on this machine for a test: Debian's slurmctld, a slurmd for each node, and munged with a key of its own, all in
-one folder, on ports chosen by the kernel. Files of an installed Slurm are neither read nor changed."""
+one folder, on free ports. Files of an installed Slurm are neither read nor changed."""
 import os
+import random
 import re
 import shutil
 import signal
@@ -57,12 +58,19 @@ def missing():
 
 
 def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    """Below those that the kernel gives to anybody's sockets: such a port could be taken before the daemon binds it."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first = int(file.read().split()[0])
+    ports = []
+    for port in random.sample(range(1024, first), first - 1024):
+        if len(ports) == count:
+            break
+        with socket.socket() as one:
+            try:
+                one.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        ports.append(port)
     return ports
 
 
@@ -104,10 +112,10 @@ class SlurmCluster:
         return self.processes[-1]
 
     def run(self, *command, **options):
-        options = {"env": self.environ(), "capture_output": True, "text": True, "timeout": 60, "cwd": self.folder, **options}
+        options = {"env": self.environ(), "capture_output": True, "text": True, "timeout": 180, "cwd": self.folder, **options}
         return subprocess.run(command, check=False, **options)
 
-    def wait(self, what, is_true, seconds=60):
+    def wait(self, what, is_true, seconds=180):
         end = time.monotonic() + seconds
         while not is_true():
             for process in self.processes:

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-from ctl_lib import BUILD, Case, DDPCTL, clean_environ, equal, run_tests
+from ctl_lib import BUILD, Case, DDPCTL, clean_environ, command_of, equal, run_tests
 from slurm_cluster import SlurmCluster, missing, programs_path
 
 STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
@@ -81,7 +81,7 @@ class Batch:
         with open(self.output, encoding="utf-8") as file:
             return file.read()
 
-    def wait(self, count, words, seconds=60):
+    def wait(self, count, words, seconds=180):
         CLUSTER.wait(f"{count} times {words!r} in {self.output}", lambda: self.text().count(words) >= count, seconds)
 
     def wait_gone(self):
@@ -155,14 +155,14 @@ def the_exit_code_is_the_job_s():
 def keys_are_in_no_command_line_and_no_environment():
     with Case() as case:
         batch = Batch(case)
-        pids = case.processes()
         names = []
-        for pid in pids:
-            with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
-                names.append(file.read().strip())
-            for what in ("cmdline", "environ"):
-                with open(f"/proc/{pid}/{what}", "rb") as file:
-                    assert b"ddp://" not in file.read(), f"{what} of {names[-1]}"
+        for pid in case.processes():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # one that has ended meanwhile
+                with open(f"/proc/{pid}/comm", encoding="utf-8") as file:
+                    names.append(file.read().strip())
+                for what in ("cmdline", "environ"):
+                    with open(f"/proc/{pid}/{what}", "rb") as file:
+                        assert b"ddp://" not in file.read(), f"{what} of {names[-1]}"
         assert {"rendezvous", "launcherd", "ddpctl", "srun"} <= set(names), names
         keys = [path for path in glob.glob(f"{case.temp}/**", recursive=True) if path.endswith("key")]
         assert len(keys) >= 2, keys
@@ -186,10 +186,11 @@ def a_signal_goes_to_the_ranks_and_the_job_goes_on():
         batch = Batch(case)
         CLUSTER.run("scancel", "--signal=USR1", batch.job)  # to the steps, as sbatch --signal=USR1@60
         batch.wait(2, " got SIGUSR1\n")
-        daemons = len(case.processes())
+        before = daemons(case, "rendezvous") + daemons(case, "launcherd")
         CLUSTER.run("scancel", "--signal=USR1", "--batch", batch.job)  # to us, as --signal=B:USR1@60
         batch.wait(4, " got SIGUSR1\n")
-        equal(len(case.processes()), daemons)
+        equal(daemons(case, "rendezvous") + daemons(case, "launcherd"), before)
+        equal(len(before), 3)
         assert "unexpectedly" not in batch.text(), batch.text()
         batch.cancel()
 
@@ -264,12 +265,26 @@ def what_a_wrapper_of_srun_prints_does_no_harm():
         assert "Loading modules..." in done.stderr and "ddp-slurm:" not in done.stderr, done.stderr
 
 
+def begin(case, path):
+    """A run on one node with this PATH; its output goes to a file."""
+    with open(f"{case.dir}/said", "wb") as said:
+        return subprocess.Popen(["salloc", "--quiet", "-N1", *RUN, "--", "true"], env=CLUSTER.environ(**case.environ(PATH=path)),
+                                cwd=case.dir, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+
+def said_by(case):
+    with open(f"{case.dir}/said", encoding="utf-8") as said:
+        return said.read()
+
+
 def a_key_in_a_damaged_line_is_not_shown():
     with Case() as case:
-        path = with_srun(case, "{srun} \"$@\" | sed -u 's/ddp-slurm: key /ddp-slurm: kex /'\n")
-        done = salloc(case, ["-N1"], "timeout", "--signal=INT", "8", *RUN, "--", "true", PATH=path)
-        equal(done.returncode, 124, done.stderr)
-        assert "a line from the nodes is damaged" in done.stderr and "ddp://" not in done.stderr + done.stdout, done.stderr
+        process = begin(case, with_srun(case, "{srun} \"$@\" | sed -u 's/ddp-slurm: key /ddp-slurm: kex /'\n"))
+        CLUSTER.wait("the damaged line", lambda: "a line from the nodes is damaged" in said_by(case))
+        for pid in named(case, "ddpctl"):
+            os.kill(pid, signal.SIGINT)
+        equal(process.wait(180), 130, said_by(case))
+        assert "ddp://" not in said_by(case), said_by(case)
 
 
 def tasks_that_share_a_node_are_told_of():
@@ -287,13 +302,18 @@ def tasks_that_share_a_node_are_told_of():
 
 
 def an_srun_that_hangs_is_ended_soon():
-    with Case() as case:
-        path = with_srun(case, "exec sleep 600\n")
-        start = time.monotonic()
-        done = salloc(case, ["-N1"], "timeout", "--signal=INT", "1", *RUN, "--", "true", PATH=path)
-        equal(done.returncode, 124, done.stderr)
-        assert time.monotonic() - start < 25, "it was waited for"
-        assert "it is killed" not in done.stderr, done.stderr
+    for signals in (1, 2):  # a second Ctrl-C must not leave srun behind
+        with Case() as case:
+            process = begin(case, with_srun(case, "exec sleep 600\n"))
+            CLUSTER.wait("srun runs", lambda c=case: named(c, "sleep"))
+            (pid,), start = named(case, "ddpctl"), time.monotonic()
+            for _ in range(signals):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGINT)
+                time.sleep(0.5)
+            equal(process.wait(180), 130, said_by(case))
+            assert time.monotonic() - start < 30, "it was waited for"
+            assert "it is killed" not in said_by(case), said_by(case)
 
 
 def several_runs_by_srun_and_heterogeneous_jobs_are_refused():
@@ -321,7 +341,7 @@ def runs_at_once_have_folders_of_their_own():
         environ = CLUSTER.environ(**case.environ(SLURM_JOB_ID="7", SLURM_JOB_NUM_NODES="1", PATH=with_srun(case, "exit 1\n")))
         runs = [subprocess.Popen([*RUN, "--state-dir", f"{case.dir}/state", "--", "true"], env=environ, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.PIPE, text=True) for _ in range(RUNS_AT_ONCE)]
-        folders = {re.search(r"state and logs are in (\S+)", run.communicate(timeout=60)[1]).group(1) for run in runs}
+        folders = {re.search(r"state and logs are in (\S+)", run.communicate(timeout=180)[1]).group(1) for run in runs}
         equal(len(folders), RUNS_AT_ONCE)
 
 
@@ -337,6 +357,11 @@ def named(case, name):
         if os.path.basename(command[0]).decode() == name and (name == "srun" or b"--slurm-node" not in command):
             found.append(pid)
     return found
+
+
+def daemons(case, name):
+    """Our processes of this name, except shims."""
+    return [pid for pid in sorted(named(case, name)) if "--exit-with-parent" in command_of(pid)]
 
 
 def nothing_is_left_when_ddpctl_or_srun_is_killed():
@@ -356,10 +381,8 @@ def a_daemon_that_dies_is_started_again():
     with Case() as case:
         batch = Batch(case, "--state-dir", f"{case.dir}/state")
         for name, count in (("rendezvous", 1), ("launcherd", 2)):
-            for pid in named(case, name)[:count]:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    if b"--exit-with-parent" in file.read():  # not a shim
-                        os.kill(pid, signal.SIGKILL)
+            for pid in daemons(case, name)[:count]:
+                os.kill(pid, signal.SIGKILL)
             batch.wait(count, f"{name} ended unexpectedly (killed by SIGKILL); it is started again")
             batch.wait(count, f"{name} runs again")
         batch.cancel()
