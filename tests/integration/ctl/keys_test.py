@@ -252,6 +252,7 @@ def a_node_waits_for_its_server_and_says_so_once():
         equal(node.process.poll(), None)
         proxy.target = server.address
         node.ready()
+        wait_until("the key", lambda: os.path.exists(f"{case.dir}/node/key"))
         with open(f"{case.dir}/node/key", encoding="ascii") as f:
             assert f.read().startswith(f"ddp://{proxy.address}/n1#"), "the kept key names another server"
         equal(node.log().count("trying again"), 1, node.log())
