@@ -22,11 +22,12 @@ static int64_t raised_us(const struct exception *exception, const struct stat *s
 {
     const int64_t written_us = stat->st_mtim.tv_sec * 1000000 + stat->st_mtim.tv_nsec / 1000;
 
-    /* Programs give whole seconds. The file is mostly written in the same second, and its time is
-     * more exact. */
+    /* Programs give whole seconds, and write the file at once. Its time is more exact; if it is in
+     * the next second, the exception was raised at the end of its own. */
     if (exception->raised_s == 0 || exception->raised_s == stat->st_mtim.tv_sec)
         return written_us;
-    return exception->raised_s * 1000000;
+    return exception->raised_s * 1000000 +
+           (exception->raised_s + 1 == stat->st_mtim.tv_sec ? 999999 : 0);
 }
 
 static void read_bytes(int fd, char *bytes, struct failure_file *file)

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from ddpproto import run_tests
@@ -109,6 +110,22 @@ sys.exit(4)
         assert [rank["exit_code"] for rank in report["ranks"]] == [1, 4], report
         world.forget(node, 1, 1)
 
+
+def test_a_file_of_the_next_second_was_raised_at_the_end_of_its_second():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        os.mkfifo(f"{world.folder}/ended")
+        second = int(time.time()) - 5
+        program = f"""
+late = 1.2 if rank == '0' else 0.5
+fail('rank ' + rank, {second})
+os.utime(os.environ["TORCHELASTIC_ERROR_FILE"], ({second} + late, {second} + late))
+open('{world.folder}/ended', 'w' if rank == '0' else 'r').close()  # so both have their files before one ends
+sys.exit(4)
+"""
+        report = world.server.run(1, python(program), nproc=2)
+        assert report["failed_rank"] == 1, report
+        world.forget(node, 1, 1)
 
 
 def test_who_raised_before_a_stop_has_failed_before_it():
