@@ -12,10 +12,11 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from faults_lib import Cluster, wait_until  # noqa: E402
+from pace import paced  # noqa: E402
 from small_data import write_idx  # noqa: E402
 
 IMAGES = 60000
-BATCH = 20
+BATCH = 20  # on three nodes the epoch has 1000 steps
 
 
 def make_data(where):
@@ -75,6 +76,29 @@ def check_images(folder, worlds, begun):
     assert twice < max(worlds), f"{twice} images were seen twice; only those that fill the last step may be"
 
 
+def change_nodes(cluster, job):
+    """Takes a node away, gives it back, and drains another one."""
+    status = wait_generation(cluster, job, 1)
+    assert nodes_of(status) == [0, 1, 2], nodes_of(status)
+    assert "3 of 3 ranks, 3 of 1:3 nodes" in cluster.ctl("status", str(job)).stdout, cluster.ctl("status", str(job)).stdout
+    wait_until(lambda: cluster.status(job)["progress"]["checkpoint_step"], "a checkpoint")
+
+    begin = time.monotonic()
+    cluster.kill_node(0)
+    status = wait_generation(cluster, job, 2)
+    print(f"node lost: {time.monotonic() - begin:.1f} s to a step of the smaller world", flush=True)
+    assert nodes_of(status) == [1, 2], nodes_of(status)
+    assert (status["nodes"], status["nodes_min"], status["nodes_max"]) == (2, 1, 3), status
+
+    cluster.nodes[0].start()
+    status = wait_generation(cluster, job, 3)
+    assert nodes_of(status) == [1, 2, 0], nodes_of(status)
+
+    cluster.ctl("node", "drain", "node2", "--reason", "a new disk")
+    status = wait_generation(cluster, job, 4)
+    assert nodes_of(status) == [1, 0], nodes_of(status)
+
+
 def main():
     with Cluster(sys.argv[1], nodes=3, slots=1, server_options=["--grow-after", "1s"]) as cluster:
         data = make_data(f"{cluster.folder}/data")
@@ -82,26 +106,8 @@ def main():
                              f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", str(BATCH), "--lr", "0.03",
                              "--elastic-lr", "linear", "--epochs", "1", "-p", "1", "--checkpoint-every", "20",
                              "--checkpoint-dir", f"{cluster.folder}/ckpt", "--sample-log", f"{cluster.folder}/%r.txt", data)
-        status = wait_generation(cluster, job, 1)
-        assert nodes_of(status) == [0, 1, 2], nodes_of(status)
-        assert "3 of 3 ranks, 3 of 1:3 nodes" in cluster.ctl("status", str(job)).stdout, cluster.ctl("status", str(job)).stdout
-        wait_until(lambda: cluster.status(job)["progress"]["checkpoint_step"], "a checkpoint")
-
-        begin = time.monotonic()
-        cluster.kill_node(0)
-        status = wait_generation(cluster, job, 2)
-        print(f"node lost: {time.monotonic() - begin:.1f} s to a step of the smaller world", flush=True)
-        assert nodes_of(status) == [1, 2], nodes_of(status)
-        assert (status["nodes"], status["nodes_min"], status["nodes_max"]) == (2, 1, 3), status
-
-        cluster.nodes[0].start()
-        status = wait_generation(cluster, job, 3)
-        assert nodes_of(status) == [1, 2, 0], nodes_of(status)
-
-        cluster.ctl("node", "drain", "node2", "--reason", "a new disk")
-        status = wait_generation(cluster, job, 4)
-        assert nodes_of(status) == [1, 0], nodes_of(status)
-
+        with paced(f"{cluster.folder}/0.txt", f"{cluster.folder}/ckpt"):  # so that the epoch takes longer than all changes
+            change_nodes(cluster, job)
         assert cluster.wait_end(job) == 0, cluster.status(job)["reason"]
         status = cluster.status(job)
         assert (status["generation"], status["restarts_used"]) == (4, 0), json.dumps(status)

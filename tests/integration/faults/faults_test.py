@@ -15,7 +15,9 @@ import signal
 import sys
 import time
 
-from faults_lib import Cluster, is_alive, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
+from pace import paced  # noqa: E402
 
 LONG = 240  # about a second
 LONGER = 600  # for tests that restart daemons during the training; an epoch has 750 steps
@@ -29,6 +31,11 @@ def train(cluster, name, steps=LONG, options=()):
                          "--max-steps", str(steps), "--checkpoint-every", "10",
                          "--checkpoint-dir", folder, "--loss-log", f"{folder}.loss.%r")
     return job, folder
+
+
+def held_back(folder):
+    """A training that takes seconds on any machine: it is still going on when the test looks at it."""
+    return paced(f"{folder}.loss.0", folder)
 
 
 def wait_trained(cluster, job, folder, step, generation=1):
@@ -103,13 +110,14 @@ def kill_workers(build, seed, jobs=10):
 def kill_server(build, _seed):
     with Cluster(build) as cluster:
         job, folder = train(cluster, "server", LONGER)
-        status = wait_trained(cluster, job, folder, 1)
-        pids = cluster.pids(job)
-        assert len(pids) == 4, status
-        for _ in range(3):
-            cluster.server.kill()
-            assert all(is_alive(pid) for pid in pids), "a worker went with the server"
-            cluster.server.start()
+        with held_back(folder):
+            status = wait_trained(cluster, job, folder, 1)
+            pids = cluster.pids(job)
+            assert len(pids) == 4, status
+            for _ in range(3):
+                cluster.server.kill()
+                assert all(is_alive(pid) for pid in pids), "a worker went with the server"
+                cluster.server.start()
         status = cluster.status(job)
         assert status["state"] in ("running", "succeeded") and status["generation"] == 1, status
         other = cluster.submit("--nproc-per-node", "1", "--", "/bin/true")
@@ -121,13 +129,14 @@ def kill_server(build, _seed):
 def kill_launcherd(build, _seed):
     with Cluster(build) as cluster:
         job, folder = train(cluster, "launcherd", LONGER)
-        wait_trained(cluster, job, folder, 1)
-        pids = cluster.pids(job)
-        assert len(pids) == 4
-        for node in cluster.nodes:
-            node.kill()
-            assert all(is_alive(pid) for pid in pids), "a worker went with launcherd"
-            node.start()
+        with held_back(folder):
+            wait_trained(cluster, job, folder, 1)
+            pids = cluster.pids(job)
+            assert len(pids) == 4
+            for node in cluster.nodes:
+                node.kill()
+                assert all(is_alive(pid) for pid in pids), "a worker went with launcherd"
+                node.start()
         expect(cluster, job, 0)
         assert last_parameters(folder)[0] == f"step-{LONGER:08d}.safetensors"
 
@@ -140,10 +149,11 @@ def shim_of(pid):
 def kill_shim(build, _seed):
     with Cluster(build) as cluster:
         job, folder = train(cluster, "shim", LONGER)
-        wait_trained(cluster, job, folder, 1)
-        ranks = [rank for rank in cluster.status(job)["ranks"] if rank["node"] == "node1"]
-        pids = [rank["pid"] for rank in ranks]
-        os.kill(shim_of(pids[0]), signal.SIGKILL)
+        with held_back(folder):
+            wait_trained(cluster, job, folder, 1)
+            ranks = [rank for rank in cluster.status(job)["ranks"] if rank["node"] == "node1"]
+            pids = [rank["pid"] for rank in ranks]
+            os.kill(shim_of(pids[0]), signal.SIGKILL)
         wait_until(lambda: not any(is_alive(pid) for pid in pids), "workers to go with their shim")
         expect(cluster, job, 1)
         assert last_parameters(folder)[0] == f"step-{LONGER:08d}.safetensors"
@@ -196,8 +206,9 @@ def preempt(build, _seed):
         calm = last_parameters(folder)
         job, folder = train(cluster, "preempted", options=["--priority", "-1"])
         for generation in (1, 2):
-            wait_trained(cluster, job, folder, 25 * generation, generation)
-            expect(cluster, cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--", "true"), 0)
+            with held_back(folder):
+                wait_trained(cluster, job, folder, 25 * generation, generation)
+                expect(cluster, cluster.submit("--nodes", "2", "--nproc-per-node", "2", "--", "true"), 0)
         status = expect(cluster, job, 2)
         assert status["restarts_used"] == 0, status
         assert last_parameters(folder) == calm, "the result is another one"

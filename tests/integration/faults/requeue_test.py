@@ -12,6 +12,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from faults_lib import Cluster, wait_until  # noqa: E402
+from pace import paced  # noqa: E402
 from small_data import write_patterns  # noqa: E402
 
 IMAGES = 40000
@@ -24,7 +25,7 @@ ENDED = ("failed", "succeeded", "cancelled")
 def submit(cluster, data, name, *options):
     return cluster.submit("--name", name, "--max-restarts", "0", "--hang-timeout", "off", "--grace", "120s", *options, "--",
                           f"{cluster.build}/worker/ddp-worker", "-a", "convnet", "-b", str(BATCH), "--lr", "0.03", "--epochs", "1", "-p", "1",
-                          "--checkpoint-dir", f"{cluster.folder}/{name}", data)
+                          "--checkpoint-dir", f"{cluster.folder}/{name}", "--loss-log", f"{cluster.folder}/{name}.loss", data)
 
 
 def losses(cluster, job, generation):
@@ -47,8 +48,9 @@ def send(pids, number):
 
 def pause_until_the_limit(cluster, job, generation, before):
     """The step of the checkpoint with which the job is back in the queue."""
-    status = wait_status(cluster, job, lambda status: status["generation"] > generation or (
-        status["generation"] == generation and status["state"] == "running" and (status["progress"]["step"] or 0) > before), "progress")
+    with paced(f"{cluster.folder}/limited.loss", f"{cluster.folder}/limited"):  # so that it is not at its end when its progress is seen
+        status = wait_status(cluster, job, lambda status: status["generation"] > generation or (
+            status["generation"] == generation and status["state"] == "running" and (status["progress"]["step"] or 0) > before), "progress")
     assert status["state"] not in ENDED, f"{status['state']}: {status['reason']}"
     pids = cluster.pids(job) if status["generation"] == generation else []
     try:

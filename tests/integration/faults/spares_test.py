@@ -11,6 +11,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from faults_lib import Cluster, is_alive, losses, nodes_of, wait_status  # noqa: E402
 from warm_lib import warm_processes  # noqa: E402
+from pace import paced  # noqa: E402
 from small_data import write_patterns  # noqa: E402
 
 IMAGES = 40000
@@ -21,7 +22,7 @@ STEPS = IMAGES // BATCH // 2
 def submit(cluster, data, name, *options):
     return cluster.submit("--name", name, "--nodes", "2", "--max-restarts", "1", *options, "--", f"{cluster.build}/worker/ddp-worker",
                           "-a", "convnet", "-b", str(BATCH), "--lr", "0.03", "--epochs", "1", "-p", "1", "--checkpoint-every", "20",
-                          "--checkpoint-dir", f"{cluster.folder}/{name}", data)
+                          "--checkpoint-dir", f"{cluster.folder}/{name}", "--loss-log", f"{cluster.folder}/{name}.loss.%r", data)
 
 
 def check_takeover(cluster, job):
@@ -51,7 +52,8 @@ def main():
         alone = submit(cluster, data, "alone")
         assert cluster.wait_end(alone) == 0, cluster.status(alone)["reason"]
         job = submit(cluster, data, "spared", "--spares", "1")
-        spare = check_takeover(cluster, job)
+        with paced(f"{cluster.folder}/spared.loss.0", f"{cluster.folder}/spared"):  # so that it still trains when it loses its node
+            spare = check_takeover(cluster, job)
         assert cluster.wait_end(job) == 0, cluster.status(job)["reason"]
         status = cluster.status(job)
         assert (status["generation"], status["restarts_used"]) == (2, 0), status
