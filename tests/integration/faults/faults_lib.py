@@ -1,5 +1,6 @@
 """A cluster of real daemons on unix sockets in a temporary folder, for tests that kill them."""
 
+import contextlib
 import glob
 import json
 import os
@@ -176,12 +177,12 @@ class Cluster:
 
     def __exit__(self, kind, value, trace):
         if kind is None:  # they go soon after the job's end
-            wait_until(lambda: not self.run_dirs(), f"run directories stay: {self.run_dirs()}", 30)
+            wait_until(lambda: not self.run_dirs(), "the run directories to go")
         codes = [daemon.stop() for daemon in [*self.nodes, self.server]]
         try:
             if kind is None:
                 assert all(code == 0 for code in codes), f"daemons ended with {codes}"
-                wait_until(lambda: not self.processes(), f"no process left: {self.processes()}", 30)
+                wait_until(lambda: not self.processes(), "the end of all processes")
                 left = [os.path.join(where, name) for where, _, names in os.walk(self.folder)
                         for name in names
                         if name.endswith((".sock", ".tmp", ".new")) or "/run/" in where]
@@ -193,7 +194,8 @@ class Cluster:
                             print(f"--- {name}\n" + "".join(log.readlines()[-40:]))
         finally:
             for pid, _ in self.processes():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             shutil.rmtree(self.folder, ignore_errors=True)
 
 

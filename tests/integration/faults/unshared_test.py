@@ -204,7 +204,11 @@ def newest(cluster):
 def killed(cluster):
     chance = random.Random(os.getpid())
     job, where = submit(cluster, "killed", every=1, restarts=20, endless=3)
+    wait_checkpoint(cluster, job)
     for generation in range(1, 4):
+        # The job's progress is that of the generation before until this one has made a step.
+        wait_until(lambda: generation == 1 or "resumed at step" in cluster.ctl("logs", str(job), "-g", str(generation), check=False).stdout,
+                   f"generation {generation} to resume")
         step = (cluster.status(job).get("progress") or {}).get("step") or 0
         status = cluster.wait_step(job, step + chance.randint(2, 9), generation)
         wait_until(lambda: all(rank["pid"] for rank in cluster.status(job)["ranks"]), "all ranks to run")

@@ -18,6 +18,7 @@ usage: warm_test.py BUILD CASE
     stuck     the same, but they do not end by themselves: the next job does not start before they are killed
     beside    the shim of another job dies on that node, and its leftover processes are swept: the warm processes stay"""
 
+import contextlib
 import glob
 import os
 import signal
@@ -48,9 +49,9 @@ def wait_status(cluster, job, condition, what):
 def wait_warm(cluster, job, count=2):
     """Waits until warm processes wait; returns the status and these processes."""
     status = wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare")
-    found = warm_processes(cluster)
-    assert len(found) == count and len(warm_parents(cluster)) == 1, (found, warm_parents(cluster))
-    return status, found
+    # A child process that has not started its program yet looks like its parent, or has no environment.
+    wait_until(lambda: len(warm_processes(cluster)) == count and len(warm_parents(cluster)) == 1, f"{count} processes that wait, and their parent")
+    return status, warm_processes(cluster)
 
 
 def wait_gone(cluster, pids):
@@ -255,16 +256,22 @@ def sleepers(folder):
     found = []
     with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
         for pid in map(int, file.read().split()):
-            with open(f"/proc/{pid}/cmdline", "rb") as command:
-                if command.read().startswith(b"sleep\0"):
-                    found.append(pid)
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                with open(f"/proc/{pid}/cmdline", "rb") as command:
+                    if command.read().startswith(b"sleep\0"):
+                        found.append(pid)
     return found
 
 
 def wait_group(cluster, job):
     """The spare node, the cgroup there, and the hidden processes in it."""
     spare = spare_of(wait_status(cluster, job, lambda status: status["state"] == "running" and status["spares_warm"] == 1, "a warm spare"))
-    (warm,) = [pid for pid, node in warm_processes(cluster).items() if node == spare]  # the workers that took over have that environment, too
+
+    def waiting():
+        """The workers that took over have that environment, too, and so has the process that hides until it starts its program."""
+        return [pid for pid, node in warm_processes(cluster).items() if node == spare]
+
+    (warm,) = wait_until(lambda: len(found := waiting()) == 1 and found, "one process that waits")
     folder = group_of(warm)
     wait_until(lambda: len(sleepers(folder)) == 1, "a process that hides")
     return spare, folder, sleepers(folder)
@@ -339,10 +346,11 @@ def beside(cluster):
     other = cluster.submit("--nodes", "3", "--max-restarts", "0", "--", "sleep", "1000")
     wait_status(cluster, other, lambda status: status["state"] == "running", "the other job")
     mark = f"launcherd --shim {cluster.folder}/{spare_of(status)}/run/"
-    (shim,) = [pid for pid, command in cluster.processes() if command.startswith(mark)]
+    shims = lambda: [pid for pid, command in cluster.processes() if command.startswith(mark)]  # noqa: E731
+    (shim,) = wait_until(lambda: len(found := shims()) == 1 and found, "its shim")
     os.kill(shim, signal.SIGKILL)
     assert cluster.wait_end(other) != 0
-    wait_until(lambda: not any(command.startswith(mark) for _, command in cluster.processes()), "the end of its shim")
+    wait_until(lambda: not shims(), "the end of its shim")
     assert warm_processes(cluster) == found and cluster.status(job)["spares_warm"] == 1
     cluster.ctl("cancel", str(job))
 
