@@ -12,7 +12,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
 import ctl_lib  # noqa: E402
 import pytorch  # noqa: E402
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+from ctl_lib import Case, Cluster, equal, run_tests  # noqa: E402
 from libddp_test import FOREVER, pid_of, progress  # noqa: E402
 
 ctl_lib.WAIT_S = 240  # two ranks import Lightning, in two generations
@@ -20,6 +20,10 @@ PYTHON = os.path.join(pytorch.cache(), "callbacks", "bin", "python")
 if not os.access(PYTHON, os.X_OK):
     print(f"skip: no Lightning and transformers in {PYTHON} (tests/pytorch/setup-callbacks makes it)")
     sys.exit(77)
+
+
+def wait_until(what, condition):
+    return ctl_lib.wait_until(what, condition, ctl_lib.WAIT_S)
 
 
 def ends(text):
