@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from ha_lib import PATIENCE_S, Cluster, Daemon, ddpproto, run_tests, wait_for
+from ha_lib import NO_ANSWER, PATIENCE_S, Cluster, Daemon, ddpproto, run_tests, wait_for
 
 
 FAR = "192.0.2.1:7400"  # an address that no machine has (RFC 5737)
@@ -50,8 +50,11 @@ def a_standby_refers(cluster):
 def announced(cluster):
     """The servers that the leader knows, once it knows all three."""
     def find():
-        with cluster.client() as client:
-            servers = client.ask("server_get", request_id=1)["servers"]
+        try:
+            with cluster.client() as client:
+                servers = client.ask("server_get", request_id=1)["servers"]
+        except NO_ANSWER:
+            return None
         return servers if len(servers) == 3 else None
     return wait_for("all three are announced", find)
 
@@ -140,8 +143,12 @@ def keys_name_all_servers(cluster):
     fail_over(cluster)
 
     def is_back():
-        with cluster.client() as client:
-            return any(one["name"] == "tls0" and one["state"] == "up" for one in client.nodes())
+        try:
+            with cluster.client() as client:
+                nodes = client.nodes()
+        except NO_ANSWER:
+            return False
+        return any(one["name"] == "tls0" and one["state"] == "up" for one in nodes)
     wait_for("the node is at the new server", is_back)
 
 

@@ -17,6 +17,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import ddpproto  # noqa: E402
 
 PATIENCE_S = 120
+WORK_S = 5 * PATIENCE_S  # for computations, and for many jobs that wait in the queue, on a busy machine
+NO_ANSWER = (OSError, ddpproto.Closed, ddpproto.Refused, KeyError)  # also if another server leads now
 ANSWER_S = 0.5  # a server that does not answer a probe within this time counts as stopped
 
 
@@ -50,11 +52,14 @@ class Etcd:
             for i in range(3):
                 self.start(i)
             try:
-                wait_for("etcd answers", self.is_up, 30)
-                return
-            except AssertionError:
+                wait_for("etcd answers, or a member ends", lambda: self.is_up() or self.ended())
+                if not self.ended():
+                    return
+            except BaseException:
                 self.close()
-                shutil.rmtree(folder + "/etcd", ignore_errors=True)
+                raise
+            self.close()
+            shutil.rmtree(folder + "/etcd", ignore_errors=True)
         raise AssertionError("etcd does not start: see %s/etcd*.log" % folder)
 
     def prepare(self):
@@ -80,6 +85,17 @@ class Etcd:
                  "--unsafe-no-fsync", "--initial-cluster",
                  ",".join("m%d=http://127.0.0.1:%d" % (j, self.ports[2 * j + 1]) for j in range(3)), *self.arguments],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def ended(self):
+        return [i for i in range(3) if self.processes[i].poll() is not None]
+
+    def wait_up(self):
+        """A member ends if another program has its port for a while: then it is started again."""
+        def is_up():
+            for i in self.ended():
+                self.start(i)
+            return self.is_up()
+        wait_for("etcd answers", is_up)
 
     def is_up(self):
         try:
@@ -227,6 +243,7 @@ class Seen:
     def __init__(self):
         self.lock = threading.Condition()
         self.token, self.first_at, self.problem = 0, {}, None
+        self.leader, self.forgotten = None, None
 
     def newest(self):
         with self.lock:
@@ -234,17 +251,25 @@ class Seen:
 
     def add(self, newest_at_request, token, who):
         with self.lock:
+            if self.forgotten == (who, token):
+                return
             if token < newest_at_request:
                 self.problem = "%s acted with token %d although %d had been seen before" % (who, token, newest_at_request)
             if token > self.token:
-                self.token = token
+                self.token, self.leader = token, who
                 self.first_at[token] = time.monotonic()
                 self.lock.notify_all()
 
     def forget(self):
-        """When etcd is restored to an earlier state, its revisions go back, and tokens with them."""
+        """When etcd is restored to an earlier state, its revisions go back, and tokens with them. Until the leader knows, it answers
+        with its token for a while; these answers do not count."""
         with self.lock:
-            self.token = 0
+            self.forgotten, self.token = (self.leader, self.token), 0
+
+    def does_not_lead(self, who):
+        with self.lock:
+            if self.forgotten and self.forgotten[0] == who:
+                self.forgotten = None
 
     def wait_above(self, token):
         with self.lock:
@@ -270,7 +295,8 @@ class Probe(threading.Thread):
         try:
             with ddpproto.Client(self.server.asked, ANSWER_S) as client:
                 token = client.ask("server_get", request_id=1)["token"]
-        except (OSError, ddpproto.Closed, ddpproto.Refused, KeyError):
+        except NO_ANSWER:
+            self.seen.does_not_lead(self.server.address)
             return 0
         self.seen.add(newest, token, self.server.address)
         return token
@@ -306,7 +332,7 @@ class Submitter(threading.Thread):
             try:
                 with ddpproto.Client(server.asked, 2) as client:
                     job = client.submit(request, name=request, argv=argv)["job_id"]
-            except (OSError, ddpproto.Closed, ddpproto.Refused, KeyError):
+            except NO_ANSWER:
                 time.sleep(0.02)  # between two tries
                 continue
             self.acked[request] = job
@@ -320,6 +346,15 @@ def all_jobs(client):
         page = client.ask("job_list", all=True, after_id=jobs[-1]["job_id"] if jobs else 0, limit=500)
         jobs, more = jobs + page["jobs"], page["more"]
     return jobs
+
+
+def count_servers(cluster):
+    """The number of servers that the leader sees: those whose lease in etcd is alive."""
+    try:
+        with cluster.client() as client:
+            return len(client.ask("server_get", request_id=1)["servers"])
+    except NO_ANSWER:
+        return 0  # another server leads now
 
 
 class Cluster:
@@ -385,12 +420,15 @@ class Cluster:
         self.check()
 
         def ended():
-            with self.client() as client:
-                jobs = all_jobs(client)
+            try:
+                with self.client() as client:
+                    jobs = all_jobs(client)
+            except NO_ANSWER:
+                return None
             return jobs if all(job["ended"] for job in jobs if job["job_id"] != training) else None
 
         by_name = {}
-        for job in wait_for("all jobs have ended", ended):
+        for job in wait_for("all jobs have ended", ended, WORK_S):
             by_name.setdefault(job["name"], []).append(job)
         for request, number in submitter.acked.items():
             found = by_name.get(request, [])

@@ -5,6 +5,7 @@ trains. Usage: ha_test.py BUILD [ROUNDS [CUTS [SEED [BACKUP]]]]; by hand with mo
 After each fault another server leads. No acknowledged request is lost or doubled, tokens never go back, and the job that runs
 all the time stays in its first generation."""
 
+import contextlib
 import os
 import random
 import signal
@@ -34,11 +35,12 @@ def terminate(cluster, leader):
 
 
 def schedule(pid, policy, cpus):
-    """Sets the policy of all threads except the first one, which serves clients."""
+    """Sets the policy of all threads except the first one, which serves clients. A thread may end meanwhile."""
     for task in os.listdir("/proc/%d/task" % pid):
-        os.sched_setaffinity(int(task), cpus)
-        if int(task) != pid or policy == os.SCHED_OTHER:
-            os.sched_setscheduler(int(task), policy, os.sched_param(0))
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(task), cpus)
+            if int(task) != pid or policy == os.SCHED_OTHER:
+                os.sched_setscheduler(int(task), policy, os.sched_param(0))
 
 
 def stop(cluster, leader):

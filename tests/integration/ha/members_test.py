@@ -10,7 +10,7 @@ import ssl
 import sys
 import urllib.error
 
-from ha_lib import Cluster, Etcd, ddpproto, run_tests, wait_for
+from ha_lib import Cluster, Etcd, count_servers, run_tests, wait_for
 from secure_etcd import Authority
 
 QUOTA = 24 << 20
@@ -58,7 +58,7 @@ class TlsMembers(Etcd):
     def again(self, i):
         self.kill(i)
         self.start(i)
-        wait_for("etcd answers", self.is_up)
+        self.wait_up()
 
 
 class SmallMembers(Etcd):
@@ -70,15 +70,6 @@ def goes_on(cluster):
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
     wait_for("jobs begin", lambda: len(cluster.ran()) >= begun)
     wait_for("all servers are there", lambda: count_servers(cluster) == 3)
-
-
-def count_servers(cluster):
-    """The number of servers that the leader sees: those whose lease in etcd is alive."""
-    try:
-        with cluster.client() as client:
-            return len(client.ask("server_get", request_id=1)["servers"])
-    except (OSError, ddpproto.Closed):
-        return 0  # another server leads now
 
 
 def fail_over(cluster):
@@ -95,7 +86,7 @@ def members_and_leaders_are_killed(cluster):
         goes_on(cluster)
         fail_over(cluster)
         cluster.etcd.start(i)
-        wait_for("etcd answers", cluster.etcd.is_up)
+        cluster.etcd.wait_up()
 
 
 def all_are_connected_anew(cluster):
@@ -141,12 +132,12 @@ def members_are_stopped(cluster):
         process.send_signal(signal.SIGSTOP)
         goes_on(cluster)
         process.send_signal(signal.SIGCONT)
-        wait_for("etcd answers", cluster.etcd.is_up)
+        cluster.etcd.wait_up()
         goes_on(cluster)
 
 
 def compact(etcd):
-    revision = etcd.ask(0, "v3/kv/range", {"key": coded("/ddp/seq")})["header"]["revision"]
+    revision = etcd.ask(0, "v3/kv/range", {"key": coded("/ddp/seq")}, 60)["header"]["revision"]
     etcd.ask(0, "v3/kv/compaction", {"revision": revision, "physical": True}, 60)
     for i in range(3):
         etcd.ask(i, "v3/maintenance/defragment", {}, 60)

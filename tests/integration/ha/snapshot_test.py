@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 
-from ha_lib import Cluster, Etcd, all_jobs, run_tests, wait_for
+from ha_lib import NO_ANSWER, WORK_S, Cluster, Etcd, all_jobs, run_tests, wait_for
 
 BACK = "etcd has an earlier state than this server has seen"
 
@@ -24,7 +24,7 @@ class OldEtcd(Etcd):
     def all_up(self):
         for i in range(3):
             self.start(i)
-        wait_for("etcd answers", self.is_up)
+        self.wait_up()
 
     def keep(self):
         self.all_down()
@@ -82,18 +82,21 @@ def check_back(cluster, given, acked_before, with_training):
     assert not given & set(new.values()), "numbers that were given twice: %s" % sorted(given & set(new.values()))[:10]
 
     def all_ended():
-        with cluster.client() as client:
-            jobs = {job["name"]: job for job in all_jobs(client)}
+        try:
+            with cluster.client() as client:
+                jobs = {job["name"]: job for job in all_jobs(client)}
+        except NO_ANSWER:
+            return None
         return jobs if all(jobs[request]["ended"] for request in new) else None
 
-    jobs = wait_for("the new jobs have ended", all_ended)
+    jobs = wait_for("the new jobs have ended", all_ended, WORK_S)
     failed = [jobs[request] for request in new if jobs[request]["state"] != "succeeded"]
     assert failed == [], failed[:3]
     begun = cluster.ran()
     assert [request for request in new if begun.count(request) != 1] == []
     assert "later" not in jobs, jobs["later"]
     if with_training:  # once the leases of the nodes are over
-        wait_for("the training begins again", lambda: cluster.ctl("wait", "--for", "running", "train").returncode == 0)
+        wait_for("the training begins again", lambda: cluster.ctl("wait", "--for", "running", "train", patience_s=WORK_S).returncode == 0)
     assert any(BACK in server.all_said() for server in cluster.servers), "no server says what happened"
     submitter.go_on()
 

@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ha"))
 import printed_steps  # noqa: E402
-from ha_lib import Cluster, wait_for  # noqa: E402
+from ha_lib import Cluster, count_servers, wait_for  # noqa: E402
 from ha_test import check_end  # noqa: E402
 
 
@@ -36,6 +36,7 @@ def restart_as(cluster, job, daemon, path):
     wait_for("a step after it", lambda: last_step(cluster, job) > seen)
     wait_for("a job after it is answered", lambda: len(cluster.submitter.acked) > acked + 1)
     wait_for("all nodes", lambda: cluster.ctl("nodes").stdout.count(" up ") == len(cluster.nodes))
+    wait_for("all servers", lambda: count_servers(cluster) == len(cluster.servers))
 
 
 def plan(cluster):

@@ -153,6 +153,7 @@ def restart_as_other(cluster, programs, job, daemon):
     programs.exchange(daemon)
     daemon.start()
     wait_until(lambda: last_step(cluster, job) > seen, "a step after it")
+    wait_until(lambda: is_all_up(cluster, programs), "all nodes")
 
 
 def is_all_up(cluster, programs):
@@ -169,7 +170,6 @@ def upgrade_once(cluster, programs, job):
         daemon = daemons[step["kind"]][step["name"]]
         assert daemon.is_before, f"{step} is of this version already"
         restart_as_other(cluster, programs, job, daemon)
-        wait_until(lambda: is_all_up(cluster, programs), "all nodes")
         done.append(step["kind"])
     assert done == ["server"] + ["node"] * len(cluster.nodes), done
     return len(done)
