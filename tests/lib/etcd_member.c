@@ -14,7 +14,7 @@
 #include "rendezvous/store/etcd_client.h"
 #include "tests/lib/test.h"
 
-#define START_US 60000000u
+#define START_US 120000000u
 #define STARTS_MAX 5 /* another program may take the port meanwhile */
 
 /* A port that is free now. */

@@ -18,6 +18,8 @@
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/test.h"
 
+#define TTL_S 10u /* time enough for the requests that need the lease */
+
 static struct arena arena;
 static struct err err;
 
@@ -170,13 +172,13 @@ TEST(keys_of_a_lease_end_with_it)
 
     etcd_member_start(&member, NULL);
     client = open_url(member.url);
-    CHECK_EQ(etcd_lease_grant(client, 2, soon(), &lease, &err), STATUS_OK);
+    CHECK_EQ(etcd_lease_grant(client, TTL_S, soon(), &lease, &err), STATUS_OK);
     op.lease = lease;
     CHECK_EQ(etcd_transact(client, &txn, soon(), &arena, &answer, &err), STATUS_OK);
     answer = get(client, "/leader", NULL, 0);
     CHECK(answer.row_count == 1 && answer.rows[0].lease == lease);
     CHECK_EQ(etcd_lease_keep(client, lease, soon(), &ttl_s, &err), STATUS_OK);
-    CHECK_EQ(ttl_s, 2);
+    CHECK_EQ(ttl_s, TTL_S);
     while (get(client, "/leader", NULL, 0).row_count > 0) /* no client keeps it alive */
         arena_reset(&arena);
     CHECK_EQ(etcd_lease_keep(client, lease, soon(), &ttl_s, &err), STATUS_NOT_FOUND);
@@ -366,9 +368,9 @@ TEST(a_watch_that_wants_a_token_is_tried_again)
     }
 }
 
-/* A member that requires a token and needs a second for each login, as hashing a password may take
- * on a busy machine. */
-static pid_t answer_slow_logins(int fd)
+/* A member that requires a token and answers no login before `from_us`, as hashing a password may take
+ * long on a busy machine. */
+static pid_t answer_slow_logins(int fd, uint64_t from_us)
 {
     static const char refused[] = "{\"error\":\"etcdserver: user name is empty\",\"code\":3,"
                                   "\"message\":\"etcdserver: user name is empty\"}";
@@ -395,8 +397,8 @@ static pid_t answer_slow_logins(int fd)
         const bool has_token = strstr(request, "Authorization: t.1") != NULL;
         const char *body = is_login ? token : has_token ? kept : refused;
 
-        if (is_login)
-            (void)poll(NULL, 0, 1000);
+        while (is_login && clock_boot_us() < from_us)
+            (void)poll(NULL, 0, 10);
         (void)snprintf(text, sizeof text,
                        "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
                        "Content-Length: %zu\r\n\r\n%s",
@@ -415,12 +417,13 @@ TEST(a_login_may_take_longer_than_its_request)
     uint32_t ttl_s = 0;
     uint16_t port;
     int fd = open_silent(&port);
-    pid_t pid = answer_slow_logins(fd);
+    const uint64_t until_us = clock_boot_us() + 3000000; /* half of it is for the first try */
+    pid_t pid = answer_slow_logins(fd, until_us + 200000);
 
     (void)snprintf(url, sizeof url, "etcd://127.0.0.1:%u", port);
     client = open_url(url);
     (void)snprintf(client->user, sizeof client->user, "ddp");
-    CHECK_EQ(etcd_lease_keep(client, 1, clock_boot_us() + 300000, &ttl_s, &err), STATUS_TIMEOUT);
+    CHECK_EQ(etcd_lease_keep(client, 1, until_us, &ttl_s, &err), STATUS_TIMEOUT);
     CHECK_STR(client->token, "t.1");
     CHECK_EQ(etcd_lease_keep(client, 1, soon(), &ttl_s, &err), STATUS_OK);
     CHECK_EQ(ttl_s, 9);
@@ -434,8 +437,8 @@ TEST(no_answer_is_a_time_out_with_its_reason)
     struct etcd_client *client = open_url("etcd://127.0.0.1:1");
     uint64_t begun_us = clock_boot_us();
 
-    CHECK_EQ(etcd_lease_keep(client, 1, begun_us + 300000, NULL, &err), STATUS_TIMEOUT);
-    CHECK(clock_boot_us() - begun_us >= 250000);
+    CHECK_EQ(etcd_lease_keep(client, 1, begun_us + 2000000, NULL, &err), STATUS_TIMEOUT);
+    CHECK(clock_boot_us() - begun_us >= 1900000);
     CHECK(strstr(err.text, "does not answer in time (127.0.0.1:1: ") != NULL);
     CHECK_EQ(etcd_lease_keep(client, 1, 0, NULL, &err), STATUS_TIMEOUT);
     etcd_close(&client);
