@@ -41,16 +41,30 @@ TEST(a_join_gives_the_blob_of_rank_0)
     shim_end_close(&end);
 }
 
+/* Takes the reports that have come because a second was over: at most one for each since `begun_us`,
+ * and none in the usual case. Returns the step of the last one; 0: none has come. */
+static uint64_t take_due(struct shim_end *end, uint64_t begun_us)
+{
+    uint64_t count = 0, step = 0;
+
+    for (; !shim_end_is_quiet(end); count++)
+        step = shim_end_next(end)->progress.step;
+    CHECK(count <= (mono_us() - begun_us) / 1000000);
+    return step;
+}
+
 TEST(reports_come_once_a_second_and_the_last_one_always)
 {
+    const uint64_t begun_us = mono_us();
     struct shim_end end;
     struct ddp *ddp = shim_end_open(&end);
+    uint64_t told;
     struct ddp_progress progress = {.epoch = 1, .epochs = 2, .steps = 50, .loss = 0.5};
 
     for (progress.step = 1; progress.step <= 49; progress.step++)
         CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
     CHECK_EQ(shim_end_next(&end)->progress.step, 1);
-    CHECK(shim_end_is_quiet(&end)); /* 49 reports take less than a second */
+    (void)take_due(&end, begun_us);
     CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
     CHECK_EQ(shim_end_next(&end)->progress.step, 50);
     progress.step = 51;
@@ -58,9 +72,9 @@ TEST(reports_come_once_a_second_and_the_last_one_always)
     CHECK_EQ(ddp_committed(ddp, 51, NULL), DDP_OK);
     CHECK_EQ(shim_end_next(&end)->progress.checkpoint_step, 51);
     CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
-    CHECK(shim_end_is_quiet(&end));
+    told = take_due(&end, begun_us);
     ddp_leave(&ddp); /* the skipped report is sent now */
-    CHECK_EQ(shim_end_next(&end)->progress.step, 51);
+    CHECK_EQ(told != 0 ? told : shim_end_next(&end)->progress.step, 51);
     shim_end_close(&end);
 }
 
@@ -68,6 +82,7 @@ TEST(reports_come_once_a_second_and_the_last_one_always)
  * does no harm. */
 TEST(times_add_up_and_a_phase_is_told_at_once)
 {
+    const uint64_t begun_us = mono_us();
     struct shim_end end;
     struct ddp *ddp;
     struct ddp_progress progress = {
@@ -80,7 +95,7 @@ TEST(times_add_up_and_a_phase_is_told_at_once)
     for (progress.step = 1; progress.step <= 4; progress.step++)
         CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
     CHECK_EQ(shim_end_next(&end)->progress.timed_steps, 1);
-    CHECK(shim_end_is_quiet(&end));
+    (void)take_due(&end, begun_us);
     progress.timed_steps = 0;
     progress.phase = DDP_VALIDATING;
     CHECK_EQ(ddp_report(ddp, &progress, NULL), DDP_OK);
