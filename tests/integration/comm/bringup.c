@@ -94,13 +94,13 @@ TEST(strangers_do_not_disturb)
             FAIL("rank %u: %s", i, group.texts[i]);
     for (uint32_t i = 0; i < STRANGERS; i++)
         (void)close(fds[i]);
-    CHECK(group_now_us() - begin_us < 20000000);
+    CHECK(group_now_us() - begin_us < 60000000);
 }
 
-/* Starts all ranks, which then wait for each other for two seconds. */
-static void start_for_2_s(struct group *group)
+/* Starts all ranks, which then wait for each other for five seconds. */
+static void start_for_5_s(struct group *group)
 {
-    group->timeout_us = 2000000;
+    group->timeout_us = 5000000;
     group_start(group);
     group_release(group);
 }
@@ -110,11 +110,11 @@ TEST(wrong_secret_is_refused_and_names_who_is_missing)
     struct group group = group_of(3, meet, NULL);
 
     group.alien = 2;
-    start_for_2_s(&group);
+    start_for_5_s(&group);
     CHECK_EQ(group_wait(&group, 2), 2);
     CHECK(strstr(group.texts[2], "REFUSED: rank 0 refused rank 2: wrong secret") != NULL);
     CHECK_EQ(group_wait(&group, 0), 2);
-    CHECK(strstr(group.texts[0], "TIMEOUT: 1 of 3 ranks did not come within 2.0 s: rank 2;") !=
+    CHECK(strstr(group.texts[0], "TIMEOUT: 1 of 3 ranks did not come within 5.0 s: rank 2;") !=
           NULL);
     CHECK_EQ(group_wait(&group, 1), 2);
     CHECK(strstr(group.texts[1], "TIMEOUT: rank 2 did not come in time, says rank 0") != NULL);
@@ -125,7 +125,7 @@ TEST(absent_rank_is_named)
     struct group group = group_of(4, meet, NULL);
 
     group.absent = 1;
-    start_for_2_s(&group);
+    start_for_5_s(&group);
     for (uint32_t i = 0; i < 4; i++) {
         if (i == 1)
             continue;
@@ -194,8 +194,8 @@ TEST(options_that_cannot_be)
     CHECK(comm == NULL);
 }
 
-/* The port is open on the requested address only. */
-TEST(listens_on_its_address_alone)
+/* True: somebody listens on 127.0.0.1, on the port of a rank 0 of 127.0.0.2. */
+static bool is_open_elsewhere(void)
 {
     struct comm_options options = {
         .rank = 0, .world = 2, .address = "127.0.0.2", .timeout_us = 1000};
@@ -206,15 +206,28 @@ TEST(listens_on_its_address_alone)
     struct comm *comm = NULL;
     struct err err;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool is_open;
 
     CHECK_EQ(comm_open(&comm, &options, &blob, &err), STATUS_OK);
     CHECK_EQ(comm_blob_decode(&blob, &identity, &place, &err), STATUS_OK);
     CHECK_STR(place.host, "127.0.0.2");
     address.sin_port = htons(place.port);
     CHECK_EQ(inet_pton(AF_INET, "127.0.0.1", &address.sin_addr), 1);
-    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) < 0);
+    is_open = connect(fd, (struct sockaddr *)&address, sizeof address) == 0;
     (void)close(fd);
     comm_close(&comm);
+    return is_open;
+}
+
+/* The port is open on the requested address only. Another program may have the same port on the
+ * other address, but not every port that the kernel chooses. */
+TEST(listens_on_its_address_alone)
+{
+    int opens = 0;
+
+    while (opens < 5 && is_open_elsewhere())
+        opens++;
+    CHECK(opens < 5);
 }
 
 /* The blob of another generation is refused. */

@@ -48,7 +48,7 @@ void crew_run(struct crew *crew, uint32_t world, int (*body)(struct crew_seat *s
                                                   .job_id = 1,
                                                   .generation = 1,
                                                   .address = "127.0.0.1",
-                                                  .timeout_us = 30000000};
+                                                  .timeout_us = 120000000};
     }
     if (comm_open(&crew->seats[0].comm, &starts[0].options, &blob, &err) != STATUS_OK)
         FAIL("%s", err.text);
