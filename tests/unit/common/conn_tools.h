@@ -10,7 +10,7 @@
 #include "common/io/conn.h"
 #include "tests/lib/test.h"
 
-#define TIMEOUT_US 20000000u
+#define TIMEOUT_US 60000000u
 
 struct side {
     struct conn conn;

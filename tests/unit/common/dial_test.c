@@ -31,8 +31,8 @@ static void on_done(struct dial *dial, enum status status, int fd, const char *t
     memset(dial, 0xa5, sizeof *dial); /* its memory is free from here on */
 }
 
-/* A listening socket on a port that the kernel chose. */
-static int listen_on(int family, uint16_t *port)
+/* A socket on a port that the kernel chose. */
+static int bind_on(int family, uint16_t *port)
 {
     struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
     struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -42,9 +42,17 @@ static int listen_on(int family, uint16_t *port)
 
     if (fd < 0 || bind(fd, address, byte_count) < 0)
         return -1;
-    CHECK_EQ(listen(fd, 8), 0);
     CHECK_EQ(getsockname(fd, address, &byte_count), 0);
     *port = ntohs(family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+    return fd;
+}
+
+static int listen_on(int family, uint16_t *port)
+{
+    int fd = bind_on(family, port);
+
+    if (fd >= 0)
+        CHECK_EQ(listen(fd, 8), 0);
     return fd;
 }
 
@@ -102,12 +110,12 @@ TEST(a_name_and_both_families_connect)
 TEST(nobody_listening_is_refused)
 {
     uint16_t port = 0;
-    int listener = listen_on(AF_INET, &port);
+    int bound = bind_on(AF_INET, &port); /* so that no other program can listen there */
     struct result result;
 
-    CHECK(listener >= 0);
-    (void)close(listener);
+    CHECK(bound >= 0);
     result = dial_to("127.0.0.1", port, false);
+    (void)close(bound);
     CHECK_EQ(result.status, STATUS_REFUSED);
     CHECK_EQ(result.fd, -1);
     CHECK(strstr(result.text, "connect to 127.0.0.1:") != NULL);

@@ -237,19 +237,19 @@ TEST(nobody_listening_is_reported)
 {
     struct err err = {.text = ""};
     struct side client = {.conn.owner = &client};
-    struct server server;
-    char address[sizeof server.listener.bound];
+    struct server server = {.listener = {.owner = &server, .on_connection = on_connection}};
+    char address[256];
 
     open_loop();
     (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
     CHECK_EQ(conn_open_to(&client.conn, &loop, address, 1000, &handlers, &err), STATUS_NOT_FOUND);
     CHECK(strstr(err.text, "nobody listens on unix:") != NULL);
-    CHECK_EQ(open_server(&server, "127.0.0.1:0", &err), STATUS_OK);
-    (void)snprintf(address, sizeof address, "%s", server.listener.bound);
-    listener_close(&server.listener);
-    (void)uv_run(&loop, UV_RUN_NOWAIT);
-    CHECK_EQ(conn_open_to(&client.conn, &loop, address, 1000, &handlers, &err), STATUS_REFUSED);
+    /* bound and not started: no other program can listen on its port meanwhile */
+    CHECK_EQ(listener_bind(&server.listener, &loop, "127.0.0.1:0", 0, &err), STATUS_OK);
+    CHECK_EQ(conn_open_to(&client.conn, &loop, server.listener.bound, 1000, &handlers, &err),
+             STATUS_REFUSED);
     CHECK(strstr(err.text, "nobody listens on 127.0.0.1:") != NULL);
+    listener_close(&server.listener);
     CHECK_EQ(conn_open_to(&client.conn, &loop, "10.0.0.1:80", 1000, &handlers, &err),
              STATUS_REFUSED);
     CHECK(strstr(err.text, "refusing to connect to 10.0.0.1:80") != NULL);
