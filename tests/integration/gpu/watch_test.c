@@ -58,12 +58,12 @@ TEST(a_burst_of_xids_loses_none)
     CHECK(setenv("STAND_IN_NVML", path, 1) == 0);
     CHECK(uv_loop_init(&loop) == 0 && uv_timer_init(&loop, &timer) == 0);
     CHECK(gpu_watch_new(&watch, &err) == STATUS_OK);
-    CHECK(gpu_watch_count(watch, 10 * SECOND_US, &count, &err) == STATUS_OK);
+    CHECK(gpu_watch_count(watch, 60 * SECOND_US, &count, &err) == STATUS_OK);
     CHECK_EQ(count, 2);
     CHECK(gpu_watch_attach(watch, &loop, &handlers, NULL, &err) == STATUS_OK);
     gpu_watch_ask(watch, 0, 1, GPU_BYTES_UNKNOWN);
     usleep(200000); /* the loop is busy elsewhere, while the thread reads events */
-    for (uint32_t i = 0; i < 100 && number_count < BURST; i++) {
+    for (uint32_t i = 0; i < 600 && number_count < BURST; i++) {
         uv_timer_start(&timer, on_timeout, 100, 0);
         uv_run(&loop, UV_RUN_DEFAULT);
     }
@@ -74,7 +74,7 @@ TEST(a_burst_of_xids_loses_none)
     uv_close((uv_handle_t *)&timer, NULL);
     uv_run(&loop, UV_RUN_DEFAULT);
     CHECK(uv_loop_close(&loop) == 0);
-    CHECK(gpu_watch_close(&watch, 10 * SECOND_US));
+    CHECK(gpu_watch_close(&watch, 60 * SECOND_US));
     CHECK(unlink(path) == 0);
 }
 
@@ -102,8 +102,8 @@ TEST(gauges_are_read_and_stay_when_the_driver_hangs)
     write_lines(path, "gpus 3\nmemory 0 2048\ngauges 0 87 64 412500 700000\nerror 2 15\n");
     CHECK(setenv("STAND_IN_NVML", path, 1) == 0);
     CHECK(gpu_watch_new(&watch, &err) == STATUS_OK);
-    CHECK(gpu_watch_count(watch, 10 * SECOND_US, &count, &err) == STATUS_OK);
-    gpu_watch_gauges(watch, 3, 5 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    CHECK(gpu_watch_count(watch, 60 * SECOND_US, &count, &err) == STATUS_OK);
+    gpu_watch_gauges(watch, 3, 5 * SECOND_US, SECOND_US, 60 * SECOND_US, gauges);
     CHECK_EQ(gauges[0].read_us, 5 * SECOND_US);
     CHECK_STR(gauges[0].name, "Stand-in GPU");
     CHECK_STR(gauges[0].uuid, "GPU-00000000-0000-0000-0000-000000000000");
@@ -119,9 +119,9 @@ TEST(gauges_are_read_and_stay_when_the_driver_hangs)
     CHECK_STR(gauges[2].error, "GPU is lost");
     /* The gauges are younger than the requested age, so they are not read again. */
     write_lines(path, "gpus 3\ngauges 0 10 30 100000 700000\n");
-    gpu_watch_gauges(watch, 1, 6 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    gpu_watch_gauges(watch, 1, 6 * SECOND_US, SECOND_US, 60 * SECOND_US, gauges);
     CHECK_EQ(gauges[0].utilization_percent, 87);
-    gpu_watch_gauges(watch, 1, 7 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    gpu_watch_gauges(watch, 1, 7 * SECOND_US, SECOND_US, 60 * SECOND_US, gauges);
     CHECK_EQ(gauges[0].utilization_percent, 10);
     write_lines(path, "hang\ngpus 3\n");
     gpu_watch_gauges(watch, 1, 10 * SECOND_US, SECOND_US, SECOND_US / 10, gauges);
@@ -129,11 +129,11 @@ TEST(gauges_are_read_and_stay_when_the_driver_hangs)
     CHECK_EQ(gauges[0].utilization_percent, 10);
     CHECK_STR(gauges[0].error, "the driver does not answer");
     write_lines(path, "gpus 3\ngauges 0 11 30 100000 700000\n");
-    gpu_watch_gauges(watch, 1, 20 * SECOND_US, SECOND_US, 10 * SECOND_US, gauges);
+    gpu_watch_gauges(watch, 1, 20 * SECOND_US, SECOND_US, 60 * SECOND_US, gauges);
     CHECK_EQ(gauges[0].utilization_percent, 11);
     CHECK_STR(gauges[0].error, "");
     gpu_watch_detach(watch);
-    CHECK(gpu_watch_close(&watch, 10 * SECOND_US));
+    CHECK(gpu_watch_close(&watch, 60 * SECOND_US));
     CHECK(unlink(path) == 0);
 }
 

@@ -13,28 +13,32 @@
 #include "tests/lib/test.h"
 
 /* A child that has `path` open (NULL: nothing) and DDP_JOB_ID=job in its environment; it waits to
- * be killed. */
+ * be killed. It is cat, which answers when it runs: the kernel closes descriptors for execve before
+ * it gives the process its new name and environment. */
 static pid_t begin_child(const char *path, const char *job)
 {
-    int ready[2];
-    char byte;
-    CHECK_EQ(pipe(ready), 0);
+    int in[2], out[2];
+    char byte = 0;
+    CHECK_EQ(pipe2(in, O_CLOEXEC), 0);
+    CHECK_EQ(pipe2(out, O_CLOEXEC), 0);
     pid_t pid = fork();
     if (pid == 0) {
-        char *argv[] = {(char[]){"sleep"}, (char[]){"600"}, NULL};
+        char *argv[] = {(char[]){"cat"}, NULL};
         char entry[64];
         char *envp[] = {(char[]){"A=1"}, entry, NULL};
         (void)snprintf(entry, sizeof entry, "DDP_JOB_ID=%s", job);
         if (path != NULL && open(path, O_RDONLY) < 0) /* inherited over execve */
             _exit(1);
-        (void)fcntl(ready[1], F_SETFD, FD_CLOEXEC);
-        execve("/bin/sleep", argv, envp);
+        if (dup2(in[0], STDIN_FILENO) >= 0 && dup2(out[1], STDOUT_FILENO) >= 0)
+            execve("/bin/cat", argv, envp);
         _exit(1);
     }
-    (void)close(ready[1]);
-    CHECK_EQ(read(ready[0], &byte, 1), 0); /* end of file: the child runs the other program */
-    (void)close(ready[0]);
-    return pid;
+    (void)close(in[0]);
+    (void)close(out[1]);
+    CHECK_EQ(write(in[1], "x", 1), 1);
+    CHECK_EQ(read(out[0], &byte, 1), 1);
+    (void)close(out[0]);
+    return pid; /* `in` stays open: at its end cat would end */
 }
 
 static void end_child(pid_t pid)
@@ -50,7 +54,7 @@ TEST(a_process_is_described)
     gpu_process_describe(&process);
     CHECK(!process.is_gone);
     CHECK_EQ(process.job_id, 41);
-    CHECK_STR(process.program, "sleep");
+    CHECK_STR(process.program, "cat");
     if (user != NULL)
         CHECK_STR(process.user, user->pw_name);
     CHECK_EQ(process.bytes, 5);
@@ -77,7 +81,7 @@ TEST(processes_with_an_open_file_are_found)
     pid_t other = begin_child(NULL, "3");
     CHECK_EQ(gpu_openers_find(path, found, 2), 2);
     CHECK(found[0].pid != (uint32_t)other && found[1].pid != (uint32_t)other);
-    CHECK_STR(found[0].program, "sleep");
+    CHECK_STR(found[0].program, "cat");
     CHECK_EQ(gpu_openers_find(path, found, 1), 1);
     end_child(first);
     end_child(second);

@@ -14,6 +14,7 @@
 #define FILES 3u
 #define PIECES 400u
 #define PIECE_BYTES 20000u
+#define CLOSE_MS 60000u
 
 static struct log_writer writer;
 static uint32_t rooms, flushes;
@@ -94,7 +95,7 @@ TEST(every_byte_is_written_in_order)
     CHECK(log_writer_flush(&writer)); /* nothing is left */
     for (uint32_t i = 0; i < FILES; i++)
         check_file(i);
-    CHECK(log_writer_close(&writer, 10000));
+    CHECK(log_writer_close(&writer, CLOSE_MS));
     CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(uv_loop_close(&loop), 0);
 }
@@ -113,7 +114,7 @@ TEST(what_is_queued_is_written_at_the_end)
     CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
     CHECK(log_writer_add(&writer, &file, &(struct log_piece){.bytes = "last\n", .byte_count = 5}));
     log_writer_add_close(&writer, &file);
-    CHECK(log_writer_close(&writer, 10000));
+    CHECK(log_writer_close(&writer, CLOSE_MS));
     FILE *read = fopen(path, "r");
     CHECK(read != NULL && fgets(text, sizeof text, read) != NULL);
     (void)fclose(read);

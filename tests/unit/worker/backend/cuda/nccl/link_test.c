@@ -109,7 +109,7 @@ static void *close_one(void *user)
 {
     struct rank *rank = user;
 
-    cuda_nccl.close(&rank->link, 10 * SECOND_US);
+    cuda_nccl.close(&rank->link, 60 * SECOND_US);
     return NULL;
 }
 
@@ -150,7 +150,7 @@ static void open_all(struct rank *ranks)
 
 static void check_sum(enum graph_dtype dtype)
 {
-    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    struct rank *ranks = ranks_new(60 * SECOND_US, nobody_gone);
 
     for (uint32_t r = 0; r < WORLD; r++)
         for (uint32_t i = 0; i < COUNT; i++) {
@@ -197,7 +197,7 @@ TEST(sums_in_every_type)
 
 TEST(a_communicator_that_blocks)
 {
-    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    struct rank *ranks = ranks_new(60 * SECOND_US, nobody_gone);
 
     for (uint32_t r = 0; r < WORLD; r++)
         ranks[r].options.blocks = true;
@@ -225,7 +225,7 @@ TEST(a_rank_that_does_not_come_is_a_timeout)
 
 TEST(a_lost_peer_ends_the_wait_and_is_named)
 {
-    struct rank *ranks = ranks_new(60 * (uint64_t)SECOND_US, rank_2_gone);
+    struct rank *ranks = ranks_new(60 * SECOND_US, rank_2_gone);
 
     ranks[2].stays_away = true;
     all(ranks, open_one);
@@ -244,7 +244,7 @@ static void *abort_one(void *user)
 
 TEST(an_abort_ends_a_collective_that_waits)
 {
-    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    struct rank *ranks = ranks_new(60 * SECOND_US, nobody_gone);
     pthread_t aborter;
     struct err err;
 
@@ -265,7 +265,7 @@ TEST(an_abort_ends_a_collective_that_waits)
 
 TEST(an_error_of_nccl_is_told_in_its_words)
 {
-    struct rank *ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    struct rank *ranks = ranks_new(60 * SECOND_US, nobody_gone);
     struct err err = {.text = ""};
 
     open_all(ranks);
@@ -302,7 +302,7 @@ TEST(nccl_2_19_is_taken)
     struct rank *ranks;
 
     set("standin_nccl_version", NCCL_VERSION(2, 19, 1));
-    ranks = ranks_new(10 * SECOND_US, nobody_gone);
+    ranks = ranks_new(60 * SECOND_US, nobody_gone);
     open_all(ranks);
     all(ranks, close_one);
     free(ranks);
