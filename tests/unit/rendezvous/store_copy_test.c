@@ -30,7 +30,9 @@ static struct err err;
 static struct model model;
 static struct model_random draws;
 static jmp_buf ended;
-static bool is_dying;
+/* From that request of the proxy on, none is answered. */
+static struct proxy *dying;
+static _Atomic uint64_t dies_from;
 
 static uint64_t soon(void)
 {
@@ -99,7 +101,9 @@ static void on_lost(const char *why, void *context)
 static uint64_t until(void *context)
 {
     (void)context;
-    return clock_boot_us() + (is_dying ? SHORT_US : PATIENCE_US);
+    if (dying != NULL && proxy_requests(dying) + 1 >= atomic_load(&dies_from))
+        return clock_boot_us() + SHORT_US;
+    return clock_boot_us() + PATIENCE_US;
 }
 
 static struct leading lead(uint16_t port, struct store_copy *copy)
@@ -233,7 +237,7 @@ static void begin(uint64_t seed)
     etcd_member_start(&member, NULL);
     model_init(&model);
     draws = (struct model_random){.state = seed};
-    is_dying = false;
+    dying = NULL;
 }
 
 TEST(changes_and_removals_are_followed)
@@ -298,29 +302,27 @@ TEST(dropped_history_is_read_anew)
 /* The next leader ends the commit, and has its rows too. */
 static enum proxy_fault dies(uint64_t number, void *context)
 {
-    const _Atomic uint64_t *from = context;
-
-    return number >= atomic_load(from) ? PROXY_CUTS_BEFORE : PROXY_PASSES;
+    (void)context;
+    return number >= atomic_load(&dies_from) ? PROXY_CUTS_BEFORE : PROXY_PASSES;
 }
 
 /* At that request of a large commit. False: all of its requests were answered. */
 static bool die_at(uint64_t number)
 {
-    _Atomic uint64_t from = UINT64_MAX;
-    struct proxy *proxy = proxy_open(member.port, dies, &from);
     volatile bool is_dead = true;
     struct leading leading;
 
-    leading = lead(proxy_port(proxy), NULL);
-    atomic_store(&from, proxy_requests(proxy) + number);
-    is_dying = true;
+    atomic_store(&dies_from, UINT64_MAX);
+    dying = proxy_open(member.port, dies, NULL);
+    leading = lead(proxy_port(dying), NULL);
+    atomic_store(&dies_from, proxy_requests(dying) + number);
     if (setjmp(ended) == 0) {
         change(leading.store, 300, true);
         is_dead = false;
     }
-    is_dying = false;
     resign(&leading);
-    proxy_close(proxy);
+    proxy_close(dying);
+    dying = NULL;
     return is_dead;
 }
 
