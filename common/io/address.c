@@ -314,8 +314,12 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
         return status;
     code = connect_unix(fd, resolved);
     (void)close(fd);
-    if (code != ECONNREFUSED)
+    if (code == 0 || code == EAGAIN) /* EAGAIN: its queue of connections is full */
         return err_set(err, STATUS_BUSY, 0, "another process listens on unix:%.150s", path);
+    if (code == ENOENT)
+        return STATUS_OK;
+    if (code != ECONNREFUSED)
+        return err_set(err, STATUS_IO, code, "unix:%.150s: %s", path, strerror(code));
     if (unlink(path) < 0 && errno != ENOENT)
         return err_set(err, STATUS_IO, errno, "remove the stale socket %.150s: %s", path,
                        strerror(errno));

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,12 @@
 
 #define INTERVAL_MIN_MS 250u
 #define INTERVAL_MAX_MS 3600000u
-#define CLUSTER_CHARS 32u /* hex digits, as rendezvous makes them */
+#define CLUSTER_CHARS 32u  /* hex digits, as rendezvous makes them */
+#define REMOVED ".removed" /* the suffix of a folder that is being removed */
 
-/* Parses "<cluster>-<job>", as rendezvous names clusters and jobs. Nothing else in the folder is
- * ours. */
-static bool parse_name(const char *name, struct node_expire_use *use)
+/* Parses "<cluster>-<job>" with `suffix` after it, as rendezvous names clusters and jobs. Nothing else
+ * in the folder is ours. */
+static bool parse_name(const char *name, const char *suffix, struct node_expire_use *use)
 {
     size_t digits = strspn(name, "0123456789abcdef");
     char *end;
@@ -29,7 +31,7 @@ static bool parse_name(const char *name, struct node_expire_use *use)
     (void)snprintf(use->cluster, sizeof use->cluster, "%.32s", name);
     errno = 0;
     use->job_id = strtoull(name + digits + 1, &end, 10);
-    return errno == 0 && *end == '\0';
+    return errno == 0 && strcmp(end, suffix) == 0;
 }
 
 static bool is_used(const struct node_expire *expire, const struct node_expire_use *use)
@@ -88,6 +90,18 @@ static bool is_old(int logs_fd, const char *name, uint64_t keep_us)
     return newest.tv_sec > 0 && age_us > 0 && (uint64_t)age_us > keep_us;
 }
 
+/* Removes the folder under another name: if the job is started again meanwhile, it gets a new one. */
+static bool remove_logs(int logs_fd, const char *name)
+{
+    char removed[NAME_MAX + 1];
+
+    (void)snprintf(removed, sizeof removed, "%.200s" REMOVED, name);
+    if (renameat(logs_fd, name, logs_fd, removed) != 0)
+        return false;
+    rundir_remove_all(logs_fd, removed);
+    return faccessat(logs_fd, removed, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
+}
+
 static void on_work(uv_work_t *work)
 {
     struct node_expire *expire = work->data;
@@ -100,11 +114,11 @@ static void on_work(uv_work_t *work)
     while (!atomic_load(&expire->is_stopping) && (entry = readdir(logs)) != NULL) {
         struct node_expire_use use;
 
-        if (!parse_name(entry->d_name, &use) || is_used(expire, &use) ||
-            !is_old(dirfd(logs), entry->d_name, host->keep_logs_us))
-            continue;
-        rundir_remove_all(dirfd(logs), entry->d_name);
-        expire->removed++;
+        if (parse_name(entry->d_name, REMOVED, &use))
+            rundir_remove_all(dirfd(logs), entry->d_name); /* a removal that was cut short */
+        else if (parse_name(entry->d_name, "", &use) && !is_used(expire, &use) &&
+                 is_old(dirfd(logs), entry->d_name, host->keep_logs_us))
+            expire->removed += remove_logs(dirfd(logs), entry->d_name);
     }
     closedir(logs);
 }

@@ -162,10 +162,11 @@ static void ask(struct node_stage *stage)
 /* Starts to fetch the archive of the first order, unless a fetch is in progress. */
 static void fetch_next(struct node_stage *stage)
 {
-    char path[PATH_MAX];
+    char path[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
     struct err err;
     while (stage->first != NULL && stage->fd < 0) {
-        archive_path(stage, stage->first->hash, ".part", path);
+        memcpy(hash, stage->first->hash, sizeof hash); /* settle() frees the order */
+        archive_path(stage, hash, ".part", path);
         enum status status = rundir_make(stage->dir, 0700, &err);
         if (status == STATUS_OK)
             status = stage_digest_new(&stage->digest, &err);
@@ -180,7 +181,7 @@ static void fetch_next(struct node_stage *stage)
             return;
         }
         fetch_end(stage);
-        settle(stage, stage->first->hash, err.text);
+        settle(stage, hash, err.text);
     }
 }
 

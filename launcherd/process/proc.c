@@ -97,12 +97,42 @@ static uint32_t dump_signal(pid_t pid)
     return last == NULL ? 0 : (uint32_t)strtoul(last + 1, NULL, 10) & 0x7f;
 }
 
+/* Whether the file has these bytes at its beginning or after the character `before`. It is read in
+ * pieces that overlap, since the groups of a user alone can have many thousand bytes in
+ * /proc/PID/status. */
+static bool file_has(const char *path, char before, const char *entry, size_t entry_bytes)
+{
+    char bytes[16384];
+    size_t kept = 1;
+    bool found = false;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t got;
+
+    assert(entry_bytes < sizeof bytes / 2);
+    if (fd < 0)
+        return false;
+    bytes[0] = before;
+    while (!found && (got = read(fd, bytes + kept, sizeof bytes - kept)) > 0) {
+        size_t have = kept + (size_t)got;
+
+        for (const char *at = bytes; !found && at != NULL; at = at == NULL ? NULL : at + 1) {
+            at = memmem(at, have - (size_t)(at - bytes), entry, entry_bytes);
+            found = at != NULL && at > bytes && at[-1] == before;
+        }
+        kept = have < entry_bytes ? have : entry_bytes;
+        memmove(bytes, bytes + have - kept, kept);
+    }
+    close(fd);
+    return found;
+}
+
 bool proc_dumps_core(pid_t pid, uint32_t *signal)
 {
-    char path[64], text[4096];
+    static const char entry[] = "CoreDumping:\t1\n";
+    char path[64];
 
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    if (read_file(path, text, sizeof text) <= 0 || strstr(text, "\nCoreDumping:\t1\n") == NULL)
+    if (!file_has(path, '\n', entry, sizeof entry - 1))
         return false;
     *signal = dump_signal(pid);
     return true;
@@ -150,33 +180,12 @@ pid_t proc_next_pid(DIR *dir)
     return 0;
 }
 
-/* The environment is read in pieces that overlap by the length of `entry`. */
 bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
 {
-    char path[64], bytes[16384];
-    size_t kept = 1;
-    bool found = false;
+    char path[64];
 
     (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return false;
-    bytes[0] = '\0'; /* as if the first entry followed another one */
-    for (;;) {
-        ssize_t got = read(fd, bytes + kept, sizeof bytes - kept);
-        if (got <= 0)
-            break;
-        size_t have = kept + (size_t)got;
-        const char *at = memmem(bytes, have, entry, entry_bytes);
-        if (at != NULL && at > bytes && at[-1] == '\0') {
-            found = true;
-            break;
-        }
-        kept = have < entry_bytes ? have : entry_bytes;
-        memmove(bytes, bytes + have - kept, kept);
-    }
-    close(fd);
-    return found;
+    return file_has(path, '\0', entry, entry_bytes);
 }
 
 /* Whether the command line is "program\0WORD\0PATH\0..." with that word and the wanted

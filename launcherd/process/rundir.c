@@ -121,9 +121,29 @@ enum status rundir_link_stage(const char *dir, const char *state_dir, const char
                    strerror(errno));
 }
 
+/* Opens a folder of ours whatever its permissions are, and lets us remove what is in it. */
+static int open_to_remove(int parent_fd, const char *name)
+{
+    const int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    int fd = openat(parent_fd, name, O_RDONLY | flags), path_fd = -1;
+    char path[64];
+
+    if (fd >= 0) {
+        (void)fchmod(fd, 0700);
+        return fd;
+    }
+    if (errno != EACCES || (path_fd = openat(parent_fd, name, O_PATH | flags)) < 0)
+        return -1;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", path_fd);
+    if (chmod(path, 0700) == 0)
+        fd = openat(parent_fd, name, O_RDONLY | flags);
+    close(path_fd);
+    return fd;
+}
+
 static void remove_all(int parent_fd, const char *name, uint32_t depth)
 {
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open_to_remove(parent_fd, name);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     const struct dirent *entry;
 

@@ -40,13 +40,21 @@ static void shut(struct input *input)
     input->fd = -1;
 }
 
-/* Tells the rank that no more bytes follow. False: the terminal cannot take that now. */
+/* Tells the rank that no more bytes follow. False: the terminal cannot take that now. Within a line
+ * the first end character only hands that line to the reader, and the second one is the end. */
 static bool end(struct input *input)
 {
-    const char character = END_CHARACTER;
+    const char characters[] = {END_CHARACTER, END_CHARACTER};
 
-    if (input->is_terminal && write(input->fd, &character, 1) != 1 && errno == EAGAIN)
-        return false;
+    if (input->is_terminal) {
+        const ssize_t wanted = input->is_in_line ? 2 : 1;
+        const ssize_t written = write(input->fd, characters, (size_t)wanted);
+
+        if (written == 1)
+            input->is_in_line = false;
+        if (written < wanted && (written > 0 || errno == EAGAIN))
+            return false;
+    }
     shut(input);
     return true;
 }
@@ -69,7 +77,10 @@ static void write_on(struct input *input)
         ssize_t written = write(input->fd, input->bytes + skip, input->count - skip);
 
         if (written > 0) {
+            const uint8_t last = input->bytes[skip + (uint32_t)written - 1];
+
             input->taken += (uint64_t)written;
+            input->is_in_line = last != '\n' && last != '\r' && last != END_CHARACTER;
         } else if (written < 0 && errno == EAGAIN) {
             break;
         } else if (written == 0 || errno != EINTR) {

@@ -22,6 +22,7 @@ struct input {
     bool is_wanted;   /* the rank gets a stdin when it starts; set by worker_ends_init */
     bool was_opened;  /* the rank has a stdin, or had one */
     bool has_handles; /* poll and timer are open */
+    bool is_in_line;  /* the last byte written did not end a line */
     uint64_t taken;   /* bytes written to `fd` */
     bool is_asked;    /* the request below is not answered yet: */
     uint64_t request_id, offset;

@@ -66,6 +66,28 @@ static int open_file(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 }
 
+/* A hole ends at a block. Fills the rest of its last block, up to `size`, with one line of spaces: as
+ * zeros those bytes would be output for a reader. */
+static void fill_block(int fd, uint64_t size)
+{
+    char spaces[4096];
+    struct stat info;
+    uint64_t at = fstat(fd, &info) == 0 && info.st_blksize > 0
+                      ? size - size % (uint64_t)info.st_blksize
+                      : size;
+
+    memset(spaces, ' ', sizeof spaces);
+    while (at < size) {
+        size_t count = size - at < sizeof spaces ? (size_t)(size - at) : sizeof spaces;
+
+        if (at + count == size)
+            spaces[count - 1] = '\n';
+        if (pwrite(fd, spaces, count, (off_t)at) != (ssize_t)count)
+            return; /* the disk is full; the next write says so */
+        at += count;
+    }
+}
+
 /* Creates the deleted log again. The offsets go on, so positions of readers stay valid. */
 static void open_again(struct log_file *file, int64_t at_ms)
 {
@@ -80,6 +102,8 @@ static void open_again(struct log_file *file, int64_t at_ms)
         return;
     (void)close(file->fd);
     file->fd = fd;
+    file->is_full = false;
+    fill_block(fd, file->size);
     int length =
         snprintf(note, sizeof note, "[... this log was deleted: %llu bytes are gone ...]\n",
                  (unsigned long long)file->size);

@@ -310,6 +310,7 @@ bool log_writer_has_room(struct log_writer *writer)
         return true;
     writer->is_waiting = true;
     watch(writer, LOG_WRITER_STUCK_MS);
+    (void)uv_async_send(&writer->async); /* the queue may have become empty before want_notice */
     return false;
 }
 

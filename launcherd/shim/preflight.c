@@ -94,6 +94,19 @@ static void check_as_user(const char *node, const struct worker_env_facts *given
     arena_reset(&arena);
 }
 
+/* A change of user takes away the signal at the parent's death: it is set again. */
+static enum status become(const struct account *account, struct err *err)
+{
+    const pid_t parent = getppid();
+
+    if (!account_become(account))
+        return err_set(err, STATUS_REFUSED, errno, "cannot become user %.60s: %s", account->name,
+                       strerror(errno));
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+        return err_set(err, STATUS_CLOSED, 0, "the shim has ended");
+    return STATUS_OK;
+}
+
 void preflight_check(const struct account_policy *policy, const struct account *own,
                      const struct worker_env_facts *env, const struct stage_source *stage,
                      struct preflight_result *result)
@@ -110,9 +123,8 @@ void preflight_check(const struct account_policy *policy, const struct account *
     }
     if (stage != NULL)
         status = stage_make_dir(stage->dir, result->as_self ? NULL : &result->account, &err);
-    if (status == STATUS_OK && !result->as_self && !account_become(&result->account))
-        status = err_set(&err, STATUS_REFUSED, errno, "cannot become user %.60s: %s",
-                         result->account.name, strerror(errno));
+    if (status == STATUS_OK && !result->as_self)
+        status = become(&result->account, &err);
     if (status == STATUS_OK && stage != NULL)
         status = stage_unpack(stage, &err);
     if (status == STATUS_OK)
@@ -202,10 +214,14 @@ static void on_timer(uv_timer_t *timer)
     static struct preflight_result result;
     struct preflight *preflight = timer->data;
     memset(&result, 0, sizeof result);
-    fail(&result, 125,
-         "node %s: its disks or its user database do not answer (%u s): working directory and "
-         "program of the job could not be checked",
-         preflight->node, PREFLIGHT_MAX_MS / 1000);
+    if (preflight->unpacks)
+        fail(&result, 125, "node %s: the staged directory was not unpacked within %u s",
+             preflight->node, PREFLIGHT_STAGE_MAX_MS / 1000);
+    else
+        fail(&result, 125,
+             "node %s: its disks or its user database do not answer (%u s): working directory and "
+             "program of the job could not be checked",
+             preflight->node, PREFLIGHT_MAX_MS / 1000);
     finish(preflight, &result);
 }
 
@@ -218,7 +234,8 @@ static void open_handles(struct preflight *preflight, uv_loop_t *loop)
     preflight->poll.data = preflight->timer.data = preflight;
     uv_poll_start(&preflight->poll, UV_READABLE | UV_DISCONNECT, on_readable);
     uv_update_time(loop);
-    uv_timer_start(&preflight->timer, on_timer, PREFLIGHT_MAX_MS, 0);
+    uv_timer_start(&preflight->timer, on_timer,
+                   preflight->unpacks ? PREFLIGHT_STAGE_MAX_MS : PREFLIGHT_MAX_MS, 0);
 }
 
 void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
@@ -230,6 +247,7 @@ void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
     int fds[2] = {-1, -1};
 
     preflight->node = policy->node;
+    preflight->unpacks = stage != NULL;
     preflight->fd = preflight->pidfd = -1;
     if (pipe2(fds, O_CLOEXEC) == 0)
         pid = fork();

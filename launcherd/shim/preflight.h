@@ -15,6 +15,7 @@
 #include "launcherd/shim/worker_env.h"
 
 #define PREFLIGHT_MAX_MS 30000u
+#define PREFLIGHT_STAGE_MAX_MS 600000u /* with a staged directory, which is unpacked */
 
 /* The result of the check. */
 struct preflight_result {
@@ -28,6 +29,7 @@ struct preflight {
     uv_poll_t poll;
     uv_timer_t timer;
     bool handles_open;
+    bool unpacks; /* a staged directory */
     int fd, pidfd;
     struct buf answer;
     const char *node;

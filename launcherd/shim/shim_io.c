@@ -519,8 +519,15 @@ static void begin_preflight(struct shim_io *io, char *const *arguments)
     struct worker_env_facts env;
     char tar[PATH_MAX];
     rundir_join(tar, io->run_dir, "stage.tar");
-    if (io->stage_dir[0] != '\0')
-        stage.tar_fd = open(tar, O_RDONLY | O_CLOEXEC);
+    if (io->stage_dir[0] != '\0' && (stage.tar_fd = open(tar, O_RDONLY | O_CLOEXEC)) < 0) {
+        static struct preflight_result result = {.code = 125};
+
+        (void)snprintf(result.text, sizeof result.text,
+                       "node %s: the staged directory cannot be read: %s", policy.node,
+                       strerror(errno));
+        on_preflight(io, &result);
+        return;
+    }
     worker_facts(&io->workers, &env);
     io->preflight.owner = io;
     io->preflight.on_done = on_preflight;

@@ -130,5 +130,7 @@ enum status stage_unpack(const struct stage_source *source, struct err *err)
     if (status == STATUS_OK && (chdir(source->dir) != 0 || rename("files.part", "files") != 0))
         status = err_set(err, STATUS_IO, errno, "cannot rename a folder in %.160s: %s", source->dir,
                          strerror(errno));
+    if (status != STATUS_OK && chdir(source->dir) == 0)
+        rundir_remove_all(AT_FDCWD, "files.part"); /* it may have filled the disk */
     return status;
 }

@@ -124,6 +124,7 @@ def test_a_log_that_is_deleted_is_made_again():
             assert data["offset"] == 7 + len(got) and data["size"] >= data["offset"] + len(data["bytes"]), data
             got += data["bytes"]
         assert got == wanted, got
+        assert world.server.log_read(1, 1, 0, offset=0)["bytes"] == b"      \n" + wanted
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
         assert f"the log {log} was deleted while it is written: it is made again" in read(f"{node.log_dir(1)}/shim-g1.log")

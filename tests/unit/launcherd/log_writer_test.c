@@ -212,6 +212,32 @@ static void check_deleted(uint32_t before)
     (void)fclose(read);
 }
 
+/* As if its file system could not cut it. */
+TEST(a_log_that_was_full_takes_output_again_when_it_is_deleted)
+{
+    struct log_file file;
+    char path[256], text[9000];
+    struct err err;
+    size_t got;
+
+    memset(text, 'x', 5000);
+    path_of(6, path);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    log_file_write(&file, &(struct log_piece){.bytes = text, .byte_count = 5000});
+    file.is_full = true;
+    log_file_write(&file, &(struct log_piece){.bytes = "no\n", .byte_count = 3});
+    CHECK_EQ(unlink(path), 0);
+    log_file_write(&file, &(struct log_piece){.bytes = "again\n", .byte_count = 6});
+    log_file_close(&file);
+    FILE *read = fopen(path, "r");
+    CHECK(read != NULL);
+    memset(text, 0, sizeof text);
+    got = fread(text, 1, sizeof text - 1, read);
+    (void)fclose(read);
+    CHECK(got > 5000 && text[4998] == ' ' && text[4999] == '\n');
+    CHECK_STR(text + 5000, "[... this log was deleted: 5000 bytes are gone ...]\nagain\n");
+}
+
 TEST(a_deleted_log_is_cut_like_others)
 {
     check_deleted(0);   /* empty */
