@@ -154,6 +154,8 @@ def terminals_without_a_keyboard():
         equal((code, out), (0, b"1 24 80\r\n" * 2), errors)  # stdin is none, stdout a terminal
         code, out, errors = feed(case, b"line\n", *RUN, "--tty", "--stdin", "0", "--", "cat")
         equal((code, re.sub(rb"\r", b"", out)), (0, b"line\nline\n"), errors)  # echoed, and printed
+        code, out, errors = feed(case, b"line\npart", *RUN, "--tty", "--stdin", "0", "--", "sh", "-c", "stty -echo; exec cat")
+        assert code == 0 and re.sub(rb"\r", b"", out).endswith(b"line\npart"), (code, out, errors)  # the end comes within a line
 
 
 def only_the_owner_types():

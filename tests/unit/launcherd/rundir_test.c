@@ -1,6 +1,9 @@
 /* The removal of run directories, also when something is in the way. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcherd/process/rundir.h"
@@ -49,6 +52,47 @@ TEST(a_run_directory_goes_without_a_free_descriptor)
     CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
     CHECK(probe < 0);
     CHECK(access(path, F_OK) != 0);
+}
+
+static void make_read_only(void)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%s/tree/inner", test_dir());
+    CHECK(mkdir(path, 0700) == 0);
+    (void)snprintf(path, sizeof path, "%s/tree/inner/file", test_dir());
+    fd = open(path, O_WRONLY | O_CREAT, 0400);
+    CHECK(fd >= 0 && close(fd) == 0);
+    (void)snprintf(path, sizeof path, "%s/tree/inner", test_dir());
+    CHECK(chmod(path, 0555) == 0);
+    (void)snprintf(path, sizeof path, "%s/tree/closed", test_dir());
+    CHECK(mkdir(path, 0000) == 0);
+}
+
+/* Permissions do not hold root back, so the removal is done by another user. */
+TEST(folders_without_permissions_go_too)
+{
+    char path[PATH_MAX];
+    int how;
+    pid_t pid;
+
+    (void)snprintf(path, sizeof path, "%s/tree", test_dir());
+    CHECK(mkdir(path, 0700) == 0);
+    CHECK(geteuid() != 0 || (chown(path, 65534, 65534) == 0 && chmod(test_dir(), 0711) == 0));
+    pid = fork();
+    if (pid == 0) {
+        int fd = open(path, O_RDONLY | O_DIRECTORY);
+
+        if (geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+            _exit(1);
+        make_read_only();
+        rundir_remove_all(fd, "inner");
+        rundir_remove_all(fd, "closed");
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &how, 0) == pid && how == 0);
+    CHECK(rmdir(path) == 0); /* it is empty */
 }
 
 TEST_MAIN

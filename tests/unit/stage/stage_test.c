@@ -236,6 +236,7 @@ TEST(no_entry_leaves_the_folder)
         CHECK(unpack(fds[i], &err) != STATUS_OK);
         CHECK(access(in_top("outside/evil"), F_OK) != 0);
         CHECK(access(in_top("job/files"), F_OK) != 0);
+        CHECK(access(in_top("job/files.part"), F_OK) != 0);
         (void)close(fds[i]);
     }
     fds[3] = hostile("setuid", S_IFREG, NULL, NULL);
