@@ -28,6 +28,7 @@
 #include "common/io/address.h"
 #include "common/io/default_server.h"
 #include "common/io/key_file.h"
+#include "common/io/loop_open.h"
 #include "common/io/notify.h"
 #include "common/io/server_list.h"
 #include "common/io/service.h"
@@ -49,6 +50,7 @@
 #define GPU_END_US 1000000u
 #define LATE_END_MS 3000u
 #define PATIENCE_MS 5000u
+#define DESCRIPTORS 1024u /* as many may be open before the loop needs memory for its table */
 #define LOG_MAX_DEFAULT (1ull << 30)
 #define DAY_US (24 * 3600 * 1000000ull)
 #define KEEP_LOGS_DEFAULT_US (14 * DAY_US)
@@ -506,14 +508,14 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     options->on_ready = on_ready;
     options->on_refused = on_refused;
     options->on_left = on_left;
-    int rc = uv_loop_init(&launcherd->loop);
-    if (rc == 0)
-        rc = service_signals_open(&launcherd->signals, &launcherd->loop, on_end_signal, launcherd);
-    if (rc != 0) {
-        log_line(LOG_ERROR, LOG_ABOUT_NONE, "no event loop: %s", uv_strerror(rc));
-        return 1;
-    }
-    if (node_open(&launcherd->node, &launcherd->loop, options, &err) != STATUS_OK) {
+    enum status status = loop_open(&launcherd->loop, DESCRIPTORS, &err);
+    int rc;
+    if (status == STATUS_OK && (rc = service_signals_open(&launcherd->signals, &launcherd->loop,
+                                                          on_end_signal, launcherd)) != 0)
+        status = err_set(&err, STATUS_SYSTEM, rc, "signals cannot be watched: %s", uv_strerror(rc));
+    if (status == STATUS_OK)
+        status = node_open(&launcherd->node, &launcherd->loop, options, &err);
+    if (status != STATUS_OK) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
         return 1;
     }

@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "common/io/default_server.h"
+#include "common/io/loop_open.h"
 #include "common/io/service.h"
 #include "common/limits.h"
 #include "common/log.h"
@@ -258,8 +259,10 @@ static int serve(const struct member_options *options)
     uv_loop_t loop;
     struct err err;
 
-    if (uv_loop_init(&loop) < 0)
+    if (loop_open(&loop, options->server.conns_max + DESCRIPTORS_RESERVED, &err) != STATUS_OK) {
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
         return EXIT_FAILURE;
+    }
     status = member_open(&member, &loop, options, &err);
     if (status == STATUS_OK && service_signals_open(&signals, &loop, on_signal, &member) < 0)
         status = err_set(&err, STATUS_IO, 0, "SIGTERM and SIGINT cannot be watched");

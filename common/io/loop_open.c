@@ -1,0 +1,129 @@
+#include "common/io/loop_open.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define POOL_THREADS 4u /* libuv's default */
+#define POOL_THREADS_MAX 1024u
+
+struct trial {
+    uv_sem_t go;
+    uv_thread_t threads[POOL_THREADS_MAX];
+};
+
+static void wait_for_go(void *argument)
+{
+    uv_sem_wait(argument);
+}
+
+/* As libuv reads it. */
+static uint32_t pool_threads(void)
+{
+    const char *set = getenv("UV_THREADPOOL_SIZE");
+    const long count = set != NULL ? strtol(set, NULL, 10) : POOL_THREADS;
+
+    return count < 1 ? 1 : count > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)count;
+}
+
+/* Starts as many threads as the pool has, and ends them. glibc keeps their stacks for the next
+ * threads, those of the pool, which libuv must not fail to start. */
+static int try_threads(void)
+{
+    static struct trial trial;
+    uint32_t count = 0;
+    int rc = uv_sem_init(&trial.go, 0);
+
+    if (rc != 0)
+        return rc;
+    while (rc == 0 && count < pool_threads()) {
+        rc = uv_thread_create(&trial.threads[count], wait_for_go, &trial.go);
+        count += rc == 0;
+    }
+    for (uint32_t i = 0; i < count; i++)
+        uv_sem_post(&trial.go);
+    for (uint32_t i = 0; i < count; i++)
+        (void)uv_thread_join(&trial.threads[i]);
+    uv_sem_destroy(&trial.go);
+    return rc;
+}
+
+static void no_work(uv_work_t *work)
+{
+    (void)work;
+}
+
+static void on_worked(uv_work_t *work, int status)
+{
+    (void)work;
+    (void)status;
+}
+
+/* The threads of the pool start with the first work. */
+static int start_pool(uv_loop_t *loop)
+{
+    static uv_work_t work;
+    int rc = try_threads();
+
+    if (rc == 0)
+        rc = uv_queue_work(loop, &work, no_work, on_worked);
+    if (rc == 0)
+        (void)uv_run(loop, UV_RUN_DEFAULT); /* until it is done */
+    return rc;
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+    (void)handle;
+}
+
+/* libuv's table grows to the highest descriptor that was ever watched, and never shrinks. */
+static int grow_table(uv_loop_t *loop, uint32_t descriptors)
+{
+    struct rlimit limit;
+    uv_poll_t poll;
+    int fd, high, rc;
+    void *volatile memory =
+        malloc(4 * sizeof(void *) * (size_t)descriptors); /* twice what it takes */
+
+    if (memory == NULL)
+        return UV_ENOMEM;
+    free(memory);
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < descriptors)
+        descriptors = (uint32_t)limit.rlim_cur;
+    fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0)
+        return uv_translate_sys_error(errno);
+    high = fcntl(fd, F_DUPFD_CLOEXEC, (int)descriptors - 1);
+    (void)close(fd);
+    if (high < 0)
+        return 0; /* that descriptor is in use: the table cannot be grown in this way */
+    rc = uv_poll_init(loop, &poll, high);
+    if (rc == 0) {
+        (void)uv_poll_start(&poll, UV_READABLE, NULL);
+        uv_close((uv_handle_t *)&poll, on_closed);
+        (void)uv_run(loop, UV_RUN_DEFAULT);
+    }
+    (void)close(high);
+    return rc;
+}
+
+enum status loop_open(uv_loop_t *loop, uint32_t descriptors, struct err *err)
+{
+    int rc = uv_loop_init(loop);
+
+    if (rc != 0)
+        return err_set(err, STATUS_SYSTEM, rc, "no event loop: %s", uv_strerror(rc));
+    rc = start_pool(loop);
+    if (rc == 0)
+        rc = grow_table(loop, descriptors);
+    if (rc == 0)
+        return STATUS_OK;
+    (void)uv_loop_close(loop);
+    return err_set(err, rc == UV_ENOMEM ? STATUS_MEMORY : STATUS_SYSTEM, rc,
+                   "the event loop cannot get its threads and tables: %s", uv_strerror(rc));
+}
