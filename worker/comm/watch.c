@@ -177,7 +177,7 @@ static bool serve(struct comm_watch *watch)
     watch->left = true;
     (void)pthread_cond_broadcast(&watch->changed);
     (void)pthread_mutex_unlock(&watch->lock);
-    return true;
+    return !stops; /* if this thread was late, both were asked, and nothing wakes it again */
 }
 
 static uint32_t fill_polls(struct comm_watch *watch)
