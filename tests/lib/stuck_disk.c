@@ -1,6 +1,6 @@
 /* For LD_PRELOAD: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
- * writes to files whose path contains "/logs/" do not return, nor does getpwuid_r; they continue
- * when that file is gone. */
+ * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
+ * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. */
 #include <dlfcn.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset);
+ssize_t pread64(int fd, void *bytes, size_t byte_count, off_t offset);
 
 static void hang_while_it_exists(const char *stuck)
 {
@@ -20,7 +21,7 @@ static void hang_while_it_exists(const char *stuck)
         (void)nanosleep(&pause, NULL);
 }
 
-static void hang(int fd)
+static void hang(int fd, const char *where)
 {
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[4096];
@@ -30,7 +31,7 @@ static void hang(int fd)
     if (stuck == NULL || count <= 0)
         return;
     path[count] = '\0';
-    if (strstr(path, "/logs/") != NULL)
+    if (strstr(path, where) != NULL)
         hang_while_it_exists(stuck);
 }
 
@@ -40,7 +41,17 @@ ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset)
 
     if (real == NULL)
         *(void **)&real = dlsym(RTLD_NEXT, "pwrite64");
-    hang(fd);
+    hang(fd, "/logs/");
+    return real(fd, bytes, byte_count, offset);
+}
+
+ssize_t pread64(int fd, void *bytes, size_t byte_count, off_t offset)
+{
+    static ssize_t (*real)(int, void *, size_t, off_t);
+
+    if (real == NULL)
+        *(void **)&real = dlsym(RTLD_NEXT, "pread64");
+    hang(fd, "/logs/read/");
     return real(fd, bytes, byte_count, offset);
 }
 
@@ -50,7 +61,7 @@ ssize_t write(int fd, const void *bytes, size_t byte_count)
 
     if (real == NULL)
         *(void **)&real = dlsym(RTLD_NEXT, "write");
-    hang(fd);
+    hang(fd, "/logs/");
     return real(fd, bytes, byte_count);
 }
 

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/io/mono.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/greet.h"
 #include "worker/comm/mesh.h"
@@ -19,7 +20,7 @@
 
 struct comm {
     uint32_t rank, world;
-    uint64_t timeout_us;
+    uint64_t timeout_us, busy_us;
     bool greeter_is_open;
     struct comm_greeter greeter;
     int *fds;    /* [world] connections by rank, our own entry -1 */
@@ -54,6 +55,7 @@ static enum status make(struct comm **out, const struct comm_options *options, s
     comm->rank = options->rank;
     comm->world = options->world;
     comm->timeout_us = options->timeout_us;
+    comm->busy_us = options->busy_us;
     comm->stop_fd = -1;
     for (uint32_t i = 0; i < comm->world; i++)
         comm->fds[i] = -1;
@@ -130,10 +132,20 @@ static enum status raise_star(struct comm *comm, const struct comm_hello *hello,
     return status;
 }
 
+/* The more_us of comm_gloo_patience. */
+static uint64_t more_us(void *user, uint64_t waited_us)
+{
+    const struct comm *comm = user;
+
+    return comm_watch_patience_us(comm->watch, mono_us() - waited_us, comm->timeout_us,
+                                  comm->busy_us);
+}
+
 /* Makes the connections between all ranks and Gloo's context on them. */
 static enum status raise_mesh(struct comm *comm, const struct comm_hello *hello,
                               const struct comm_place *roster, struct err *err)
 {
+    const struct comm_gloo_patience patience = {comm->timeout_us, more_us, comm};
     struct comm_gloo_failure failure;
     struct err broken = {.text = ""};
     enum status status = comm_mesh_build(&comm->greeter, hello, roster, comm->stop_fd, comm->fds,
@@ -144,7 +156,7 @@ static enum status raise_mesh(struct comm *comm, const struct comm_hello *hello,
     if (status != STATUS_OK)
         return err_set(err, status, broken.code, "%s", broken.text);
     if (comm_gloo_new(&comm->gloo, comm->rank, comm->world, comm->fds, comm->stop_fd,
-                      comm->timeout_us, &failure) != COMM_GLOO_OK)
+                      &patience, &failure) != COMM_GLOO_OK)
         return err_set(err, STATUS_LIBRARY, 0, "Gloo: %s", failure.text);
     comm_greeter_close(&comm->greeter);
     comm->greeter_is_open = false;
@@ -442,4 +454,10 @@ enum status comm_lost(struct comm *comm, const char *what, struct err *err)
 enum status comm_check_next(struct comm *comm, const char *what, struct err *err)
 {
     return comm->watch != NULL ? comm_watch_check_next(comm->watch, what, err) : STATUS_OK;
+}
+
+void comm_set_busy(struct comm *comm, bool busy)
+{
+    if (comm->watch != NULL)
+        comm_watch_set_busy(comm->watch, busy);
 }

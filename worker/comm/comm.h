@@ -17,6 +17,7 @@
 #ifndef WORKER_COMM_COMM_H
 #define WORKER_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,7 @@ struct comm_options {
     uint32_t generation;
     const char *address; /* to bind and to announce: this node's address, "127.0.0.1" */
     uint64_t timeout_us; /* for the mesh to come up, and for one collective without progress */
+    uint64_t busy_us;    /* the longest that a collective waits more, while the missing rank is busy */
 };
 
 /* On rank 0 only: opens a listener for the other ranks (port chosen by the kernel) and describes
@@ -80,6 +82,10 @@ enum status comm_multicast(struct comm *comm, void *bytes, size_t byte_count, co
 enum status comm_all_gather(struct comm *comm, const void *mine, size_t byte_count, void *all,
                             struct err *err);
 enum status comm_barrier(struct comm *comm, struct err *err);
+
+/* Whether this rank is in a phase without steps, as when it writes a checkpoint. While it is, others
+ * that wait for it in a collective have more patience. Told within a second. */
+void comm_set_busy(struct comm *comm, bool busy);
 
 /* STATUS_PEER_LOST, naming the rank, once a peer was lost. For callers that wait for their peers by
  * other means, such as NCCL. `what` is what the text says was going on ("training"). Callable from

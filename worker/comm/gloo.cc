@@ -90,7 +90,8 @@ struct comm_gloo {
 };
 
 enum comm_gloo_result comm_gloo_new(struct comm_gloo **gloo, uint32_t rank, uint32_t world,
-                                    const int *fds, int stop_fd, uint64_t timeout_us,
+                                    const int *fds, int stop_fd,
+                                    const struct comm_gloo_patience *patience,
                                     struct comm_gloo_failure *failure)
 {
     return guarded(failure, [&] {
@@ -100,7 +101,7 @@ enum comm_gloo_result comm_gloo_new(struct comm_gloo **gloo, uint32_t rank, uint
 
         made->mesh = std::make_shared<Mesh>(
             own_rank, size,
-            std::make_shared<comm::Transport>(own_rank, size, fds, stop_fd, timeout_us));
+            std::make_shared<comm::Transport>(own_rank, size, fds, stop_fd, *patience));
         *gloo = made.release();
     });
 }

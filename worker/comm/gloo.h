@@ -14,7 +14,7 @@ struct comm_gloo;
 enum comm_gloo_result {
     COMM_GLOO_OK,
     COMM_GLOO_STOPPED,   /* stop_fd became readable */
-    COMM_GLOO_STALLED,   /* no byte moved during the time-out; `rank` is one that we waited for */
+    COMM_GLOO_STALLED,   /* no byte moved for too long; `rank` is one that we waited for */
     COMM_GLOO_PEER_GONE, /* the connection to `rank` is closed */
     COMM_GLOO_MISMATCH,  /* `rank` sent another size: it called another collective */
     COMM_GLOO_FAILED     /* anything else */
@@ -26,11 +26,20 @@ struct comm_gloo_failure {
     char text[160];
 };
 
+/* How long a collective may wait while no byte moves. */
+struct comm_gloo_patience {
+    uint64_t timeout_us;
+    /* Called after that time: how much longer, 0: not at all. `waited_us`: the time so far. */
+    uint64_t (*more_us)(void *user, uint64_t waited_us);
+    void *user;
+};
+
 /*   fds: [world] connected, non-blocking sockets by rank; the own entry is ignored
  *   stop_fd: an eventfd; once it is readable, every wait ends with COMM_GLOO_STOPPED
  * Both are borrowed until comm_gloo_free. */
 enum comm_gloo_result comm_gloo_new(struct comm_gloo **gloo, uint32_t rank, uint32_t world,
-                                    const int *fds, int stop_fd, uint64_t timeout_us,
+                                    const int *fds, int stop_fd,
+                                    const struct comm_gloo_patience *patience,
                                     struct comm_gloo_failure *failure);
 void comm_gloo_free(struct comm_gloo **gloo);
 

@@ -3,7 +3,10 @@
  *
  * Ranks form a star around rank 0: each of them exchanges messages with rank 0 only. A rank keeps
  * the first loss that it detects or receives, since later failures are consequences of the first.
- * Rank 0 sends it to all, so that every rank names the same lost rank. */
+ * Rank 0 sends it to all, so that every rank names the same lost rank.
+ *
+ * A rank may be busy: in a phase without steps, as when it writes a checkpoint. The heartbeats tell
+ * that, and the limit of a collective does not count while the rank that is missing is busy. */
 #ifndef WORKER_COMM_LIVE_H
 #define WORKER_COMM_LIVE_H
 
@@ -27,7 +30,14 @@ struct comm_peer {
     enum comm_peer_state state;
     uint64_t heard_us;   /* time of its last message */
     uint64_t seq;        /* collectives that it has begun; once LEFT, those it has completed */
+    bool busy;
     uint32_t left_order; /* 1 for the first rank to leave, 2 for the second, ... */
+};
+
+/* What this rank does itself. */
+struct comm_own {
+    uint64_t seq; /* collectives begun */
+    bool busy;
 };
 
 struct comm_live {
@@ -38,8 +48,11 @@ struct comm_live {
     uint32_t lost_rank;  /* COMM_RANK_NONE: no rank was lost */
     enum comm_why lost_why;
     uint64_t lost_seq;    /* COMM_WHY_STALLED: the collectives that it had begun */
+    bool lost_busy;       /* and whether it was busy */
     uint32_t behind_rank; /* has begun the fewest collectives, by rank 0's last message */
     uint64_t behind_seq;  /* how many those are */
+    bool behind_busy;
+    uint64_t busy_us; /* when a rank that this one waits for was last known to be busy; 0: never */
 };
 
 enum comm_live_event_type {
@@ -54,6 +67,7 @@ struct comm_live_event {
     uint64_t now_us;
     uint32_t from;
     struct comm_note note;
+    struct comm_own own; /* COMM_LIVE_TICK */
 };
 
 struct comm_live_actions {
@@ -68,8 +82,14 @@ void comm_live_init(struct comm_live *live, struct comm_peer *peers, uint32_t ra
                     uint64_t now_us);
 void comm_live_step(struct comm_live *live, const struct comm_live_event *event,
                     struct comm_live_actions *actions);
-/* The heartbeat to send. own_seq: the collectives that this rank has begun. */
-struct comm_note comm_live_beat(const struct comm_live *live, uint64_t own_seq);
+/* The heartbeat to send. */
+struct comm_note comm_live_beat(const struct comm_live *live, struct comm_own own);
+/* Which rank has begun the fewest collectives, as far as this one knows: a note as of a heartbeat. */
+struct comm_note comm_live_behind(const struct comm_live *live, struct comm_own own);
+/* When a collective in which nothing moves since `moved_us` has stalled: `limit_us` after the missing
+ * rank was last busy, of which at most `busy_limit_us` are granted. */
+uint64_t comm_live_stalls_at(const struct comm_live *live, uint64_t moved_us, uint64_t limit_us,
+                             uint64_t busy_limit_us);
 /* The first rank to leave among those that left before completing collective `seq`; COMM_RANK_NONE
  * if there is none. */
 uint32_t comm_live_missing(const struct comm_live *live, uint64_t seq);

@@ -58,6 +58,11 @@ class NoPair final : public ::gloo::transport::Pair
         throw Failure(COMM_GLOO_FAILED, UINT32_MAX, "pairs are not supported");
     }
 };
+
+int to_ms(uint64_t us)
+{
+    return static_cast<int>(std::min<uint64_t>(us / 1000 + 1, INT_MAX));
+}
 } // namespace
 
 Failure::Failure(enum comm_gloo_result result, uint32_t rank, const char *format, ...)
@@ -70,10 +75,11 @@ Failure::Failure(enum comm_gloo_result result, uint32_t rank, const char *format
     va_end(args);
 }
 
-Transport::Transport(int own_rank, int world, const int *fds, int stop_fd, uint64_t timeout_us)
+Transport::Transport(int own_rank, int world, const int *fds, int stop_fd,
+                     const struct comm_gloo_patience &patience)
     : ::gloo::transport::Context(own_rank, world), peers_(static_cast<size_t>(world)),
       polls_(static_cast<size_t>(world) + 1), stop_fd_(stop_fd),
-      timeout_ms_(static_cast<int>(std::min<uint64_t>(timeout_us / 1000 + 1, INT_MAX)))
+      patience_(patience)
 {
     for (int i = 0; i < world; i++)
         if (i != own_rank) {
@@ -252,6 +258,26 @@ bool Transport::move_all()
     return moved;
 }
 
+/* poll(), as long as the patience lasts. */
+int Transport::poll_patiently(nfds_t count)
+{
+    using std::chrono::microseconds;
+    const auto begun = std::chrono::steady_clock::now();
+    uint64_t more_us = patience_.timeout_us;
+
+    while (more_us > 0) {
+        const int rc = ::poll(polls_.data(), count, to_ms(more_us));
+        const auto waited = std::chrono::steady_clock::now() - begun;
+
+        if (rc != 0)
+            return rc;
+        more_us = patience_.more_us(
+            patience_.user,
+            static_cast<uint64_t>(std::chrono::duration_cast<microseconds>(waited).count()));
+    }
+    return 0;
+}
+
 /* Sleeps until a transfer can continue. Peers without transfers are not polled: the star detects
  * when they are lost. */
 void Transport::wait()
@@ -273,10 +299,10 @@ void Transport::wait()
             awaited = i;
         polls_[count++] = {peer.fd, static_cast<short>(events), 0};
     }
-    rc = ::poll(polls_.data(), count, timeout_ms_);
+    rc = poll_patiently(count);
     if (rc == 0)
         throw Failure(COMM_GLOO_STALLED, static_cast<uint32_t>(awaited), "no byte moved for %d ms",
-                      timeout_ms_);
+                      to_ms(patience_.timeout_us));
     if (rc < 0 && errno != EINTR)
         throw Failure(COMM_GLOO_FAILED, UINT32_MAX, "poll: %s", std::strerror(errno));
     if (rc > 0 && polls_[0].revents != 0)

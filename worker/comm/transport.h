@@ -54,7 +54,8 @@ class Failure : public std::exception
 class Transport final : public ::gloo::transport::Context
 {
   public:
-    Transport(int own_rank, int world, const int *fds, int stop_fd, uint64_t timeout_us);
+    Transport(int own_rank, int world, const int *fds, int stop_fd,
+              const struct comm_gloo_patience &patience);
 
     std::unique_ptr<::gloo::transport::Pair> &createPair(int peer) override;
     std::unique_ptr<::gloo::transport::UnboundBuffer>
@@ -93,12 +94,13 @@ class Transport final : public ::gloo::transport::Context
     bool match(int peer);
     bool move_all();
     void wait();
+    int poll_patiently(nfds_t count);
     [[noreturn]] void lose(int peer);
 
     std::vector<Peer> peers_;
     std::vector<struct pollfd> polls_;
     int stop_fd_;
-    int timeout_ms_;
+    struct comm_gloo_patience patience_;
 };
 
 class Buffer final : public ::gloo::transport::UnboundBuffer

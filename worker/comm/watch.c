@@ -43,6 +43,7 @@ struct comm_watch {
     struct comm_live live;
     struct comm_peer *peers; /* [world] */
     uint64_t seq;            /* collectives begun */
+    bool busy;               /* this rank */
     const char *what;        /* the newest of them */
     uint64_t seq_done;
     bool stalled;           /* request to the thread: report a stall, once */
@@ -80,6 +81,12 @@ static void send_to_all(struct comm_watch *watch, const struct comm_note *note, 
             send_note(watch, i, note);
 }
 
+/* Call with the lock held. */
+static struct comm_own own_of(const struct comm_watch *watch)
+{
+    return (struct comm_own){.seq = watch->seq, .busy = watch->busy};
+}
+
 /* Whether the current collective or any later one cannot complete. Call with the lock held. */
 static bool is_hopeless(const struct comm_watch *watch)
 {
@@ -89,15 +96,16 @@ static bool is_hopeless(const struct comm_watch *watch)
 }
 
 /* Passes one event to the state machine and carries out its actions. */
-static void step(struct comm_watch *watch, const struct comm_live_event *event)
+static void step(struct comm_watch *watch, struct comm_live_event *event)
 {
     struct comm_live_actions actions;
     struct comm_note beat;
     bool breaks = false;
 
     (void)pthread_mutex_lock(&watch->lock);
+    event->own = own_of(watch);
     comm_live_step(&watch->live, event, &actions);
-    beat = comm_live_beat(&watch->live, watch->seq);
+    beat = comm_live_beat(&watch->live, own_of(watch));
     if (!watch->is_broken && is_hopeless(watch)) {
         watch->is_broken = true;
         breaks = true;
@@ -160,11 +168,7 @@ static bool serve(struct comm_watch *watch)
     stalled = watch->stalled;
     watch->stalled = false;
     goodbye.seq = watch->seq_done;
-    report.note = comm_live_beat(&watch->live, watch->seq);
-    if (watch->rank != 0 && watch->live.behind_rank != COMM_RANK_NONE) {
-        report.note.rank = watch->live.behind_rank;
-        report.note.seq = watch->live.behind_seq;
-    }
+    report.note = comm_live_behind(&watch->live, own_of(watch));
     report.note.why = COMM_WHY_STALLED;
     (void)pthread_mutex_unlock(&watch->lock);
 
@@ -327,6 +331,12 @@ static enum status stalled_error(const struct comm_watch *watch, const char *wha
 {
     const struct comm_live *live = &watch->live;
 
+    if (live->lost_seq < watch->seq && live->lost_busy)
+        return err_set(err, STATUS_TIMEOUT, 0,
+                       "%s number %llu timed out: rank %u did not come, it has begun %llu; for too "
+                       "long it saves, loads or validates: is its disk slow?",
+                       what, (unsigned long long)watch->seq, live->lost_rank,
+                       (unsigned long long)live->lost_seq);
     if (live->lost_seq >= watch->seq)
         return err_set(err, STATUS_TIMEOUT, 0,
                        "%s number %llu timed out: all ranks have begun it, it makes no progress",
@@ -408,6 +418,25 @@ enum status comm_watch_check_next(struct comm_watch *watch, const char *what, st
     status = loss_error(watch, watch->seq + 1, what, err);
     (void)pthread_mutex_unlock(&watch->lock);
     return status;
+}
+
+void comm_watch_set_busy(struct comm_watch *watch, bool busy)
+{
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->busy = busy;
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+uint64_t comm_watch_patience_us(struct comm_watch *watch, uint64_t moved_us, uint64_t limit_us,
+                                uint64_t busy_limit_us)
+{
+    const uint64_t now_us = mono_us();
+    uint64_t at_us;
+
+    (void)pthread_mutex_lock(&watch->lock);
+    at_us = comm_live_stalls_at(&watch->live, moved_us, limit_us, busy_limit_us);
+    (void)pthread_mutex_unlock(&watch->lock);
+    return at_us > now_us ? at_us - now_us : 0;
 }
 
 void comm_watch_end(struct comm_watch *watch)

@@ -6,6 +6,7 @@
 #ifndef WORKER_COMM_WATCH_H
 #define WORKER_COMM_WATCH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -30,6 +31,12 @@ enum status comm_watch_begin(struct comm_watch *watch, const char *what, struct 
 void comm_watch_end(struct comm_watch *watch);
 /* How many collectives have begun; `*what`: the name of the one that goes on, NULL: none. From any thread. */
 uint64_t comm_watch_now(struct comm_watch *watch, const char **what);
+/* Whether this rank is busy, see live.h. */
+void comm_watch_set_busy(struct comm_watch *watch, bool busy);
+/* How much longer the current collective may wait, in which nothing moves since `moved_us`; 0: it has
+ * stalled. The limits: see comm_live_stalls_at(). */
+uint64_t comm_watch_patience_us(struct comm_watch *watch, uint64_t moved_us, uint64_t limit_us,
+                                uint64_t busy_limit_us);
 /* STATUS_PEER_LOST or STATUS_TIMEOUT where a rank was lost or has stalled. A rank that left in
  * order is not lost. */
 enum status comm_watch_lost(struct comm_watch *watch, const char *what, struct err *err);

@@ -7,7 +7,7 @@
 #define BLOB_MAGIC 0x42504444U  /* "DDPB" */
 #define HELLO_MAGIC 0x48504444U /* "DDPH" */
 #define NOTE_MAGIC 0xd4U
-#define WIRE_VERSION 1U
+#define WIRE_VERSION 2U
 #define BLOB_FIXED_BYTES 40 /* without the address */
 
 /* A position in a buffer whose size the caller has checked. */
@@ -168,7 +168,7 @@ void comm_note_encode(const struct comm_note *note, uint8_t bytes[COMM_NOTE_BYTE
     put(&cursor, (uint64_t)note->why, 2);
     put(&cursor, note->rank, 4);
     put(&cursor, note->seq, 8);
-    put(&cursor, 0, 4);
+    put(&cursor, note->busy, 4);
     assert(cursor.out == bytes + COMM_NOTE_BYTES);
 }
 
@@ -177,15 +177,17 @@ bool comm_note_decode(const uint8_t bytes[COMM_NOTE_BYTES], struct comm_note *no
     struct cursor cursor = {.in = bytes};
     uint64_t magic = take(&cursor, 1);
     uint64_t type = take(&cursor, 1);
-    uint64_t why = take(&cursor, 2);
+    uint64_t why = take(&cursor, 2), busy;
 
     note->rank = (uint32_t)take(&cursor, 4);
     note->seq = take(&cursor, 8);
+    busy = take(&cursor, 4);
     if (magic != NOTE_MAGIC || type >= COMM_NOTE_TYPES || why >= COMM_WHYS ||
-        take(&cursor, 4) != 0 || (note->rank > COMM_WORLD_MAX && note->rank != COMM_RANK_NONE))
+        busy > 1 || (note->rank > COMM_WORLD_MAX && note->rank != COMM_RANK_NONE))
         return false;
     note->type = (enum comm_note_type)type;
     note->why = (enum comm_why)why;
+    note->busy = busy != 0;
     return true;
 }
 

@@ -48,7 +48,8 @@ struct comm_hello {
 enum comm_note_type {
     /* Heartbeat, both ways, every second.
      *   to rank 0:   the sender `rank` has begun `seq` collectives
-     *   from rank 0: `rank` has begun the fewest collectives, `seq` of them */
+     *   from rank 0: `rank` has begun the fewest collectives, `seq` of them
+     * `busy`: that rank is in a phase without steps (comm_busy). */
     COMM_NOTE_BEAT,
     /* From rank 0: `rank` is the world size; that many places follow, by rank. */
     COMM_NOTE_ROSTER,
@@ -56,7 +57,8 @@ enum comm_note_type {
     COMM_NOTE_REFUSED,
     /* From rank 0, which then closes: `seq` ranks did not connect in time, `rank` is the first. */
     COMM_NOTE_ABSENT,
-    /* `rank` is lost. From rank 0 to all, or to rank 0 from a rank whose collective timed out. */
+    /* `rank` is lost. From rank 0 to all, or to rank 0 from a rank whose collective timed out.
+     * `busy`: as above. */
     COMM_NOTE_LOST,
     /* `rank` leaves in order; it has completed `seq` collectives. */
     COMM_NOTE_LEFT,
@@ -78,6 +80,7 @@ struct comm_note {
     enum comm_why why;
     uint32_t rank;
     uint64_t seq;
+    bool busy;
 };
 
 /* `place` is rank 0's listener. */

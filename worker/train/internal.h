@@ -324,11 +324,13 @@ enum status train_nccl_open(struct train *train, struct err *err);
 enum status train_nccl_try_capture(struct train *train, bool *can_capture, struct err *err);
 /* The net's reducer: collectives of the communicator on the device. */
 enum status train_nccl_reducer(struct train *train, struct reducer *reducer, struct err *err);
-/* For the guard: a step has ended on the device, and none is expected until the next one ends. */
 /* What follows is not a step: until the next report neither NCCL's guard nor the server expects
- * one. */
+ * one, and ranks that wait for this one in Gloo have more patience. */
 void train_pause(struct train *train, enum agent_phase phase, const char *what);
+/* A step has ended on the device: for the guard, and it ends a pause for the ranks that wait in
+ * Gloo. */
 void train_nccl_progress(struct train *train);
+/* For the guard: no step is expected until the next one ends. */
 void train_nccl_pause(struct train *train);
 /* STATUS_OK, or why the guard has ended the communicator. */
 enum status train_nccl_verdict(struct train *train, struct err *err);

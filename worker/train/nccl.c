@@ -258,6 +258,8 @@ void train_nccl_progress(struct train *train)
 {
     if (train->nccl_guard != NULL)
         nccl_guard_progress(train->nccl_guard);
+    if (train->comm != NULL)
+        comm_set_busy(train->comm, false);
 }
 
 void train_nccl_pause(struct train *train)
@@ -269,6 +271,8 @@ void train_nccl_pause(struct train *train)
 void train_pause(struct train *train, enum agent_phase phase, const char *what)
 {
     train_nccl_pause(train);
+    if (train->comm != NULL)
+        comm_set_busy(train->comm, true);
     agent_phase(train->agent, phase, what);
 }
 

@@ -16,7 +16,11 @@
 #include "worker/net/state.h"
 #include "worker/profile/print_graph.h"
 
-enum { MESH_TIMEOUT_US = 60 * 1000000 };
+enum {
+    TIMEOUT_S = 60, /* for the connections, and for a collective without progress */
+    BUSY_S = 600,   /* more, while the missing rank saves or loads: --hang-first of the server */
+    TIMEOUT_S_MAX = 86400
+};
 
 /* The rate of this world, and the length of the schedule. */
 static enum status make_schedule(struct train *train, struct err *err)
@@ -143,21 +147,36 @@ static void describe(struct train *train)
     (void)snprintf(state->data, sizeof state->data, "%s", train->data_kind);
 }
 
+/* DDP_GLOO_TIMEOUT, in seconds. */
+static enum status read_timeout(uint64_t *timeout_us, struct err *err)
+{
+    const char *text = getenv("DDP_GLOO_TIMEOUT"); /* NOLINT(concurrency-mt-unsafe): only read */
+    char *end = NULL;
+    const long seconds = text == NULL || text[0] == '\0' ? TIMEOUT_S : strtol(text, &end, 10);
+
+    if (seconds < 1 || seconds > TIMEOUT_S_MAX || (end != NULL && *end != '\0'))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "environment: DDP_GLOO_TIMEOUT=%.40s: expected seconds, 1 to %d", text,
+                       TIMEOUT_S_MAX);
+    *timeout_us = (uint64_t)seconds * 1000000;
+    return STATUS_OK;
+}
+
 /* Rank 0 sends its address through the shims; then all ranks connect to one another. */
 static enum status meet(struct train *train, struct err *err)
 {
-    const struct comm_options options = {
+    struct comm_options options = {
         .rank = train->place->rank,
         .world = train->place->world,
         .job_id = train->place->job_id,
         .generation = train->place->generation,
         .address = train->place->address,
-        .timeout_us = MESH_TIMEOUT_US,
+        .busy_us = (uint64_t)BUSY_S * 1000000,
     };
     struct comm_blob blob = {.byte_count = 0};
-    enum status status = STATUS_OK;
+    enum status status = read_timeout(&options.timeout_us, err);
 
-    if (options.world > 1 && options.rank == 0)
+    if (status == STATUS_OK && options.world > 1 && options.rank == 0)
         status = comm_open(&train->comm, &options, &blob, err);
     if (status == STATUS_OK && options.rank == 0)
         status = train_nccl_pack(train, &blob, err);
@@ -170,7 +189,7 @@ static enum status meet(struct train *train, struct err *err)
     if (status == STATUS_OK)
         status = agent_begin_telling(train->agent, train_now, train, err);
     if (status == STATUS_OK)
-        agent_phase(train->agent, AGENT_PREPARING, "before the first step");
+        train_pause(train, AGENT_PREPARING, "before the first step");
     if (status == STATUS_OK && options.world > 1)
         status = device_check(train->device, train->comm, options.world,
                               strcmp(train->options->comm, "gloo") == 0, err);

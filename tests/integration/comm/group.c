@@ -42,7 +42,8 @@ static int rank_main(struct group *group, uint32_t rank, int blob_fd, int out)
                                    .job_id = 7,
                                    .generation = 3,
                                    .address = "127.0.0.1",
-                                   .timeout_us = group->timeout_us};
+                                   .timeout_us = group->timeout_us,
+                                   .busy_us = group->busy_us};
     struct comm *comm = NULL;
     struct err err = {.text = ""};
     enum status status = STATUS_OK;

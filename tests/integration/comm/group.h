@@ -19,7 +19,7 @@ struct group {
     uint32_t world;
     group_body member;
     void *user;
-    uint64_t timeout_us;
+    uint64_t timeout_us, busy_us;
     uint32_t absent; /* a rank that never comes; UINT32_MAX: none */
     uint32_t alien;  /* a rank that comes with a wrong secret; UINT32_MAX: none */
     struct comm_blob blob;

@@ -281,4 +281,59 @@ TEST(stalled_rank_is_named_by_the_time_out)
     (void)group_wait(&group, 2);
 }
 
+/* Rank `slow` is busy for longer than the time-out, `for_s` seconds, before it comes. */
+struct late {
+    uint32_t slow, for_s;
+};
+
+static int come_late(struct comm *comm, uint32_t rank, uint32_t world, int out, void *user)
+{
+    const struct late *late = user;
+    struct err err = {.text = ""};
+    enum status status = comm_barrier(comm, &err);
+
+    (void)world;
+    if (rank == late->slow) {
+        comm_set_busy(comm, true);
+        (void)sleep(late->for_s);
+        comm_set_busy(comm, false);
+    }
+    if (status == STATUS_OK)
+        status = comm_all_reduce_sum(comm, values, COUNT, &err);
+    (void)dprintf(out, "%s: %s\n", status_name(status), err.text);
+    return status == STATUS_OK ? 0 : 1;
+}
+
+TEST(a_busy_rank_is_waited_for)
+{
+    for (uint32_t slow = 0; slow < 2; slow++) {
+        struct late late = {slow, 8};
+        struct group group = group_of(3, come_late, &late);
+
+        group.timeout_us = 5000000;
+        group.busy_us = 60000000;
+        group_run(&group);
+    }
+}
+
+TEST(a_busy_rank_is_not_waited_for_without_end)
+{
+    struct late late = {2, 60};
+    struct group group = group_of(3, come_late, &late);
+
+    group.timeout_us = 5000000;
+    group.busy_us = 2000000;
+    group_start(&group);
+    group_release(&group);
+    for (uint32_t i = 0; i < 2; i++) {
+        CHECK_EQ(group_wait(&group, i), 1);
+        if (strstr(group.texts[i],
+                   "TIMEOUT: all-reduce number 2 timed out: rank 2 did not come, it has "
+                   "begun 1; for too long it saves, loads or validates") == NULL)
+            FAIL("rank %u: %s", i, group.texts[i]);
+    }
+    CHECK_EQ(kill(group.pids[2], SIGKILL), 0);
+    (void)group_wait(&group, 2);
+}
+
 TEST_MAIN

@@ -37,7 +37,7 @@ class Peer(ddpproto.Peer):
 class Ranks:
     """Two ranks of one generation. Each has a folder and a log of its own."""
 
-    def __init__(self, build, folder, args, own_folders=False, generation=1, blocked=()):
+    def __init__(self, build, folder, args, own_folders=False, generation=1, blocked=(), more=None):
         self.processes, self.peers = [], []
         self.newest = [{}, {}]
         self.logs = [os.path.join(folder, f"rank{rank}.log") for rank in range(2)]
@@ -47,7 +47,7 @@ class Ranks:
             os.makedirs(cwd, exist_ok=True)
             environ = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                        "DDP_SHIM_FD": str(theirs.fileno()), "DDP_JOB_ID": "7", "DDP_GENERATION": str(generation), "DDP_NODE_ADDRESS": "127.0.0.1",
-                       "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(ddpproto.PROTOCOL)}
+                       "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(ddpproto.PROTOCOL), **(more or {})}
             with open(self.logs[rank], "ab") as log:
                 self.processes.append(subprocess.Popen([f"{build}/worker/ddp-worker", *args], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
                                                        stdout=log, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()],

@@ -157,15 +157,88 @@ TEST(beat_of_rank_0_names_who_is_behind)
     beat(1, 11 * SECOND, 9);
     beat(2, 11 * SECOND, 4);
     beat(3, 11 * SECOND, 8);
-    told = comm_live_beat(&live, 9);
+    told = comm_live_beat(&live, (struct comm_own){.seq = 9});
     CHECK_EQ(told.rank, 2);
     CHECK_EQ(told.seq, 4);
-    told = comm_live_beat(&live, 3);
+    told = comm_live_beat(&live, (struct comm_own){.seq = 3});
     CHECK_EQ(told.rank, 0);
     begin(3);
     note(0, 11 * SECOND, told);
     CHECK_EQ(live.behind_rank, 0);
     CHECK_EQ(live.behind_seq, 3);
+}
+
+static void busy_beat(uint32_t from, uint64_t now_us, uint64_t seq)
+{
+    note(from, now_us,
+         (struct comm_note){.type = COMM_NOTE_BEAT, .rank = from, .seq = seq, .busy = true});
+}
+
+/* A tick of this rank, which has begun `seq` collectives. */
+static void tick_at(uint64_t now_us, uint64_t seq, bool busy)
+{
+    struct comm_live_event event = {
+        .type = COMM_LIVE_TICK, .now_us = now_us, .own = {.seq = seq, .busy = busy}};
+
+    comm_live_step(&live, &event, &actions);
+}
+
+/* Nothing moves since second 12, the limit is 6 s, and 20 s more are granted. */
+static uint64_t stalls_at_s(void)
+{
+    return comm_live_stalls_at(&live, 12 * SECOND, 6 * SECOND, 20 * SECOND) / SECOND;
+}
+
+TEST(time_in_which_the_missing_rank_is_busy_does_not_count)
+{
+    begin(2);
+    tick_at(12 * SECOND, 5, true); /* to be busy itself is no reason */
+    CHECK_EQ(stalls_at_s(), 18);
+    for (uint64_t s = 13; s <= 15; s++) {
+        busy_beat(0, s * SECOND, 4);
+        tick_at(s * SECOND, 5, false);
+        CHECK_EQ(stalls_at_s(), s + 6);
+    }
+    beat(0, 16 * SECOND, 4);
+    tick_at(16 * SECOND, 5, false);
+    CHECK_EQ(stalls_at_s(), 15 + 6);
+    for (uint64_t s = 17; s < 60; s++) { /* but it is not granted without end */
+        busy_beat(0, s * SECOND, 4);
+        tick_at(s * SECOND, 5, false);
+    }
+    CHECK_EQ(stalls_at_s(), 12 + 20 + 6);
+}
+
+TEST(a_busy_rank_that_has_come_is_not_waited_for)
+{
+    begin(2);
+    busy_beat(0, 13 * SECOND, 5);
+    tick_at(13 * SECOND, 5, false);
+    CHECK_EQ(stalls_at_s(), 18);
+}
+
+TEST(rank_0_tells_who_is_busy)
+{
+    struct comm_note told;
+
+    begin(0);
+    beat(1, 12 * SECOND, 5);
+    busy_beat(2, 12 * SECOND, 4);
+    beat(3, 12 * SECOND, 5);
+    tick_at(13 * SECOND, 5, false);
+    CHECK_EQ(stalls_at_s(), 13 + 6);
+    told = comm_live_beat(&live, (struct comm_own){.seq = 5});
+    CHECK_EQ(told.rank, 2);
+    CHECK(told.busy);
+    told = comm_live_beat(&live, (struct comm_own){.seq = 3, .busy = true});
+    CHECK_EQ(told.rank, 0);
+    CHECK(told.busy);
+    beat(3, 13 * SECOND, 4); /* that one has no reason to be behind */
+    told = comm_live_beat(&live, (struct comm_own){.seq = 5});
+    CHECK_EQ(told.rank, 3);
+    CHECK(!told.busy);
+    tick_at(14 * SECOND, 5, false);
+    CHECK_EQ(stalls_at_s(), 13 + 6);
 }
 
 TEST(ranks_out_of_range_are_passed_over)
@@ -180,7 +253,11 @@ TEST(ranks_out_of_range_are_passed_over)
 TEST(report_goes_to_rank_0)
 {
     struct comm_live_event event = {.type = COMM_LIVE_REPORT,
-                                    .note = {.why = COMM_WHY_STALLED, .rank = 2, .seq = 5}};
+                                    .note = {.type = COMM_NOTE_BEAT,
+                                             .why = COMM_WHY_STALLED,
+                                             .rank = 2,
+                                             .seq = 5,
+                                             .busy = true}};
 
     begin(3);
     comm_live_step(&live, &event, &actions);
@@ -191,6 +268,7 @@ TEST(report_goes_to_rank_0)
     begin(0);
     note(3, 11 * SECOND, actions.note);
     CHECK_EQ(live.lost_rank, 2);
+    CHECK(live.lost_busy);
 }
 
 TEST_MAIN

@@ -65,9 +65,9 @@ TEST(bent_blobs_are_refused)
         }
     }
     bent = blob;
-    bent.bytes[4] = 2;
+    bent.bytes[4] = 1; /* without `busy` in notes */
     CHECK_EQ(comm_blob_decode(&bent, &decoded, &decoded_place, &err), STATUS_BAD_INPUT);
-    CHECK(strstr(err.text, "version 2") != NULL);
+    CHECK(strstr(err.text, "version 1") != NULL);
 }
 
 TEST(hello_there_and_back)
@@ -117,7 +117,8 @@ TEST(notes_there_and_back)
         struct comm_note note = {.type = (enum comm_note_type)type,
                                  .why = COMM_WHY_STALLED,
                                  .rank = type == 0 ? COMM_RANK_NONE : 3,
-                                 .seq = UINT64_MAX - type};
+                                 .seq = UINT64_MAX - type,
+                                 .busy = type % 2 == 0};
         struct comm_note decoded;
         uint8_t bytes[COMM_NOTE_BYTES];
 
@@ -127,6 +128,10 @@ TEST(notes_there_and_back)
         CHECK_EQ(decoded.why, note.why);
         CHECK_EQ(decoded.rank, note.rank);
         CHECK_EQ(decoded.seq, note.seq);
+        CHECK_EQ(decoded.busy, note.busy);
+        bytes[16] = 2;
+        CHECK(!comm_note_decode(bytes, &decoded));
+        bytes[16] = 0;
         bytes[1] = COMM_NOTE_TYPES;
         CHECK(!comm_note_decode(bytes, &decoded));
         bytes[1] = 0;
