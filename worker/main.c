@@ -69,8 +69,11 @@ static int run(const struct options *options, const struct agent_place *place)
     }
     if (status != STATUS_OK)
         code = fail(setup.agent, &err);
-    if (train != NULL) /* freeing the GPU may hang */
-        signals_limit_end(code);
+    if (train != NULL) {
+        signals_of_training()->writes = true;
+        train_end_writing(train);
+        signals_limit_end(code); /* freeing the GPU may hang */
+    }
     train_free(&train);
     device_close(&device);
     agent_close(&setup.agent);

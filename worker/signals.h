@@ -12,8 +12,9 @@
 
 /* What they ask for; may be set at any time. */
 struct signals {
-    atomic_bool stop; /* after the step */
-    atomic_bool save; /* a checkpoint; who has begun it clears this */
+    atomic_bool stop;   /* after the step */
+    atomic_bool save;   /* a checkpoint; who has begun it clears this */
+    atomic_bool writes; /* set by training while it waits for a checkpoint: no limit ends that */
 };
 
 /* Before any other thread. From here on SIGUSR1 asks for a checkpoint, and training goes on (`ddpctl submit --warn`, Slurm's
@@ -22,14 +23,14 @@ enum status signals_open(struct err *err);
 /* For a process that trains. SIGPIPE ends it if its output has lost its reader; a file that has lost it fails in write(). SIGBUS ends it
  * with a message: a file was cut off while it was read. */
 void signals_begin_run(void);
-/* From here on SIGTERM and SIGINT ask training to stop after its step, and end the process 8 s later: a peer may be gone. A second
- * SIGINT (Ctrl-C at a terminal) ends it at once. */
+/* From here on SIGTERM and SIGINT ask training to stop after its step, and end the process 8 s later: a peer may be gone. While `writes`
+ * is set they do not: the launcher's grace limits that. A second SIGINT (Ctrl-C at a terminal) ends the process at once. */
 void signals_catch_stop(void);
 /* Of the whole process. */
 struct signals *signals_of_training(void);
 /* 128 + the signal that asked to stop, else `otherwise`. */
 int signals_exit_code(int otherwise);
-/* The process ends with `code` in 8 s, if it has not ended by then. */
+/* Clears `writes`. The process ends with `code` in 8 s, if it has not ended by then. */
 void signals_limit_end(int code);
 
 #endif

@@ -155,8 +155,8 @@ static enum status raise_mesh(struct comm *comm, const struct comm_hello *hello,
         return comm_watch_explain(comm->watch, "connecting", COMM_RANK_NONE, broken.text, err);
     if (status != STATUS_OK)
         return err_set(err, status, broken.code, "%s", broken.text);
-    if (comm_gloo_new(&comm->gloo, comm->rank, comm->world, comm->fds, comm->stop_fd,
-                      &patience, &failure) != COMM_GLOO_OK)
+    if (comm_gloo_new(&comm->gloo, comm->rank, comm->world, comm->fds, comm->stop_fd, &patience,
+                      &failure) != COMM_GLOO_OK)
         return err_set(err, STATUS_LIBRARY, 0, "Gloo: %s", failure.text);
     comm_greeter_close(&comm->greeter);
     comm->greeter_is_open = false;

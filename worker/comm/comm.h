@@ -39,7 +39,7 @@ struct comm_options {
     uint32_t generation;
     const char *address; /* to bind and to announce: this node's address, "127.0.0.1" */
     uint64_t timeout_us; /* for the mesh to come up, and for one collective without progress */
-    uint64_t busy_us;    /* the longest that a collective waits more, while the missing rank is busy */
+    uint64_t busy_us; /* the longest that a collective waits more, while the missing rank is busy */
 };
 
 /* On rank 0 only: opens a listener for the other ranks (port chosen by the kernel) and describes

@@ -28,8 +28,8 @@ enum comm_peer_state {
 
 struct comm_peer {
     enum comm_peer_state state;
-    uint64_t heard_us;   /* time of its last message */
-    uint64_t seq;        /* collectives that it has begun; once LEFT, those it has completed */
+    uint64_t heard_us; /* time of its last message */
+    uint64_t seq;      /* collectives that it has begun; once LEFT, those it has completed */
     bool busy;
     uint32_t left_order; /* 1 for the first rank to leave, 2 for the second, ... */
 };

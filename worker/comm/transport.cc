@@ -78,8 +78,7 @@ Failure::Failure(enum comm_gloo_result result, uint32_t rank, const char *format
 Transport::Transport(int own_rank, int world, const int *fds, int stop_fd,
                      const struct comm_gloo_patience &patience)
     : ::gloo::transport::Context(own_rank, world), peers_(static_cast<size_t>(world)),
-      polls_(static_cast<size_t>(world) + 1), stop_fd_(stop_fd),
-      patience_(patience)
+      polls_(static_cast<size_t>(world) + 1), stop_fd_(stop_fd), patience_(patience)
 {
     for (int i = 0; i < world; i++)
         if (i != own_rank) {

@@ -182,8 +182,8 @@ bool comm_note_decode(const uint8_t bytes[COMM_NOTE_BYTES], struct comm_note *no
     note->rank = (uint32_t)take(&cursor, 4);
     note->seq = take(&cursor, 8);
     busy = take(&cursor, 4);
-    if (magic != NOTE_MAGIC || type >= COMM_NOTE_TYPES || why >= COMM_WHYS ||
-        busy > 1 || (note->rank > COMM_WORLD_MAX && note->rank != COMM_RANK_NONE))
+    if (magic != NOTE_MAGIC || type >= COMM_NOTE_TYPES || why >= COMM_WHYS || busy > 1 ||
+        (note->rank > COMM_WORLD_MAX && note->rank != COMM_RANK_NONE))
         return false;
     note->type = (enum comm_note_type)type;
     note->why = (enum comm_why)why;

@@ -242,8 +242,13 @@ enum status train_check_end(struct train *train, struct err *err)
                    train->state.step, train->options->checkpoint_dir);
 }
 
-void train_save_close(struct train *train)
+void train_end_writing(struct train *train)
 {
     checkpoint_writer_free(&train->writer);
+}
+
+void train_save_close(struct train *train)
+{
+    train_end_writing(train);
     train_snapshot_free(train);
 }

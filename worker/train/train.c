@@ -210,10 +210,13 @@ static enum status save(struct train *train, struct signals *signals, bool is_st
     const uint64_t begun_us = trace_now(train->trace);
     const bool is_due = is_checkpoint_due(train);
     const int64_t before = train->saving_step;
-    enum status status = is_stopped ? train_save_last(train, err)
-                         : is_due   ? train_save(train, err)
-                                    : train_saved(train, false, err);
+    enum status status;
 
+    signals->writes = is_stopped || is_due;
+    status = is_stopped ? train_save_last(train, err)
+             : is_due   ? train_save(train, err)
+                        : train_saved(train, false, err);
+    signals->writes = is_stopped;
     if (status == STATUS_OK && signals->save && !is_stopped && train->place->rank == 0)
         status = train_save_asked(train, &signals->save, err);
     if (is_stopped && train->saved_step > 0) /* there is no later report */
@@ -312,6 +315,7 @@ static enum status run_epochs(struct train *train, struct signals *signals, stru
     while (status == STATUS_OK && !is_done(train));
     if (status == STATUS_OK)
         status = train_trace_end(train, err);
+    signals->writes = true;
     if (status == STATUS_OK)
         status = train_check_end(train, err);
     if (status == STATUS_OK && train->place->rank == 0)

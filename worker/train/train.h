@@ -46,6 +46,9 @@ enum status train_new(struct train **train, const struct train_setup *setup, str
 void train_load_nccl(const struct device *device);
 /* Prints the graph after each pass and what the net takes, on stdout. */
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
+/* Waits for a checkpoint that is being written. Then training cannot go on, and train_free does not
+ * wait for the disk. */
+void train_end_writing(struct train *train);
 void train_free(struct train **train);
 
 /* Trains to the end. When `stop` becomes true, it finishes the step, rank 0 writes a checkpoint,

@@ -105,10 +105,9 @@ def check_end(build, folder, library, number, code):
         assert ranks.processes[0].poll() is None, (ranks.processes[0].returncode, ranks.said())
         if number == signal.SIGKILL:  # a server that learns of the loss stops this rank
             ranks.processes[0].send_signal(signal.SIGTERM)
-            code = 128 + signal.SIGTERM if ranks.processes[0].poll() is None else code
         disk.go_on()
         ended = ranks.processes[0].wait(PATIENCE_S)
-        assert ended in (1, code), (ended, ranks.said())
+        assert ended == code, (ended, ranks.said())
         after = disk.steps()
         assert after[:len(before)] == before and len(after) > len(before), (before, os.listdir(disk.ckpt))
         assert not glob.glob(f"{disk.ckpt}/*.tmp*"), os.listdir(disk.ckpt)

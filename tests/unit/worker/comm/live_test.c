@@ -252,12 +252,10 @@ TEST(ranks_out_of_range_are_passed_over)
 
 TEST(report_goes_to_rank_0)
 {
-    struct comm_live_event event = {.type = COMM_LIVE_REPORT,
-                                    .note = {.type = COMM_NOTE_BEAT,
-                                             .why = COMM_WHY_STALLED,
-                                             .rank = 2,
-                                             .seq = 5,
-                                             .busy = true}};
+    struct comm_live_event event = {
+        .type = COMM_LIVE_REPORT,
+        .note = {
+            .type = COMM_NOTE_BEAT, .why = COMM_WHY_STALLED, .rank = 2, .seq = 5, .busy = true}};
 
     begin(3);
     comm_live_step(&live, &event, &actions);
