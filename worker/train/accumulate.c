@@ -59,7 +59,9 @@ static enum status next_batch(struct train *train, struct loader_batch *batch, u
     enum status status;
 
     agent_doing(train->agent, "data: the next batch");
+    train_nccl_loading(train, true);
     status = train_next_batch(train, train->loader, batch, err);
+    train_nccl_loading(train, false);
     agent_doing(train->agent, "forward and backward");
 
     *wait_us += mono_us() - begun_us;

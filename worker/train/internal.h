@@ -332,6 +332,8 @@ void train_pause(struct train *train, enum agent_phase phase, const char *what);
 void train_nccl_progress(struct train *train);
 /* For the guard: no step is expected until the next one ends. */
 void train_nccl_pause(struct train *train);
+/* For the guard: this rank waits for its own next batch, not for another rank. */
+void train_nccl_loading(struct train *train, bool is_loading);
 /* STATUS_OK, or why the guard has ended the communicator. */
 enum status train_nccl_verdict(struct train *train, struct err *err);
 void train_nccl_close(struct train *train);

@@ -268,6 +268,12 @@ void train_nccl_pause(struct train *train)
         nccl_guard_pause(train->nccl_guard);
 }
 
+void train_nccl_loading(struct train *train, bool is_loading)
+{
+    if (train->nccl_guard != NULL)
+        nccl_guard_loading(train->nccl_guard, is_loading);
+}
+
 void train_pause(struct train *train, enum agent_phase phase, const char *what)
 {
     train_nccl_pause(train);

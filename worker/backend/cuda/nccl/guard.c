@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -30,14 +31,20 @@ static bool wait_until(struct nccl_guard *guard, uint64_t until_us)
 
 static void explain(struct nccl_guard *guard, const struct err *cause)
 {
-    const uint64_t silent_us = mono_us() - guard->watch.since_us;
+    const uint64_t now_us = mono_us(), silent_us = nccl_watch_silent_us(&guard->watch, now_us);
+    const uint64_t loaded_us = now_us - guard->watch.since_us - silent_us;
+    char loaded[64] = "";
 
     guard->why = *cause;
-    if (guard->watch.verdict == NCCL_WATCH_STALLED)
-        (void)err_set(&guard->why, STATUS_TIMEOUT, 0,
-                      "no step ended for %llu s, and no peer is known to be lost: a collective on "
-                      "the GPU waits for another rank; NCCL_DEBUG=INFO prints more",
-                      (unsigned long long)(silent_us / 1000000));
+    if (guard->watch.verdict != NCCL_WATCH_STALLED)
+        return;
+    if (loaded_us >= 1000000)
+        (void)snprintf(loaded, sizeof loaded, ", beside %llu s in which this rank loaded data",
+                       (unsigned long long)(loaded_us / 1000000));
+    (void)err_set(&guard->why, STATUS_TIMEOUT, 0,
+                  "no step ended for %llu s%s, and no peer is known to be lost: a collective on "
+                  "the GPU waits for another rank; NCCL_DEBUG=INFO prints more",
+                  (unsigned long long)(silent_us / 1000000), loaded);
 }
 
 static void *abort_link(void *user)
@@ -73,7 +80,7 @@ static void end(struct nccl_guard *guard, const struct err *cause)
     (void)pthread_mutex_lock(&guard->lock);
 }
 
-/* One check, without the lock. */
+/* One check, without the lock and without the time: events come in between. */
 static struct nccl_watch_event look(const struct nccl_guard *guard, struct err *cause)
 {
     struct nccl_watch_event tick = {.type = NCCL_WATCH_TICK};
@@ -81,7 +88,6 @@ static struct nccl_watch_event look(const struct nccl_guard *guard, struct err *
     tick.peer_lost = guard->options.gone(guard->options.user, cause);
     if (!tick.peer_lost)
         tick.has_error = guard->options.nccl->check(guard->options.link, cause) != STATUS_OK;
-    tick.now_us = mono_us();
     return tick;
 }
 
@@ -103,8 +109,7 @@ static void *run(void *user)
         (void)pthread_mutex_unlock(&guard->lock);
         tick = look(guard, &cause);
         (void)pthread_mutex_lock(&guard->lock);
-        if (tick.now_us < guard->watch.since_us)
-            tick.now_us = guard->watch.since_us; /* progress was reported in between */
+        tick.now_us = mono_us();
         if (nccl_watch_step(&guard->watch, &tick))
             end(guard, &cause);
     }
@@ -177,6 +182,11 @@ void nccl_guard_progress(struct nccl_guard *guard)
 void nccl_guard_pause(struct nccl_guard *guard)
 {
     step_watch(guard, NCCL_WATCH_PAUSE);
+}
+
+void nccl_guard_loading(struct nccl_guard *guard, bool is_loading)
+{
+    step_watch(guard, is_loading ? NCCL_WATCH_LOADING : NCCL_WATCH_LOADED);
 }
 
 enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err)

@@ -7,6 +7,7 @@
 #ifndef WORKER_BACKEND_CUDA_NCCL_GUARD_H
 #define WORKER_BACKEND_CUDA_NCCL_GUARD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -35,6 +36,8 @@ void nccl_guard_free(struct nccl_guard **guard);
 void nccl_guard_progress(struct nccl_guard *guard);
 /* No step is expected to end until the next nccl_guard_progress. */
 void nccl_guard_pause(struct nccl_guard *guard);
+/* This rank begins or ends waiting for its own next batch; that time is no stall. */
+void nccl_guard_loading(struct nccl_guard *guard, bool is_loading);
 /* STATUS_OK, or why training was aborted: STATUS_PEER_LOST naming the rank, STATUS_LIBRARY,
  * STATUS_TIMEOUT. */
 enum status nccl_guard_verdict(struct nccl_guard *guard, struct err *err);

@@ -42,12 +42,24 @@ TEST(slow_steps_get_five_times_their_length)
     struct nccl_watch watch;
 
     nccl_watch_init(&watch, 0);
-    (void)at(&watch, NCCL_WATCH_STEP, 100 * SECOND); /* plans and captures: not a step's length */
+    (void)at(&watch, NCCL_WATCH_STEP, SECOND);
     CHECK_EQ(nccl_watch_limit_us(&watch), NCCL_WATCH_STALL_US);
-    (void)at(&watch, NCCL_WATCH_STEP, 120 * SECOND);
+    (void)at(&watch, NCCL_WATCH_STEP, 21 * SECOND);
     CHECK_EQ(nccl_watch_limit_us(&watch), 100 * SECOND);
-    CHECK(!at(&watch, NCCL_WATCH_TICK, 220 * SECOND));
-    CHECK(at(&watch, NCCL_WATCH_TICK, 220 * SECOND + 1));
+    CHECK(!at(&watch, NCCL_WATCH_TICK, 121 * SECOND));
+    CHECK(at(&watch, NCCL_WATCH_TICK, 121 * SECOND + 1));
+}
+
+/* Of a run whose steps all take 70 s, the second must not be taken for a stall. */
+TEST(the_first_step_is_a_step_too)
+{
+    struct nccl_watch watch;
+
+    nccl_watch_init(&watch, 0);
+    watch.patience = 2;
+    (void)at(&watch, NCCL_WATCH_STEP, 70 * SECOND);
+    CHECK(!at(&watch, NCCL_WATCH_TICK, 140 * SECOND));
+    CHECK_EQ(nccl_watch_limit_us(&watch), 2 * 5 * 70 * SECOND);
 }
 
 TEST(rest_is_no_silence)
@@ -61,7 +73,63 @@ TEST(rest_is_no_silence)
     (void)at(&watch, NCCL_WATCH_STEP, 5000 * SECOND);
     CHECK(!at(&watch, NCCL_WATCH_TICK, 5000 * SECOND + NCCL_WATCH_STALL_US));
     CHECK(at(&watch, NCCL_WATCH_TICK, 5000 * SECOND + NCCL_WATCH_STALL_US + 1));
-    CHECK_EQ(watch.longest_us, 0); /* a pause does not count as a slow step */
+    CHECK_EQ(watch.longest_us, SECOND); /* a pause does not count as a slow step */
+}
+
+TEST(a_step_with_a_pause_has_no_length)
+{
+    struct nccl_watch watch;
+
+    nccl_watch_init(&watch, 0);
+    (void)at(&watch, NCCL_WATCH_PAUSE, SECOND);
+    (void)at(&watch, NCCL_WATCH_STEP, 70 * SECOND);
+    CHECK_EQ(nccl_watch_limit_us(&watch), NCCL_WATCH_FIRST_US); /* none is known yet */
+    (void)at(&watch, NCCL_WATCH_STEP, 140 * SECOND);
+    CHECK_EQ(nccl_watch_limit_us(&watch), 350 * SECOND);
+}
+
+/* The rank's own wait for a batch is not a collective that waits for another rank. */
+TEST(loading_is_no_silence)
+{
+    struct nccl_watch watch;
+
+    nccl_watch_init(&watch, 0);
+    (void)at(&watch, NCCL_WATCH_STEP, SECOND);
+    (void)at(&watch, NCCL_WATCH_LOADING, 3 * SECOND);
+    CHECK(!at(&watch, NCCL_WATCH_TICK, 5000 * SECOND));
+    CHECK_EQ(nccl_watch_silent_us(&watch, 5000 * SECOND), 2 * SECOND);
+    (void)at(&watch, NCCL_WATCH_LOADED, 5000 * SECOND);
+    (void)at(&watch, NCCL_WATCH_LOADING, 5001 * SECOND); /* of the same step */
+    (void)at(&watch, NCCL_WATCH_LOADED, 5005 * SECOND);
+    CHECK_EQ(nccl_watch_silent_us(&watch, 5005 * SECOND), 3 * SECOND);
+    CHECK(!at(&watch, NCCL_WATCH_TICK, 5002 * SECOND + NCCL_WATCH_STALL_US));
+    CHECK(at(&watch, NCCL_WATCH_TICK, 5002 * SECOND + NCCL_WATCH_STALL_US + 1));
+    CHECK_EQ(watch.verdict, NCCL_WATCH_STALLED);
+}
+
+/* The others wait in their collective while this rank loads; so this rank waits while they do. */
+TEST(loading_counts_in_the_length_of_a_step)
+{
+    struct nccl_watch watch;
+
+    nccl_watch_init(&watch, 0);
+    (void)at(&watch, NCCL_WATCH_LOADING, 0);
+    (void)at(&watch, NCCL_WATCH_LOADED, 19 * SECOND);
+    (void)at(&watch, NCCL_WATCH_STEP, 20 * SECOND);
+    CHECK_EQ(nccl_watch_limit_us(&watch), 100 * SECOND);
+    CHECK_EQ(nccl_watch_silent_us(&watch, 21 * SECOND), SECOND); /* begins anew */
+}
+
+TEST(a_lost_peer_is_found_while_loading)
+{
+    const struct nccl_watch_event lost = {
+        .type = NCCL_WATCH_TICK, .now_us = 9 * SECOND, .peer_lost = true};
+    struct nccl_watch watch;
+
+    nccl_watch_init(&watch, 0);
+    (void)at(&watch, NCCL_WATCH_LOADING, SECOND);
+    CHECK(nccl_watch_step(&watch, &lost));
+    CHECK_EQ(watch.verdict, NCCL_WATCH_PEER);
 }
 
 TEST(a_lost_peer_comes_before_an_error)
@@ -158,6 +226,8 @@ TEST(a_fine_run_is_left_alone)
 
     for (int i = 0; i < 1000; i++)
         nccl_guard_progress(guard);
+    nccl_guard_loading(guard, true);
+    nccl_guard_loading(guard, false);
     nccl_guard_pause(guard);
     CHECK_EQ(nccl_guard_verdict(guard, &err), STATUS_OK);
     nccl_guard_free(&guard);
