@@ -26,6 +26,12 @@ def version_of(library, call, parts):
     return ".".join(str(value // big % small) for big, small in parts)
 
 
+def cublas_version():
+    """That of the module's CUDA, 13 or 12."""
+    words = [version_of(f"libcublasLt.so.{major}", "cublasLtGetVersion", ((10000, 100), (100, 100), (1, 100))) for major in (13, 12)]
+    return next((word for word in words if not word.startswith("not there")), words[0])
+
+
 def torch_facts():
     try:
         import torch
@@ -47,7 +53,7 @@ def main():
         return 77
     facts = [("device", f"{name}, {memory} MiB of which {used} in use"), ("driver", driver),
              ("cuDNN", version_of("libcudnn.so.9", "cudnnGetVersion", ((10000, 100), (100, 100), (1, 100)))),
-             ("cuBLAS", version_of("libcublasLt.so.13", "cublasLtGetVersion", ((10000, 100), (100, 100), (1, 100)))),
+             ("cuBLAS", cublas_version()),
              ("NCCL", version_of("libnccl.so.2", "ncclGetVersion", ((10000, 100), (100, 100), (1, 100)))),
              *torch_facts(), ("processors", str(os.cpu_count()))]
     for fact in facts:

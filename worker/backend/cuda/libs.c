@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <cuda_runtime_api.h>
+
 struct entry {
     const char *symbol;
     size_t offset; /* in the api struct */
@@ -112,13 +114,8 @@ static const struct entry cublaslt_entries[] = {
     LIBS_CUBLASLT_TABLE(LIBS_ENTRY)
 #undef LIBS_ENTRY
 };
-static const struct library cublaslt = {
-    .name = "cublasLt",
-    .soname = "libcublasLt.so.13",
-    .remedy = "install cuBLAS of CUDA 13 or put its folder into LD_LIBRARY_PATH, or use --device "
-              "cpu",
-    .needed = LIBS_CUBLASLT_NEEDED,
-    LIBS_ENTRIES(cublaslt_entries)};
+_Static_assert(CUBLAS_VER_MAJOR == CUDART_VERSION / 1000,
+               "the headers of cuBLAS are of another CUDA than those of the runtime");
 
 static const struct entry nccl_entries[] = {
 #define LIBS_ENTRY(name) {"nccl" #name, offsetof(struct nccl_api, name)},
@@ -139,11 +136,36 @@ enum status libs_cudnn(const char *name, struct cudnn_api *api, struct err *err)
     return status != STATUS_OK ? status : check_version(&cudnn, name, api->GetVersion(), err);
 }
 
-enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err)
+struct libs_cublaslt_choice libs_cublaslt_choose(int cudart_version)
 {
+    const unsigned major = (unsigned)cudart_version / 1000;
+    struct libs_cublaslt_choice choice = {.needed = major == 12 ? 120800 : major * (size_t)10000};
+
+    (void)snprintf(choice.soname, sizeof choice.soname, "libcublasLt.so.%u", major);
+    (void)snprintf(choice.remedy, sizeof choice.remedy,
+                   "install cuBLAS of CUDA %u or put its folder into LD_LIBRARY_PATH, or use "
+                   "--device cpu",
+                   major);
+    return choice;
+}
+
+enum status libs_cublaslt_of(int cudart_version, const char *name, struct cublaslt_api *api,
+                             struct err *err)
+{
+    const struct libs_cublaslt_choice choice = libs_cublaslt_choose(cudart_version);
+    const struct library cublaslt = {.name = "cublasLt",
+                                     .soname = choice.soname,
+                                     .remedy = choice.remedy,
+                                     .needed = choice.needed,
+                                     LIBS_ENTRIES(cublaslt_entries)};
     const enum status status = load(&cublaslt, name, api, err);
 
     return status != STATUS_OK ? status : check_version(&cublaslt, name, api->GetVersion(), err);
+}
+
+enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err)
+{
+    return libs_cublaslt_of(CUDART_VERSION, name, api, err);
 }
 
 enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err)

@@ -15,7 +15,6 @@
  * contains its own size, and an older library reads only the part that it knows (init.cc,
  * parseCommConfig). */
 #define LIBS_CUDNN_NEEDED 90800
-#define LIBS_CUBLASLT_NEEDED 130000
 #define LIBS_NCCL_NEEDED NCCL_VERSION(2, 19, 1)
 
 /* X(entry point without the library's prefix) */
@@ -83,12 +82,24 @@ struct nccl_api {
 #undef LIBS_FIELD
 };
 
-/* Each opens `name` (NULL: libcudnn.so.9, libcublasLt.so.13, libnccl.so.2, then the same in
- * /usr/local/cuda), finds every entry point and compares versions. `err` names the library, the
+/* The cublasLt for a module that was built with this CUDA (CUDART_VERSION, 12080 for 12.8): that of
+ * the same major version. Of CUDA 12 it is 12.8 or newer, the first for Blackwell (sm_100). */
+struct libs_cublaslt_choice {
+    char soname[32]; /* "libcublasLt.so.12" */
+    char remedy[128];
+    size_t needed; /* the lowest version, as cublasLtGetVersion tells it */
+};
+struct libs_cublaslt_choice libs_cublaslt_choose(int cudart_version);
+
+/* Each opens `name` (NULL: libcudnn.so.9, libcublasLt.so of the build's CUDA, libnccl.so.2, then the
+ * same in /usr/local/cuda), finds every entry point and compares versions. `err` names the library, the
  * version found, the one needed and what to do. Errors: STATUS_NOT_FOUND (no such library),
  * STATUS_UNSUPPORTED (too old, of another major version, or not that library). */
 enum status libs_cudnn(const char *name, struct cudnn_api *api, struct err *err);
 enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err *err);
+/* libs_cublaslt of a build with another CUDA. */
+enum status libs_cublaslt_of(int cudart_version, const char *name, struct cublaslt_api *api,
+                             struct err *err);
 enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err);
 
 #endif

@@ -184,7 +184,7 @@ struct plan_options {
                        kernel for the norm */
     size_t workspace_limit;   /* bytes; 0: 1 GiB */
     const char *cache_folder; /* NULL: the user's cache folder (ddp/plans in it); "": no cache */
-    const char *cudnn_name;   /* libraries, for tests; NULL: libcudnn.so.9, libcublasLt.so.13 */
+    const char *cudnn_name;   /* libraries, for tests; NULL: see libs.h */
     const char *cublaslt_name;
     void (*note)(void *user, const char *text); /* reports an unusable cache; may be NULL */
     void *note_user;

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cuda_runtime_api.h>
+
 #include "tests/lib/test.h"
 
 enum which { CUDNN, CUBLASLT, NCCL };
@@ -28,23 +30,42 @@ static enum status load(enum which which, const char *name, struct err *err)
     return libs_nccl(name, &nccl, err);
 }
 
+static void check_words(const struct err *err, const char *word1, const char *word2,
+                        const char *word3)
+{
+    if (strstr(err->text, word1) == NULL || strstr(err->text, word2) == NULL ||
+        strstr(err->text, word3) == NULL)
+        FAIL("\"%s\" does not say \"%s\", \"%s\" and \"%s\"", err->text, word1, word2, word3);
+}
+
 static void refuse(enum which which, const char *name, enum status status, const char *word1,
                    const char *word2, const char *word3)
 {
     struct err err = {.status = STATUS_OK};
 
     CHECK_EQ(load(which, name, &err), status);
-    if (strstr(err.text, word1) == NULL || strstr(err.text, word2) == NULL ||
-        strstr(err.text, word3) == NULL)
-        FAIL("\"%s\" does not say \"%s\", \"%s\" and \"%s\"", err.text, word1, word2, word3);
+    check_words(&err, word1, word2, word3);
+}
+
+/* By a module that was built with CUDA `cudart_version`. */
+static void refuse_cublaslt(int cudart_version, const char *file, const char *word1,
+                            const char *word2, const char *word3)
+{
+    struct cublaslt_api lt;
+    struct err err = {.status = STATUS_OK};
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s%s", FAKE_DIR, file);
+    CHECK_EQ(libs_cublaslt_of(cudart_version, path, &lt, &err), STATUS_UNSUPPORTED);
+    check_words(&err, word1, word2, word3);
 }
 
 TEST(missing_is_named)
 {
     refuse(CUDNN, "libcudnn-nowhere.so.9", STATUS_NOT_FOUND, "cuDNN is missing",
            "libcudnn-nowhere.so.9", "install cuDNN 9");
-    refuse(CUBLASLT, "libcublasLt-nowhere.so.13", STATUS_NOT_FOUND, "cublasLt is missing",
-           "libcublasLt-nowhere.so.13", "install cuBLAS of CUDA 13");
+    refuse(CUBLASLT, "libcublasLt-nowhere.so", STATUS_NOT_FOUND, "cublasLt is missing",
+           "libcublasLt-nowhere.so", "install cuBLAS of CUDA 1");
     refuse(NCCL, "libnccl-nowhere.so.2", STATUS_NOT_FOUND, "NCCL is missing",
            "libnccl-nowhere.so.2", "--comm gloo");
 }
@@ -53,8 +74,8 @@ TEST(too_old_names_both_versions)
 {
     refuse(CUDNN, FAKE_DIR "/fake-cudnn-old.so", STATUS_UNSUPPORTED, "cuDNN is version 9.1.0",
            "9.8.0", "install cuDNN 9");
-    refuse(CUBLASLT, FAKE_DIR "/fake-cublaslt-old.so", STATUS_UNSUPPORTED,
-           "cublasLt is version 12.8.3", "13.0.0", "cuBLAS of CUDA 13");
+    refuse_cublaslt(12080, "/fake-cublaslt-12-6.so", "cublasLt is version 12.6.4",
+                    "12.8.0 or a newer 12 is needed", "install cuBLAS of CUDA 12");
     refuse(NCCL, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "NCCL is version 2.18.5",
            "2.19.1", "install NCCL 2");
 }
@@ -63,6 +84,42 @@ TEST(another_major_version_is_refused)
 {
     refuse(CUDNN, FAKE_DIR "/fake-cudnn-next.so", STATUS_UNSUPPORTED, "cuDNN is version 10.0.0",
            "a newer 9", "LD_LIBRARY_PATH");
+}
+
+/* A module of CUDA 12.8 or 12.9 uses cuBLAS 12, one of CUDA 13 cuBLAS 13. */
+TEST(cublaslt_is_that_of_the_build)
+{
+    static const struct {
+        int cudart_version;
+        const char *soname, *package;
+        size_t needed;
+    } cases[] = {{12080, "libcublasLt.so.12", "cuBLAS of CUDA 12", 120800},
+                 {12090, "libcublasLt.so.12", "cuBLAS of CUDA 12", 120800},
+                 {13000, "libcublasLt.so.13", "cuBLAS of CUDA 13", 130000},
+                 {13020, "libcublasLt.so.13", "cuBLAS of CUDA 13", 130000},
+                 {14010, "libcublasLt.so.14", "cuBLAS of CUDA 14", 140000}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct libs_cublaslt_choice choice = libs_cublaslt_choose(cases[i].cudart_version);
+
+        CHECK_STR(choice.soname, cases[i].soname);
+        CHECK(strstr(choice.remedy, cases[i].package) != NULL);
+        CHECK_EQ(choice.needed, cases[i].needed);
+    }
+}
+
+TEST(cublaslt_of_the_build_s_major_version_is_taken)
+{
+    struct cublaslt_api lt;
+    struct err err = {.text = ""};
+
+    CHECK_EQ(libs_cublaslt_of(12080, FAKE_DIR "/fake-cublaslt-12-8.so", &lt, &err), STATUS_OK);
+    CHECK_EQ(libs_cublaslt_of(12090, FAKE_DIR "/fake-cublaslt-12-8.so", &lt, &err), STATUS_OK);
+    CHECK_EQ(libs_cublaslt_of(13000, FAKE_DIR "/fake-cublaslt-13-0.so", &lt, &err), STATUS_OK);
+    refuse_cublaslt(13000, "/fake-cublaslt-12-8.so", "cublasLt is version 12.8.3", "13.0.0",
+                    "cuBLAS of CUDA 13");
+    refuse_cublaslt(12090, "/fake-cublaslt-13-0.so", "cublasLt is version 13.0.2",
+                    "a newer 12 is needed", "cuBLAS of CUDA 12");
 }
 
 TEST(new_enough_is_taken)
@@ -104,7 +161,7 @@ static void *open_real(enum which which, const char *name)
 TEST(the_real_libraries_have_every_entry_point)
 {
     (void)open_real(CUDNN, "libcudnn.so.9");
-    (void)open_real(CUBLASLT, "libcublasLt.so.13");
+    (void)open_real(CUBLASLT, libs_cublaslt_choose(CUDART_VERSION).soname);
     (void)open_real(NCCL, "libnccl.so.2");
 }
 

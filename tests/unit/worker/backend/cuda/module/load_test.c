@@ -75,6 +75,15 @@ TEST(old_driver_is_named_with_both_versions)
            "serves CUDA 12.2", "needs 13.0");
 }
 
+/* Minor version compatibility: any driver of the same major version serves the module. */
+TEST(a_module_of_cuda_12_takes_a_driver_of_cuda_12)
+{
+    refuse(WRONG_DIR "/wrong-cuda-12.so", WRONG_DIR "/wrong-old-driver.so", STATUS_UNSUPPORTED,
+           "a test's module", "has no device"); /* the driver was taken */
+    refuse(WRONG_DIR "/wrong-cuda-12.so", "libcuda-nowhere.so.1", STATUS_UNSUPPORTED,
+           "this build (CUDA 12.8)", "driver for CUDA 12 or newer");
+}
+
 TEST(driver_without_version_is_refused)
 {
     refuse(WRONG_DIR "/wrong-good.so", WRONG_DIR "/wrong-no-entry.so", STATUS_UNSUPPORTED,

@@ -1,5 +1,7 @@
 /* Stands in for the CUDA module or for the driver, with the one error that its build selects; with
  * GOOD it is a module of our version that finds no device. */
+#include <stdio.h>
+
 #include "worker/backend/cuda/module/module.h"
 
 #if defined(OLD_DRIVER)
@@ -19,6 +21,9 @@ int not_a_module(void)
     return 0;
 }
 #else
+#if !defined(RUNTIME_CUDA)
+#define RUNTIME_CUDA 13000
+#endif
 #if defined(WRONG_SYMBOL)
 int defined_nowhere(void);
 #endif
@@ -27,7 +32,7 @@ static enum status no_device(uint32_t index, struct cuda_device *device, struct 
 {
     (void)index;
     (void)device;
-    (void)err;
+    (void)snprintf(err->text, sizeof err->text, "a test's module has no device");
 #if defined(WRONG_SYMBOL)
     (void)defined_nowhere();
 #endif
@@ -43,7 +48,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .abi = CUDA_MODULE_ABI,
 #endif
         .build = "a test's module",
-        .runtime_cuda = 13000,
+        .runtime_cuda = RUNTIME_CUDA,
         .device_query = no_device,
     };
 
