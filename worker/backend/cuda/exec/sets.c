@@ -1,8 +1,12 @@
 /* Plans of the net, one set for each batch size. A set is built when its size first occurs (the
  * last batch of an epoch may be smaller), and kept. */
 #include <assert.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
 
 /* plan_list does not know how a flattened image is stored. */
@@ -90,6 +94,23 @@ static uint32_t list_requests(const struct cuda *cuda, uint32_t n, struct plan_r
     return count;
 }
 
+/* What plans say of their cache and of the device. Every set says it again: only what is new is
+ * logged. */
+static void log_note(void *user, const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* replicas have a thread each */
+    static char last[768];
+    bool is_new;
+
+    (void)user;
+    (void)pthread_mutex_lock(&lock);
+    is_new = strcmp(last, text) != 0;
+    (void)snprintf(last, sizeof last, "%s", text);
+    (void)pthread_mutex_unlock(&lock);
+    if (is_new)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", text);
+}
+
 static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n, struct err *err)
 {
     const struct plan_options options = {
@@ -98,6 +119,7 @@ static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
         .tf32 = cuda->tf32,
         .candidates = cuda->options.candidates,
         .spared_sms = cuda->collective_sms,
+        .note = log_note,
     };
     uint32_t count = list_requests(cuda, n, NULL);
     struct plan_request *requests = calloc((size_t)count + 1, sizeof *requests);

@@ -50,6 +50,13 @@ struct plan_set {
     uint32_t damaged_count; /* cache files that could not be used */
 };
 
+/* Whether candidates are timed: a plan without a time is then one that could not be timed. It is not
+ * kept in the cache, so that a later run times it. */
+static inline bool plan_set_times(const struct plan_set *set)
+{
+    return set->has_device && set->candidates > 1;
+}
+
 /* The line that names a plan in the cache; requests with the same key share a plan. */
 void plan_key(const struct plan_set *set, const struct plan_request *request,
               char key[PLAN_CACHE_KEY_MAX]);
@@ -62,7 +69,8 @@ enum status plan_queue(struct plan_set *set, struct plan *plan, uint32_t index,
                        struct CUstream_st *stream, void *workspace, void *const *pointers,
                        struct err *err);
 /* plan_tune.c. On a device: times the candidates and sets `chosen`. If there is no memory for the
- * operands, the first candidate stays chosen and a note is given. Errors: STATUS_LIBRARY. */
+ * operands, the first candidate stays chosen without a time, and the process's first such set gives
+ * a note. Errors: STATUS_LIBRARY. */
 enum status plan_tune_all(struct plan_set *set, struct err *err);
 
 /* The parts that use CUDA, kept apart so that the rest can build plans without it (plan_tune.c). */

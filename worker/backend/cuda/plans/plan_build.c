@@ -76,6 +76,10 @@ static bool take_from_cache(struct plan_set *set, struct plan *plan, const char 
     const enum plan_cache_answer answer = plan_cache_read(&set->cache, key, &text, &byte_count);
     const char *json = answer == PLAN_CACHE_FOUND ? read_line(text, &found) : NULL;
 
+    if (json != NULL && plan_set_times(set) && found.time_us <= 0) {
+        free(text); /* an earlier version kept what it could not time */
+        return false;
+    }
     if (json != NULL && cudnn_plan_read(&set->target, json, byte_count - (size_t)(json - text),
                                         &plan->candidates[0], &refusal)) {
         plan->candidate_count = 1;

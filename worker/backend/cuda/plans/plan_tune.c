@@ -6,6 +6,7 @@
 #include "worker/backend/cuda/plans/internal.h"
 
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -284,15 +285,20 @@ static size_t memory_needed(const struct plan_set *set)
     return most;
 }
 
+/* Once: there is a set for each batch size, and each may lack memory. */
 static void report_no_memory(const struct plan_set *set, size_t bytes)
 {
-    char text[160];
+    static atomic_flag is_said = ATOMIC_FLAG_INIT;
+    char text[256];
 
-    if (set->note == NULL)
+    if (set->note == NULL || atomic_flag_test_and_set(&is_said))
         return;
-    (void)snprintf(text, sizeof text,
-                   "no %zu MiB on the device to time plans with: cuDNN's first proposals are taken",
-                   bytes >> 20);
+    (void)snprintf(
+        text, sizeof text,
+        "no %zu MiB free on CUDA device %u to time plans with: cuDNN's first proposals "
+        "are taken, and not kept in the cache. Free memory on that GPU or give a smaller "
+        "-b; the next run times them",
+        bytes >> 20, set->device_index);
     set->note(set->note_user, text);
 }
 

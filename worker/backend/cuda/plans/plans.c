@@ -217,7 +217,9 @@ static void write_chosen(struct plan_set *set, const struct plan *plan)
 /* Writes the chosen candidate into the cache and closes the others. */
 static void keep_chosen(struct plan_set *set, struct plan *plan)
 {
-    if (!plan->is_linear && !plan->info.from_cache && set->cache.folder[0] != '\0')
+    const bool is_final = !plan_set_times(set) || plan->info.time_us > 0;
+
+    if (!plan->is_linear && !plan->info.from_cache && is_final && set->cache.folder[0] != '\0')
         write_chosen(set, plan);
     for (uint32_t i = 0; i < plan->candidate_count && !plan->is_linear; i++)
         if (i != plan->chosen)
