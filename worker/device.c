@@ -34,13 +34,19 @@ bool device_is_valid(const char *asked)
     return strcmp(asked, "auto") == 0 || strcmp(asked, "cpu") == 0 || parse_cuda(asked, &index);
 }
 
-/* Chooses this worker's GPU. A launcher usually makes a single one visible. */
+/* Chooses this worker's GPU, before any is touched: the others are not this rank's, and may be too
+ * old for the kernels. A launcher usually makes a single one visible. */
 static enum status pick(const struct cuda_module *module, struct cuda_device *seen, uint32_t *index,
                         uint32_t local_rank, struct err *err)
 {
+    uint32_t count = 0;
+    enum status status = module->device_count(&count, err);
+
+    if (status != STATUS_OK)
+        return status;
     if (*index == DEVICE_ANY)
-        *index = local_rank % seen->device_count;
-    return *index == 0 ? STATUS_OK : module->device_query(*index, seen, err);
+        *index = local_rank % count;
+    return module->device_query(*index, seen, err);
 }
 
 /* Whether cuDNN and cuBLAS are there and new enough. */
@@ -59,16 +65,16 @@ static enum status check_libraries(const struct cuda_module *module, uint32_t in
 static enum status open_cuda(struct device *device, uint32_t index, uint32_t local_rank,
                              struct err *err)
 {
-    const struct cuda_load_options options = {.device_index = 0};
+    const struct cuda_load_options options = {.module_path = NULL};
     const struct cuda_module *module = NULL;
     static struct cuda_kernels kernels; /* never freed, as the module is not */
     struct cuda_device seen = {.device_count = 0};
-    enum status status = cuda_load(&options, &module, &seen, err);
+    enum status status = cuda_load_driver(&options, &module, err);
 
     if (status == STATUS_OK)
-        status = cuda_module_resolve(module, &kernels, err);
-    if (status == STATUS_OK)
         status = pick(module, &seen, &index, local_rank, err);
+    if (status == STATUS_OK)
+        status = cuda_module_resolve(module, &kernels, err);
     if (status == STATUS_OK)
         status = check_libraries(module, index, err);
     if (status != STATUS_OK)

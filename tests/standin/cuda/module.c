@@ -2,7 +2,8 @@
  * the stand-in driver beside it in LD_LIBRARY_PATH) ddp-worker --device cuda trains through the
  * whole CUDA backend on a machine without a GPU. It is one GPU, which every process sees (STANDIN_DEVICES: more, see
  * standin.h).
- * STANDIN_BUILD_MS, STANDIN_RESET_MS: how long plans and the end take. */
+ * STANDIN_BUILD_MS, STANDIN_RESET_MS: how long plans and the end take.
+ * STANDIN_CAPABILITIES: the compute capabilities of the devices, "75,90". */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,14 +15,43 @@
 
 enum { DRIVER_CUDA = 13000 };
 
+/* The entry of STANDIN_CAPABILITIES for this device, "75,90"; else 90. */
+static uint32_t capability_of(uint32_t index)
+{
+    const char *at = getenv("STANDIN_CAPABILITIES");
+
+    while (at != NULL && index > 0) {
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+        index--;
+    }
+    return at != NULL ? (uint32_t)strtoul(at, NULL, 10) : 90;
+}
+
+static enum status device_count(uint32_t *count, struct err *err)
+{
+    (void)err;
+    *count = standin_device_count();
+    return STATUS_OK;
+}
+
 static enum status device_query(uint32_t index, struct cuda_device *device, struct err *err)
 {
+    const uint32_t capability = capability_of(index);
+
     if (index >= standin_device_count())
         return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the stand-in has %u", index,
                        standin_device_count());
+    if (capability < 80)
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "device %u (stand-in GPU) has compute capability %u.%u; 8.0 or newer is "
+                       "needed",
+                       index, capability / 10, capability % 10);
+    if (standin_runtime.device_use(index, err) != STATUS_OK)
+        return err->status;
     *device = (struct cuda_device){.name = "stand-in GPU",
                                    .memory_bytes = (uint64_t)4 << 30,
-                                   .capability = 90,
+                                   .capability = capability,
                                    .device_count = standin_device_count(),
                                    .uuid = "stand-in GPU 0",
                                    .driver_cuda = DRIVER_CUDA};
@@ -213,6 +243,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .abi = CUDA_MODULE_ABI,
         .build = "ddp " DDP_VERSION ", stand-in",
         .runtime_cuda = DRIVER_CUDA,
+        .device_count = device_count,
         .device_query = device_query,
         .memory_new = memory_new,
         .memory_free = memory_free,

@@ -1,6 +1,7 @@
 /* --device: words, what auto falls back to, and which worlds can train together. */
 #include "worker/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,81 @@ TEST(cuda_fails_with_the_reason)
     CHECK_STR(err.text, "--device cuda:3: CUDA module /nonexistent/ddp_cuda.so is not there");
     CHECK_EQ(device_open(&device, "gpu", 0, &notice, &err), STATUS_BAD_INPUT);
     CHECK(strstr(err.text, "expected auto, cpu, cuda or cuda:N") != NULL);
+}
+
+/* -- with the stand-in's module and driver -- */
+
+static char used[600]; /* the file that gets a line for each device that is made current */
+
+static void use_standin(const char *devices, const char *capabilities)
+{
+    const char *module = getenv("DDP_TEST_STANDIN");
+
+    if (module == NULL)
+        SKIP("DDP_TEST_STANDIN is not set: not run by meson");
+    (void)snprintf(used, sizeof used, "%.500s/used", test_dir());
+    (void)remove(used);
+    CHECK_EQ(setenv("DDP_CUDA_MODULE", module, 1), 0);
+    CHECK_EQ(setenv("STANDIN_DEVICES", devices, 1), 0);
+    CHECK_EQ(setenv("STANDIN_CAPABILITIES", capabilities, 1), 0);
+    CHECK_EQ(setenv("STANDIN_USED", used, 1), 0);
+}
+
+/* Every device that was made current is `index`. */
+static void check_used(const char *index)
+{
+    FILE *file = fopen(used, "re");
+    char line[32];
+    uint32_t lines = 0;
+
+    CHECK(file != NULL);
+    for (; fgets(line, sizeof line, file) != NULL; lines++)
+        CHECK_STR(line, index);
+    CHECK_EQ(fclose(file), 0);
+    CHECK(lines > 0);
+}
+
+TEST(the_gpu_that_was_asked_for_is_the_only_one_that_counts)
+{
+    struct device device;
+    struct err notice, err = {.text = ""};
+
+    use_standin("3", "75,90,90");
+    if (device_open(&device, "cuda:1", 0, &notice, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_STR(device.identity.name, "stand-in GPU, device 1");
+    CHECK_EQ(device.device_count, 3);
+    check_used("1\n");
+    device_close(&device);
+}
+
+TEST(a_rank_touches_its_own_gpu_alone)
+{
+    struct device device;
+    struct err notice, err = {.text = ""};
+
+    use_standin("3", "75,90,90");
+    if (device_open(&device, "auto", 5, &notice, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_STR(notice.text, "");
+    CHECK_STR(device.identity.name, "stand-in GPU, device 2");
+    check_used("2\n");
+    device_close(&device);
+}
+
+TEST(a_gpu_that_is_too_old_is_refused_by_its_index)
+{
+    struct device device;
+    struct err notice, err = {.text = ""};
+
+    use_standin("2", "90,75");
+    CHECK_EQ(device_open(&device, "cuda:1", 0, &notice, &err), STATUS_UNSUPPORTED);
+    CHECK(strstr(err.text, "--device cuda:1: device 1 (stand-in GPU) has compute capability 7.5") !=
+          NULL);
+    CHECK(fopen(used, "re") == NULL); /* no device was made current */
+    CHECK_EQ(device_open(&device, "cuda:2", 0, &notice, &err), STATUS_UNSUPPORTED);
+    CHECK(strstr(err.text, "no CUDA device 2") != NULL);
+    CHECK(fopen(used, "re") == NULL);
 }
 
 static struct device_identity gpu(uint8_t id)

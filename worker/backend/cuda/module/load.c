@@ -128,8 +128,8 @@ enum status cuda_load_module(const char *path, const struct cuda_module **module
     return status;
 }
 
-enum status cuda_load(const struct cuda_load_options *options, const struct cuda_module **module,
-                      struct cuda_device *device, struct err *err)
+enum status cuda_load_driver(const struct cuda_load_options *options,
+                             const struct cuda_module **module, struct err *err)
 {
     const char *driver = options->driver_name != NULL ? options->driver_name : DRIVER_NAME;
     const struct cuda_module *found;
@@ -137,6 +137,17 @@ enum status cuda_load(const struct cuda_load_options *options, const struct cuda
 
     if (status == STATUS_OK)
         status = check_driver(driver, found, err);
+    if (status == STATUS_OK)
+        *module = found;
+    return status;
+}
+
+enum status cuda_load(const struct cuda_load_options *options, const struct cuda_module **module,
+                      struct cuda_device *device, struct err *err)
+{
+    const struct cuda_module *found;
+    enum status status = cuda_load_driver(options, &found, err);
+
     if (status == STATUS_OK)
         status = found->device_query(options->device_index, device, err);
     if (status == STATUS_OK)

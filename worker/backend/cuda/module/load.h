@@ -10,7 +10,7 @@ struct cuda_load_options {
      * build folder, ../lib/ddp/ddp_cuda.so in an installation. */
     const char *module_path;
     const char *driver_name; /* NULL: "libcuda.so.1"; tests give others */
-    uint32_t device_index;   /* among the devices that CUDA_VISIBLE_DEVICES makes visible */
+    uint32_t device_index;   /* of cuda_load, among those that CUDA_VISIBLE_DEVICES makes visible */
 };
 
 /* Open the module, check its version, the driver's and the device's; the device becomes current.
@@ -21,6 +21,11 @@ struct cuda_load_options {
  *         STATUS_UNSUPPORTED  driver missing or too old, no device */
 enum status cuda_load(const struct cuda_load_options *options, const struct cuda_module **module,
                       struct cuda_device *device, struct err *err);
+
+/* cuda_load without its last step, the device: for a caller that counts devices before it chooses
+ * one. Needs no device. */
+enum status cuda_load_driver(const struct cuda_load_options *options,
+                             const struct cuda_module **module, struct err *err);
 
 /* The first part of cuda_load, which needs neither a driver nor a device: open the module and check
  * its version. path: as options.module_path. */

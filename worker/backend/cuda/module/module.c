@@ -17,34 +17,49 @@ static enum status fail(struct err *err, const char *what, cudaError_t error)
                    cudaGetErrorName(error));
 }
 
-static enum status device_query(uint32_t index, struct cuda_device *device, struct err *err)
+static enum status device_count(uint32_t *count, struct err *err)
 {
-    struct cudaDeviceProp prop;
-    int count = 0, driver = 0;
-    cudaError_t error = cudaGetDeviceCount(&count);
+    int found = 0;
+    cudaError_t error = cudaGetDeviceCount(&found);
 
-    if (error != cudaSuccess || count == 0) {
+    *count = 0;
+    if (error != cudaSuccess || found <= 0) {
         (void)cudaGetLastError();
         return err_set(err, STATUS_UNSUPPORTED, (int)error, "no CUDA device: %s",
                        error != cudaSuccess ? cudaGetErrorString(error) : "the driver counts 0");
     }
-    if (index >= (uint32_t)count)
-        return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the driver counts %d", index,
+    *count = (uint32_t)found;
+    return STATUS_OK;
+}
+
+static enum status device_query(uint32_t index, struct cuda_device *device, struct err *err)
+{
+    struct cudaDeviceProp prop;
+    uint32_t count;
+    int driver = 0;
+    cudaError_t error;
+    enum status status = device_count(&count, err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (index >= count)
+        return err_set(err, STATUS_UNSUPPORTED, 0, "no CUDA device %u: the driver counts %u", index,
                        count);
-    error = cudaSetDevice((int)index);
-    if (error == cudaSuccess)
-        error = cudaGetDeviceProperties(&prop, (int)index);
+    error = cudaGetDeviceProperties(&prop, (int)index);
     if (error == cudaSuccess)
         error = cudaDriverGetVersion(&driver);
     if (error != cudaSuccess)
-        return fail(err, "device set-up", error);
+        return fail(err, "device properties", error);
     if (prop.major < 8)
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "device %u (%s) has compute capability %d.%d; 8.0 or newer is needed", index,
                        prop.name, prop.major, prop.minor);
+    error = cudaSetDevice((int)index); /* makes a context, from CUDA 12 on */
+    if (error != cudaSuccess)
+        return fail(err, "device set-up", error);
     *device = (struct cuda_device){.memory_bytes = prop.totalGlobalMem,
                                    .capability = (uint32_t)(prop.major * 10 + prop.minor),
-                                   .device_count = (uint32_t)count,
+                                   .device_count = count,
                                    .driver_cuda = (uint32_t)driver};
     (void)snprintf(device->name, sizeof device->name, "%s", prop.name);
     memcpy(device->uuid, &prop.uuid, sizeof device->uuid);
@@ -109,6 +124,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .abi = CUDA_MODULE_ABI,
         .build = CUDA_MODULE_BUILD,
         .runtime_cuda = CUDART_VERSION,
+        .device_count = device_count,
         .device_query = device_query,
         .memory_new = memory_new,
         .memory_free = memory_free,

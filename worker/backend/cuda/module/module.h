@@ -3,7 +3,8 @@
  *
  * The module exports one function, ddp_cuda_module(), which returns the table below. `abi` and
  * `build` must never move, so that a program can refuse a module of another version and name that
- * version. Every call except device_query needs a device; calls are made from one thread. */
+ * version. Every call except device_count and device_query needs a device; calls are made from one
+ * thread. */
 #ifndef WORKER_BACKEND_CUDA_MODULE_MODULE_H
 #define WORKER_BACKEND_CUDA_MODULE_MODULE_H
 
@@ -16,7 +17,7 @@
 #include "worker/backend/cuda/module/runtime.h"
 #include "worker/backend/cuda/plans/plans.h"
 
-#define CUDA_MODULE_ABI 12 /* increase with every change of the table */
+#define CUDA_MODULE_ABI 13 /* increase with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */
@@ -34,8 +35,12 @@ struct cuda_module {
     const char *build;     /* "ddp 0.1.0, CUDA 13.0, sm_80 sm_90 sm_100"; static */
     uint32_t runtime_cuda; /* the CUDA version that it was built with, 13000 for 13.0 */
 
-    /* Make device `index` current and describe it. Errors: STATUS_UNSUPPORTED (no device, no
-     * driver, a device that the kernels were not built for), with CUDA's code and words. */
+    /* How many devices CUDA_VISIBLE_DEVICES leaves: at least 1. Makes none current, as that would
+     * take memory on it. Errors: STATUS_UNSUPPORTED (no device, no driver). */
+    enum status (*device_count)(uint32_t *count, struct err *err);
+    /* Describe device `index`, then make it current; one that is refused is left alone. Errors:
+     * STATUS_UNSUPPORTED (no such device, no driver, a device that the kernels were not built for),
+     * with CUDA's code and words. */
     enum status (*device_query)(uint32_t index, struct cuda_device *device, struct err *err);
 
     /* Device memory, filled with the byte `fill`. STATUS_MEMORY, STATUS_LIBRARY. `*memory` is NULL

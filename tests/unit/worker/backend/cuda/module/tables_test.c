@@ -52,10 +52,10 @@ TEST(the_stand_in_has_it_too)
     resolve(load("DDP_TEST_STANDIN"));
 }
 
-/* Slots of the module's own table, from device_query on: filled in one as in the other. */
+/* Slots of the module's own table, from device_count on: filled in one as in the other. */
 static uint64_t filled(const struct cuda_module *module)
 {
-    enum { FIRST = offsetof(struct cuda_module, device_query) };
+    enum { FIRST = offsetof(struct cuda_module, device_count) };
     const size_t count = (sizeof *module - FIRST) / sizeof(void *);
     uint64_t bits = 0;
 

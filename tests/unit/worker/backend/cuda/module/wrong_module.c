@@ -39,6 +39,12 @@ static enum status no_device(uint32_t index, struct cuda_device *device, struct 
     return STATUS_UNSUPPORTED;
 }
 
+static enum status no_count(uint32_t *count, struct err *err)
+{
+    *count = 0;
+    return no_device(0, NULL, err);
+}
+
 const struct cuda_module *ddp_cuda_module(void)
 {
     static const struct cuda_module module = {
@@ -49,6 +55,7 @@ const struct cuda_module *ddp_cuda_module(void)
 #endif
         .build = "a test's module",
         .runtime_cuda = RUNTIME_CUDA,
+        .device_count = no_count,
         .device_query = no_device,
     };
 
