@@ -332,11 +332,12 @@ static enum status stalled_error(const struct comm_watch *watch, const char *wha
     const struct comm_live *live = &watch->live;
 
     if (live->lost_seq < watch->seq && live->lost_busy)
-        return err_set(err, STATUS_TIMEOUT, 0,
-                       "%s number %llu timed out: rank %u did not come, it has begun %llu; for too "
-                       "long it saves, loads or validates: is its disk slow?",
-                       what, (unsigned long long)watch->seq, live->lost_rank,
-                       (unsigned long long)live->lost_seq);
+        return err_set(
+            err, STATUS_TIMEOUT, 0,
+            "%s number %llu timed out: rank %u did not come, it has begun %llu; it has been "
+            "saving, loading or validating for too long: is its disk slow?",
+            what, (unsigned long long)watch->seq, live->lost_rank,
+            (unsigned long long)live->lost_seq);
     if (live->lost_seq >= watch->seq)
         return err_set(err, STATUS_TIMEOUT, 0,
                        "%s number %llu timed out: all ranks have begun it, it makes no progress",
