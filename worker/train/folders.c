@@ -257,7 +257,8 @@ enum status train_open_dir(struct train *train, struct err *err)
         .generation = train->place->generation,
         .keep = train->options->checkpoint_keep,
         .step = train->is_resumed ? (int64_t)train->state.step : -1,
-        .only_job = train->place->generation > 1 && !is_resume_auto(train),
+        /* --resume FILE and best may name another job's checkpoint there, and the next restart too. */
+        .only_job = train->place->generation > 1 && !is_resume_auto(train) && !train->is_from_file,
     };
     struct err notice, why;
     enum status status;

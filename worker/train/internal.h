@@ -104,7 +104,8 @@ struct train {
     uint32_t pending_count;
     bool is_stopped_early;
     bool is_resumed;
-    int64_t saved_step;       /* newest committed by this run or resumed from; -1: none */
+    bool is_from_file;        /* from what --resume names, not from what the ranks agreed on */
+    int64_t saved_step;       /* newest in --checkpoint-dir that a restart finds; -1: none */
     int64_t told_step;        /* saved_step as last reported; -1: never */
     uint32_t steps_per_epoch; /* for an epoch that this world does alone */
     uint32_t epoch_steps;     /* of this epoch; another world may have done its first steps */

@@ -229,7 +229,6 @@ static enum status take(struct train *train, const struct checkpoint_state *from
     if (status != STATUS_OK)
         return status;
     train->is_resumed = true;
-    train->saved_step = from->step;
     state->epoch = from->epoch;
     state->step_in_epoch = from->step_in_epoch;
     state->step = from->step;

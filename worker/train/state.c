@@ -198,7 +198,8 @@ static enum status open_asked(struct train *train, const char *path, struct chec
 static enum status load(struct train *train, struct err *err)
 {
     const char *folder = train->options->checkpoint_dir;
-    const char *path = train->is_resumed ? folder : asked_path(train);
+    const bool is_agreed = train->is_resumed;
+    const char *path = is_agreed ? folder : asked_path(train);
     struct checkpoint checkpoint;
     enum status status;
 
@@ -207,14 +208,17 @@ static enum status load(struct train *train, struct err *err)
                  "no checkpoint to go on from in %s: from the start", folder);
     if (path == NULL)
         return STATUS_OK;
-    status = train->is_resumed ? checkpoint_open_step(&checkpoint, path, train->state.step, err)
-                               : open_asked(train, path, &checkpoint, err);
+    status = is_agreed ? checkpoint_open_step(&checkpoint, path, train->state.step, err)
+                       : open_asked(train, path, &checkpoint, err);
     if (status != STATUS_OK)
         return status;
     status = load_net(train, &checkpoint, err);
     if (status == STATUS_OK)
         status = train_take_position(train, &checkpoint.state, path, err);
     if (status == STATUS_OK) {
+        /* A restart finds the one that was agreed on. It does not find the one of --resume FILE. */
+        train->saved_step = is_agreed ? (int64_t)train->state.step : -1;
+        train->is_from_file = !is_agreed;
         log_line(LOG_INFO, train_log_about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
     }
@@ -226,7 +230,7 @@ enum status train_resume(struct train *train, struct err *err)
 {
     struct shared {
         struct checkpoint_state state;
-        bool is_resumed;
+        bool is_resumed, is_from_file;
     } shared = {0};
     struct err conflict = {0};
     enum status status = train_meet_folders(train, &conflict, err);
@@ -239,11 +243,13 @@ enum status train_resume(struct train *train, struct err *err)
         return status;
     shared.state = train->state;
     shared.is_resumed = train->is_resumed;
+    shared.is_from_file = train->is_from_file;
     status = comm_broadcast(train->comm, &shared, sizeof shared, 0, err);
     if (status != STATUS_OK)
         return status;
     train->state = shared.state;
     train->is_resumed = shared.is_resumed;
+    train->is_from_file = shared.is_from_file;
     train_set_base_rate(train);
     return STATUS_OK;
 }

@@ -318,6 +318,8 @@ static enum status run_epochs(struct train *train, struct signals *signals, stru
     signals->writes = true;
     if (status == STATUS_OK)
         status = train_check_end(train, err);
+    if (status == STATUS_OK && train->saved_step > 0) /* there is no later report */
+        agent_committed(train->agent, (uint64_t)train->saved_step);
     if (status == STATUS_OK && train->place->rank == 0)
         progress_print_end(mono_us() - begun_us);
     train_metrics_checkpoint(train);
