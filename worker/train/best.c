@@ -2,8 +2,9 @@
  *
  * A checkpoint is begun before its weights are validated, and may still be written during the validation. So a
  * validation only notes that its checkpoint is the best. Once that checkpoint is committed, every rank that writes
- * to a folder marks it there. best.json alone stores the best value, so training that resumes compares with the
- * best of the existing checkpoints. */
+ * to a folder marks it there. Until it is marked it does not count: a full disk may keep it from being written.
+ * best.json alone stores the best value, so training that resumes compares with the best of the existing
+ * checkpoints. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -56,7 +57,6 @@ enum status train_best_open(struct train *train, struct err *err)
         bool has_best;
     } shared;
 
-    train->best_wanted = -1;
     if (!is_kept(train))
         return STATUS_OK;
     if (train->place->rank == 0)
@@ -72,42 +72,47 @@ enum status train_best_open(struct train *train, struct err *err)
     return status;
 }
 
-/* The checkpoint of best_wanted has been committed, or never will be. */
+/* The wanted checkpoint has been committed, or never will be. */
 static enum status mark(struct train *train, struct err *err)
 {
+    const struct checkpoint_best *wanted = &train->best_wanted;
     struct err why;
     enum status status = STATUS_OK;
 
-    assert(train->best_wanted == (int64_t)train->best.step);
-    train->best_wanted = -1;
+    train->is_best_wanted = false;
     if (train->dir != NULL)
-        status = checkpoint_best_mark(train->dir, &train->best, &why);
+        status = checkpoint_best_mark(train->dir, wanted, &why);
     if (status == STATUS_CONFLICT)
         return err_set(err, status, why.code, "%s", why.text);
+    if (status == STATUS_OK) {
+        train->has_best = true;
+        train->best = *wanted;
+    }
     if (status == STATUS_OK && train->place->rank == 0)
-        log_line(LOG_INFO, train_log_about(train), "best so far: %s %.6g, step %u",
-                 train->best.metric, train->best.value, train->best.step);
+        log_line(LOG_INFO, train_log_about(train), "best so far: %s %.6g, step %u", wanted->metric,
+                 wanted->value, wanted->step);
     else if (status != STATUS_OK && (train->place->rank == 0 || status != STATUS_NOT_FOUND))
         log_line(LOG_WARNING, train_log_about(train),
-                 "step %u has the best %s so far, but is not kept as the best: %s",
-                 train->best.step, train->best.metric, why.text);
+                 "step %u has the best %s so far, but is not kept as the best: %s", wanted->step,
+                 wanted->metric, why.text);
     return STATUS_OK;
 }
 
 enum status train_best_saved(struct train *train, struct err *err)
 {
-    return train->best_wanted >= 0 && train->best_wanted != train->saving_step ? mark(train, err)
-                                                                               : STATUS_OK;
+    return train->is_best_wanted && (int64_t)train->best_wanted.step != train->saving_step
+               ? mark(train, err)
+               : STATUS_OK;
 }
 
 enum status train_best(struct train *train, double value, struct err *err)
 {
     if (!is_kept(train) || !is_better(train, value))
         return STATUS_OK;
-    train->has_best = true;
-    train->best = (struct checkpoint_best){.step = train->state.step, .value = value};
-    (void)snprintf(train->best.metric, sizeof train->best.metric, "%s",
+    assert(!train->is_best_wanted); /* the checkpoint before was waited for */
+    train->is_best_wanted = true;
+    train->best_wanted = (struct checkpoint_best){.step = train->state.step, .value = value};
+    (void)snprintf(train->best_wanted.metric, sizeof train->best_wanted.metric, "%s",
                    train->options->best_metric);
-    train->best_wanted = train->state.step;
     return train_best_saved(train, err);
 }

@@ -93,7 +93,8 @@ struct train {
     int64_t asked_step;               /* rank 0: the one that SIGUSR1 asked for; -1: none */
     bool has_best;                    /* best is known */
     struct checkpoint_best best;
-    int64_t best_wanted;          /* the best checkpoint's step, until it is marked; -1: none */
+    bool is_best_wanted; /* best_wanted is better, and becomes the best once it is marked */
+    struct checkpoint_best best_wanted;
     struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
     struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
     uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */

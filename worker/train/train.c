@@ -229,6 +229,20 @@ static enum status save(struct train *train, struct signals *signals, bool is_st
     return status;
 }
 
+/* A file that --resume names is not in the folder, or not as one of this job. At the end of an epoch or of
+ * training no step follows that would write it there. */
+static enum status save_file(struct train *train, struct signals *signals, struct err *err)
+{
+    const bool is_over = train->state.step_in_epoch == train->epoch_steps || is_done(train);
+    const bool is_due = train->is_from_file && is_over;
+
+    train->is_from_file = false;
+    if (!is_due)
+        return STATUS_OK;
+    train_pause(train, AGENT_SAVING, "checkpoint");
+    return save(train, signals, false, err);
+}
+
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
  * so that it can finish; main bounds that time. */
 static enum status steps_of_epoch(struct train *train, struct signals *signals, struct err *err)
@@ -287,6 +301,8 @@ static enum status run_epoch(struct train *train, struct signals *signals, struc
 {
     enum status status = begin_epoch(train, err);
 
+    if (status == STATUS_OK)
+        status = save_file(train, signals, err);
     if (status == STATUS_OK)
         status = steps_of_epoch(train, signals, err);
     if (status == STATUS_OK)

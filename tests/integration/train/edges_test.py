@@ -15,6 +15,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import small_data  # noqa: E402
 from full_disk import FullDisk, run_tests  # noqa: E402
 
 WORKER = os.path.join(os.path.abspath(sys.argv[1]), "worker", "ddp-worker")
@@ -25,6 +26,10 @@ COMMAND = [WORKER, "--device", "cpu", "--dummy", "-b", "4"]
 def train(*args, folder=None):
     more = ["--checkpoint-dir", folder] if folder else []
     return subprocess.run([*COMMAND, *more, *args], capture_output=True, text=True, timeout=300, check=False, env=ENV)
+
+
+def run(command, *args):
+    return subprocess.run([*command, *args], capture_output=True, text=True, timeout=300, check=False, env=ENV)
 
 
 def checkpoints(folder):
@@ -164,6 +169,90 @@ def test_two_jobs_in_one_folder(folder):
                 first.send_signal(signal.SIGKILL)
     done = train("--max-steps", "1", folder=where)  # no other run is alive
     check(done.returncode == 0, done)
+
+
+def content(folder, step):
+    with open(f"{folder}/step-{step:08d}.safetensors", "rb") as file:
+        return file.read()
+
+
+def best_in(folder):
+    with open(f"{folder}/best.json", encoding="utf-8") as file:
+        return json.load(file)["step"]
+
+
+def test_a_file_at_the_end_of_an_epoch(folder):
+    """No step follows that would write a checkpoint: the folder gets the one that --resume names, before the validation."""
+    data = small_data.write_data(f"{folder}/data", 80, 40)  # 20 steps
+    command = [WORKER, "--device", "cpu", "-b", "4", "--lr", "0.01", data]
+    for optimizer in ("sgd", "adam"):
+        first, second, third = (f"{folder}/{optimizer}-{name}" for name in ("first", "second", "third"))
+        more = ["--optimizer", optimizer, *(["--momentum", "0.9"] if optimizer == "sgd" else [])]
+        done = run(command, "--epochs", "1", "--checkpoint-dir", first, *more)
+        check(done.returncode == 0 and checkpoints(first) == [20], done)
+        done = run(command, "--epochs", "1", "--checkpoint-dir", second, "--resume", f"{first}/step-00000020.safetensors", *more)
+        check(done.returncode == 0 and checkpoints(second) == [20] and "is not kept as the best" not in done.stderr, done)
+        assert best_in(second) == 20 and content(second, 20) == content(first, 20), os.listdir(second)
+        done = run(command, "--epochs", "1", "--checkpoint-dir", second, "--resume", "best", *more)
+        check(done.returncode == 0 and content(second, 20) == content(first, 20), done)
+        done = run(command, "--epochs", "2", "--checkpoint-dir", third, "--resume", f"{first}/step-00000020.safetensors", *more)
+        check(done.returncode == 0 and checkpoints(third) == [20, 40] and best_in(third) in (20, 40), done)
+
+
+def test_a_file_at_max_steps(folder):
+    done = train("--max-steps", "5", folder=f"{folder}/first")
+    check(done.returncode == 0, done)
+    done = train("--max-steps", "5", "--resume", f"{folder}/first/step-00000005.safetensors", folder=f"{folder}/second")
+    check(done.returncode == 0 and checkpoints(f"{folder}/second") == [5], done)
+
+
+def test_a_signal_before_the_first_step(folder):
+    """SIGTERM in the validation with which the training goes on."""
+    data = small_data.write_patterns(f"{folder}/data", 80, 60000)
+    args = [WORKER, "--device", "cpu", "-b", "4", "--max-steps", "3", "--print-freq", "1", data, "--checkpoint-dir"]
+    first = subprocess.Popen([*args, f"{folder}/first"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+    stop_in_validation(first)
+    assert checkpoints(f"{folder}/first") == [3], os.listdir(f"{folder}/first")
+    resumed = subprocess.Popen([*args, f"{folder}/second", "--resume", f"{folder}/first/step-00000003.safetensors"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENV)
+    stop_in_validation(resumed)
+    assert checkpoints(f"{folder}/second") == [3], os.listdir(f"{folder}/second")
+
+
+def stop_in_validation(worker):
+    with worker:
+        line = "begin"
+        while line and "Validating" not in line:
+            line = worker.stdout.readline()
+        worker.send_signal(signal.SIGTERM)
+        said = worker.communicate(timeout=300)
+    assert line and worker.returncode == 128 + signal.SIGTERM, (worker.returncode, said)
+
+
+def test_a_best_that_cannot_be_written(folder):
+    """Every epoch has the same weights, for the rate is 0. The first checkpoints do not fit on the disk, so a later one is the best."""
+    with FullDisk(folder, 16384) as disk:
+        if disk is None:
+            return "skip"
+        data = small_data.write_data(f"{folder}/data", 40, 40)
+        with open(f"{folder}/net.json", "w", encoding="ascii") as file:  # without a batch norm, whose statistics would change
+            json.dump({"layers": [{"op": "flatten", "name": "flatten"}, {"op": "linear", "name": "wide", "out_features": 256},
+                                  {"op": "linear", "name": "fc", "out_features": "classes"}]}, file)
+        with open(f"{disk}/filler", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, (16384 - 64) << 10)
+        with subprocess.Popen([WORKER, "--device", "cpu", "-a", f"{folder}/net.json", "-b", "4", "--lr", "0", "--epochs", "100000",
+                               "--checkpoint-dir", f"{disk}/ckpt", data],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=ENV) as worker:
+            said = ""
+            while "best so far: val_acc1" not in said and len(checkpoints(f"{disk}/ckpt")) < 2:
+                ready, _, _ = select.select([worker.stderr], [], [], 0.05)
+                said += worker.stderr.readline() if ready else ""
+                if "is not kept as the best" in said and os.path.exists(f"{disk}/filler"):
+                    os.remove(f"{disk}/filler")
+                assert worker.poll() is None, said[-3000:]
+            worker.kill()
+            said += worker.stderr.read()
+        assert "is not kept as the best" in said and "best so far: val_acc1" in said, said[-3000:]
 
 
 def test_one_value_a_channel(_folder):
