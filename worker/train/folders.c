@@ -435,6 +435,17 @@ static void report_answer(const struct train *train, const struct agree_answer *
                  answer->step);
 }
 
+/* A restarted job begins again. The generation before may have left a checkpoint on another node, without copies, of
+ * which the server was not told. */
+static void report_none(const struct train *train)
+{
+    if (train->place->rank == 0 && train->place->generation > 1 && train->copy_count > 0)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "PROGRESS LOST: no rank finds a checkpoint of this job in %s, and none had "
+                 "copies: what generation %u did is done again",
+                 train->options->checkpoint_dir, train->place->generation - 1);
+}
+
 /* ranks: [world + 1]; the sender, then the receivers. */
 static enum status fetch(struct train *train, const struct agree_answer *answer, uint32_t *ranks,
                          struct err *err)
@@ -472,7 +483,10 @@ enum status train_agree(struct train *train, const struct err *conflict, struct 
     status = agree(&question, &answer, err);
     if (conflict->status != STATUS_OK && !answer.resumes && train->place->rank == 0)
         status = err_set(err, conflict->status, conflict->code, "%s", conflict->text);
+    if (status == STATUS_OK && !answer.resumes)
+        report_none(train);
     if (status == STATUS_OK && answer.resumes) {
+        train->has_copies = true; /* fetch() makes those that are missing */
         train->is_resumed = true; /* its state is read next, by rank 0 */
         train->state.step = answer.step;
         status = train_open_dir(train, err);

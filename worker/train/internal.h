@@ -99,6 +99,7 @@ struct train {
     struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
     uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */
     uint32_t copy_count;
+    bool has_copies;               /* of some checkpoint: a restart on other nodes finds one */
     struct checkpoint_state state; /* the position, and what identifies this training */
     struct schedule_options schedule;
     struct train_pending pending[NET_OUTCOMES]; /* the oldest first */
@@ -107,7 +108,7 @@ struct train {
     bool is_resumed;
     bool is_from_file;        /* from what --resume names, not from what the ranks agreed on */
     int64_t saved_step;       /* newest in --checkpoint-dir that a restart finds; -1: none */
-    int64_t told_step;        /* saved_step as last reported; -1: never */
+    uint64_t told_step;       /* what train_told_step() was in the last report */
     uint32_t steps_per_epoch; /* for an epoch that this world does alone */
     uint32_t epoch_steps;     /* of this epoch; another world may have done its first steps */
     uint64_t begun_us;        /* when setting up began: mono_us() */
@@ -369,6 +370,12 @@ enum status train_saved(struct train *train, bool wait, struct err *err);
 /* Rank 0 alone, after a signal: writes a checkpoint of this position and waits for it; without
  * copies. Errors: as above. */
 enum status train_save_last(struct train *train, struct err *err);
+/* All ranks: the same, then the other nodes get their copies. */
+enum status train_save_last_copied(struct train *train, struct err *err);
+/* Whether there should be copies, but no checkpoint has any yet. The same on all ranks. */
+bool train_lacks_copies(const struct train *train);
+/* The newest checkpoint that the server may hear of; 0: none. */
+uint64_t train_told_step(const struct train *train);
 /* Rank 0 alone, after SIGUSR1: begins to write a checkpoint of this position. If another one is
  * being written, leaves `*is_asked` set for the next step. Without copies, since the other ranks do
  * not know of it. Errors: as train_saved. */

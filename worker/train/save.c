@@ -9,11 +9,16 @@
  *
  * Copies are collectives, so all ranks must begin them between the same two steps. But only rank 0 knows when its
  * file is committed. So while a checkpoint is being written, and only then, rank 0 broadcasts one word between any
- * two steps. All ranks know when that is, since they begin checkpoints at the same steps. If all nodes share the
- * folder, there are no copies and no such word.
+ * two steps. All ranks know when that is, since they begin checkpoints at the same steps. Until a first checkpoint
+ * has copies, a word more says whether rank 0 was asked to stop (train.c). If all nodes share the folder, there are
+ * no copies and no such words.
  *
  * A checkpoint that a signal asked for is rank 0's alone. The other ranks do not know of it, so it has no copies
- * and no word. Every other checkpoint waits for its end. */
+ * and no word. Every other checkpoint waits for its end.
+ *
+ * If the server knows of a checkpoint, and a restarted job finds none on its nodes, the job is refused. So where
+ * there are copies, the server hears of no checkpoint until one has some. After that a newer one without copies
+ * is told, too: on other nodes the restart finds the older one, and says what is lost. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -86,13 +91,26 @@ static enum status look(struct train *train, int64_t step, bool wait, enum word 
     return STATUS_OK;
 }
 
+bool train_lacks_copies(const struct train *train)
+{
+    return train->copy_count > 0 && !train->has_copies;
+}
+
+uint64_t train_told_step(const struct train *train)
+{
+    return train->saved_step > 0 && !train_lacks_copies(train) ? (uint64_t)train->saved_step : 0;
+}
+
 /* The file is committed: all ranks make the copies. */
-static enum status copy(struct train *train, struct err *err)
+static enum status copy(struct train *train, uint32_t step, struct err *err)
 {
     enum status status = train_settle(train, true, err);
 
     train_pause(train, AGENT_SAVING, "copies of a checkpoint");
-    return status == STATUS_OK ? train_copy(train, (uint32_t)train->saving_step, err) : status;
+    if (status == STATUS_OK)
+        status = train_copy(train, step, err);
+    train->has_copies = train->has_copies || status == STATUS_OK;
+    return status;
 }
 
 /* Gets the outcome of the checkpoint that a signal asked for. */
@@ -130,7 +148,7 @@ enum status train_saved(struct train *train, bool wait, struct err *err)
     if (status != STATUS_OK || word == WORD_WRITING)
         return status;
     if (word == WORD_COMMITTED && train->copy_count > 0)
-        status = copy(train, err);
+        status = copy(train, (uint32_t)train->saving_step, err);
     if (status == STATUS_OK && word == WORD_COMMITTED && train->place->rank == 0)
         train->saved_step = train->saving_step; /* told to the server: there are copies of it */
     train->saving_step = -1;
@@ -174,6 +192,20 @@ enum status train_save_last(struct train *train, struct err *err)
     if (word == WORD_COMMITTED)
         train->saved_step = train->state.step;
     return status;
+}
+
+enum status train_save_last_copied(struct train *train, struct err *err)
+{
+    const bool is_first = train->place->rank == 0;
+    enum status status = is_first ? train_save_last(train, err) : STATUS_OK;
+    enum word word = train->saved_step == (int64_t)train->state.step ? WORD_COMMITTED : WORD_NONE;
+
+    train->saving_step = -1;
+    if (status == STATUS_OK)
+        status = comm_broadcast(train->comm, &word, sizeof word, 0, err);
+    if (status == STATUS_OK && word == WORD_COMMITTED)
+        status = copy(train, train->state.step, err);
+    return status == STATUS_OK ? train_best_saved(train, err) : status;
 }
 
 enum status train_save_asked(struct train *train, atomic_bool *is_asked, struct err *err)

@@ -382,7 +382,6 @@ static struct train *make(const struct train_setup *setup)
     train->agent = setup->agent;
     train->saved_step = -1;
     train->saving_step = train->asked_step = -1;
-    train->told_step = -1;
     train->begun_us = mono_us() - setup->device->open_us;
     train_stage_add(train, "device", setup->device->open_us);
     return train;

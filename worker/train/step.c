@@ -77,6 +77,7 @@ static struct optim optim_now(const struct options *options, const struct schedu
 static enum status report_progress(struct train *train, const struct train_pending *pending,
                                    double loss)
 {
+    const uint64_t told_step = train_told_step(train);
     const struct agent_progress progress = {
         .epoch = pending->epoch,
         .epochs = train->options->epochs,
@@ -84,7 +85,7 @@ static enum status report_progress(struct train *train, const struct train_pendi
         .steps = train_total_steps(train),
         .loss = loss,
         .samples_per_s = train->progress.images_per_s,
-        .checkpoint_step = train->saved_step > 0 ? (uint64_t)train->saved_step : 0,
+        .checkpoint_step = told_step,
         .timed_steps = train->timed.steps,
         .step_us = train->timed.step_us,
         .data_us = train->timed.data_us,
@@ -95,9 +96,9 @@ static enum status report_progress(struct train *train, const struct train_pendi
     /* A new checkpoint is reported at once: otherwise a restart could take the job for one without
      * a checkpoint. */
     const bool is_urgent =
-        train->told_step != train->saved_step || pending->step >= train_total_steps(train);
+        train->told_step != told_step || pending->step >= train_total_steps(train);
 
-    train->told_step = train->saved_step;
+    train->told_step = told_step;
     train->timed = (struct train_timed){0};
     return agent_report(train->agent, &progress, is_urgent);
 }

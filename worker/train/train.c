@@ -33,6 +33,27 @@ static void trace_written(struct train *train, int64_t before)
     train->saving_us = trace_now(train->trace);
 }
 
+/* For what no later report tells. */
+static void tell_committed(struct train *train)
+{
+    const uint64_t step = train_told_step(train);
+
+    if (step > 0)
+        agent_committed(train->agent, step);
+}
+
+/* Rank 0: this generation ends. */
+static void tell_last(struct train *train)
+{
+    tell_committed(train);
+    if (train->saved_step > 0 && train_lacks_copies(train))
+        log_line(
+            LOG_WARNING, train_log_about(train),
+            "the checkpoint of step %lld is on this node (%s) alone: the job was stopped before "
+            "it could be copied; without this node it begins again",
+            (long long)train->saved_step, train->place->node);
+}
+
 /* A validation may take longer than all steps, so the server hears meanwhile that a checkpoint is written. Copies
  * are collectives, for which the ranks do not meet here: with them it hears of it at the end. */
 static enum status tell_saved(struct train *train, struct err *err)
@@ -41,8 +62,17 @@ static enum status tell_saved(struct train *train, struct err *err)
     enum status status = train->copy_count == 0 ? train_saved(train, false, err) : STATUS_OK;
 
     trace_written(train, saving);
-    if (status == STATUS_OK && train->saved_step > 0 && train->saved_step != before)
-        agent_committed(train->agent, (uint64_t)train->saved_step);
+    if (status == STATUS_OK && train->saved_step != before)
+        tell_committed(train);
+    return status;
+}
+
+/* So the first checkpoint gets its copies before the validation. */
+static enum status copy_first(struct train *train, struct err *err)
+{
+    enum status status = train_lacks_copies(train) ? train_saved(train, true, err) : STATUS_OK;
+
+    tell_committed(train);
     return status;
 }
 
@@ -51,8 +81,7 @@ static enum status stop_validation(struct train *train, struct err *err)
 {
     enum status status = train->options->evaluate ? STATUS_OK : train_save_last(train, err);
 
-    if (!train->options->evaluate && train->saved_step > 0) /* there is no later report */
-        agent_committed(train->agent, (uint64_t)train->saved_step);
+    tell_last(train);
     return status == STATUS_OK ? stopped(err) : status;
 }
 
@@ -213,14 +242,16 @@ static enum status save(struct train *train, struct signals *signals, bool is_st
     enum status status;
 
     signals->writes = is_stopped || is_due;
-    status = is_stopped ? train_save_last(train, err)
-             : is_due   ? train_save(train, err)
-                        : train_saved(train, false, err);
+    if (is_stopped)
+        status = train_lacks_copies(train) ? train_save_last_copied(train, err)
+                                           : train_save_last(train, err);
+    else
+        status = is_due ? train_save(train, err) : train_saved(train, false, err);
     signals->writes = is_stopped;
     if (status == STATUS_OK && signals->save && !is_stopped && train->place->rank == 0)
         status = train_save_asked(train, &signals->save, err);
-    if (is_stopped && train->saved_step > 0) /* there is no later report */
-        agent_committed(train->agent, (uint64_t)train->saved_step);
+    if (is_stopped && train->place->rank == 0)
+        tell_last(train);
     if ((train->saving_step >= 0 && train->saving_step != before) || is_stopped)
         trace_span(train->trace, TRACE_TRAINING, "checkpoint: copy", begun_us, "step",
                    train->state.step);
@@ -243,6 +274,27 @@ static enum status save_file(struct train *train, struct signals *signals, struc
     return save(train, signals, false, err);
 }
 
+/* As long as no checkpoint has copies, rank 0 says after each step whether it stops: then all ranks copy its last
+ * one. */
+static enum status share_stop(struct train *train, bool *is_stopped, struct err *err)
+{
+    uint8_t word = *is_stopped;
+    enum status status = train_lacks_copies(train)
+                             ? comm_broadcast(train->comm, &word, sizeof word, 0, err)
+                             : STATUS_OK;
+
+    *is_stopped = word != 0;
+    return status;
+}
+
+static enum status stopped_after_step(const struct train *train, struct err *err)
+{
+    return train->place->rank == 0
+               ? stopped(err)
+               : err_set(err, STATUS_PEER_LOST, 0, "rank 0 was stopped by a signal after step %u",
+                         train->state.step);
+}
+
 /* After a signal rank 0 finishes its step and saves. The other ranks go on until rank 0 has left,
  * so that it can finish; main bounds that time. */
 static enum status steps_of_epoch(struct train *train, struct signals *signals, struct err *err)
@@ -255,6 +307,8 @@ static enum status steps_of_epoch(struct train *train, struct signals *signals, 
         train_log_samples(train);
         status = train_step(train, err);
         is_stopped = signals->stop && train->place->rank == 0;
+        if (status == STATUS_OK)
+            status = share_stop(train, &is_stopped, err);
         if (status == STATUS_OK && (is_stopped || is_checkpoint_due(train)))
             status = train_settle(train, true, err);
         if (is_checkpoint_due(train))
@@ -263,7 +317,7 @@ static enum status steps_of_epoch(struct train *train, struct signals *signals, 
         if (status == STATUS_OK)
             status = save(train, signals, is_stopped, err);
         if (status == STATUS_OK && is_stopped)
-            status = stopped(err);
+            status = stopped_after_step(train, err);
     }
     return status;
 }
@@ -311,8 +365,11 @@ static enum status run_epoch(struct train *train, struct signals *signals, struc
         progress_print_training(&train->progress);
     if (status == STATUS_OK)
         status = train_metrics_epoch_end(train, err);
-    if (status == STATUS_OK && !skips_validation(train))
-        status = validate(train, &signals->stop, err);
+    if (status == STATUS_OK && !skips_validation(train)) {
+        status = copy_first(train, err);
+        if (status == STATUS_OK)
+            status = validate(train, &signals->stop, err);
+    }
     if (status != STATUS_OK || train->state.step_in_epoch < train->epoch_steps)
         return status;
     train->state.epoch++;
@@ -334,8 +391,7 @@ static enum status run_epochs(struct train *train, struct signals *signals, stru
     signals->writes = true;
     if (status == STATUS_OK)
         status = train_check_end(train, err);
-    if (status == STATUS_OK && train->saved_step > 0) /* there is no later report */
-        agent_committed(train->agent, (uint64_t)train->saved_step);
+    tell_committed(train);
     if (status == STATUS_OK && train->place->rank == 0)
         progress_print_end(mono_us() - begun_us);
     train_metrics_checkpoint(train);

@@ -6,7 +6,8 @@ nodes, training and the SIGKILLs are real. After each test every checkpoint on e
 moved: everything on rank 0's node is killed, and its ranks move to a node without a checkpoint. Training resumes from the copy and
 ends bit for bit like an undisturbed run. off: the same without copies fails and gives the reason. newest: if the folders differ, the
 newest complete checkpoint wins. killed: ranks are killed at random while every step is copied. shared:
-nodes that share the folder copy nothing."""
+nodes that share the folder copy nothing. stopped: a job is stopped before its first checkpoint, and rank 0's node is replaced. The
+checkpoint of the end was copied."""
 
 import glob
 import hashlib
@@ -24,13 +25,13 @@ from faults_test import last_parameters, shim_of  # noqa: E402
 CALM = {}
 
 
-def submit(cluster, name, *worker_args, steps=60, every=10, restarts=3, shared=False, endless=0):
+def submit(cluster, name, *worker_args, steps=60, every=10, restarts=3, shared=False, endless=0, nodes="2", data="data"):
     """The first `endless` generations never end by themselves; the next ones train to the step that let_end() names."""
     where = f"{cluster.folder}/{name}"
     own = where if shared else f"{where}/$DDP_NODE_NAME"
     command = " ".join([f"{cluster.build}/worker/ddp-worker", "-b", "4", "--lr", "0.01", "--momentum", "0.9", "--epochs",
                         "100000", "--max-steps", '"$steps"', "--checkpoint-every", str(every), "--checkpoint-dir", "ckpt",
-                        *worker_args, f"{cluster.folder}/data"])
+                        *worker_args, f"{cluster.folder}/{data}"])
     script = f'''mkdir -p "{own}" && cd "{own}" || exit 1
         steps={steps}
         if [ "$DDP_GENERATION" -le {endless} ]; then
@@ -40,7 +41,7 @@ def submit(cluster, name, *worker_args, steps=60, every=10, restarts=3, shared=F
             steps=$(cat "{where}/steps")
         fi
         exec {command}'''
-    job = cluster.submit("--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", str(restarts), "--",
+    job = cluster.submit("--name", name, "--nodes", nodes, "--nproc-per-node", "2", "--max-restarts", str(restarts), "--",
                          "sh", "-c", script)
     return job, where
 
@@ -238,11 +239,30 @@ def shared(cluster):
     assert not any(name.startswith(".node-") for name in files), files
 
 
+def stopped(cluster):
+    small_data.write_patterns(f"{cluster.folder}/many", 60000)  # 15000 steps an epoch
+    job, where = submit(cluster, "stopped", "-b", "1", every=1000000, endless=1, nodes="1:2", data="many")
+    cluster.wait_step(job, 3)
+    before = nodes_of(cluster.status(job))
+    assert len(set(before)) == 2 and not glob.glob(f"{where}/*/ckpt/step-*"), before
+    cluster.ctl("node", "drain", before[0])
+    wait_until(lambda: cluster.status(job)["generation"] > 1, "the job to leave the node")
+    steps = let_end(where)
+    status = expect(cluster, job)
+    after, said = nodes_of(status), logs(cluster, job)
+    assert before[0] not in after and len(set(after)) == 2, (before, after)
+    assert f"resumed at step {steps - 20} " in said and "PROGRESS LOST" not in said and "from the start" not in said, said
+    assert status["progress"]["checkpoint_step"] == steps, status
+    check_whole(where)
+    cluster.ctl("node", "resume", before[0])
+
+
 def main():
     build, name = sys.argv[1], sys.argv[2]
     with Cluster(build, nodes=2 if name == "newest" else 3, server_options=["--lost", "8s", "--lease", "16s"]) as cluster:
         small_data.write_data(f"{cluster.folder}/data", 640)
-        {"moved": moved, "off": off, "newest": newest, "killed": killed, "shared": shared}[name](cluster)
+        {"moved": moved, "off": off, "newest": newest, "killed": killed, "shared": shared,
+         "stopped": stopped}[name](cluster)
         wait_until(lambda: not glob.glob(f"{cluster.folder}/node*/run/*"), "the run directories to be removed")
     print("ok")
 

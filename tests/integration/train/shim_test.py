@@ -2,7 +2,10 @@
 
 now: during training `doing` names the layer, or the bucket that is being reduced while it waits for the other rank.
 asked: SIGUSR1 writes a checkpoint at the end of the step, training goes on, and a later run resumes from it; with a folder that both ranks
-share, and with a folder for each, where checkpoints are copied. Without a folder it is a warning.
+share, and with a folder for each, where checkpoints are copied. Without a folder it is a warning. With a folder for each rank, rank 0
+tells of no checkpoint before another rank has a copy of one: a job that goes on on other nodes would be refused.
+file: --resume FILE at --max-steps, with a folder for each rank: each gets that checkpoint.
+last: SIGTERM before the first checkpoint, with a folder for each rank: the one of the end is copied, then told.
 validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so ddp-worker's own limit of 8 s for its end cannot end it.
 sums: SIGTERM also ends a rank that has finished its part of a validation and waits for rank 0's."""
 
@@ -96,6 +99,10 @@ class Ranks:
     def stop(self):
         """Stops the ranks as a shim does, and receives their last messages. Returns the newest committed step that rank 0 has reported."""
         self.signal(signal.SIGTERM)
+        return self.end(128 + signal.SIGTERM)
+
+    def end(self, code):
+        """Receives the ranks' messages until they end."""
         for rank, peer in enumerate(self.peers):
             try:
                 while True:
@@ -105,7 +112,7 @@ class Ranks:
             except ddpproto.Closed:
                 pass
         codes = [process.wait(PATIENCE_S) for process in self.processes]
-        assert codes[0] == 128 + signal.SIGTERM, (codes, self.said()[-2000:])
+        assert codes[0] == code, (codes, self.said()[-2000:])
         return self.newest[0]["checkpoint_step"]
 
     def __enter__(self):
@@ -138,14 +145,20 @@ def check_now(build, folder):
     print(f"ok now: {layer}, {bucket}")
 
 
-def ask(ranks, ckpt, before):
+def ask(ranks, ckpt, before, is_told):
     """Asks for a checkpoint and returns its step. The end of an epoch may write further checkpoints."""
     ranks.signal(signal.SIGUSR1)
 
     def steps():
         return [int(step) for step in re.findall(r"SIGUSR1: writing a checkpoint of step (\d+), training goes on", ranks.said())]
-    ranks.listen("the checkpoint", lambda rank, message: rank == 0 and message["type"] == "progress" and steps() and
-                 before < steps()[-1] <= message["checkpoint_step"])
+    def is_written(rank, message):
+        if rank != 0 or message["type"] != "progress" or not steps() or steps()[-1] <= before:
+            return False
+        if is_told:
+            return steps()[-1] <= message["checkpoint_step"]
+        assert message["checkpoint_step"] == 0, message
+        return f"the checkpoint of step {steps()[-1]} that SIGUSR1 asked for is written" in ranks.said()
+    ranks.listen("the checkpoint", is_written)
     asked = steps()[-1]
     assert os.path.exists(f"{ckpt}/step-{asked:08d}.safetensors"), (asked, os.listdir(ckpt))
     return asked
@@ -156,18 +169,54 @@ def check_asked(build, folder, own_folders):
     ckpt = os.path.join(folder, "node0", "ckpt")
     with Ranks(build, folder, args, own_folders) as ranks:
         ranks.await_step(3)
-        asked = ask(ranks, ckpt, 0)
+        asked = ask(ranks, ckpt, 0, not own_folders)
         ranks.await_step(asked + 2)
-        again = ask(ranks, ckpt, asked)
+        again = ask(ranks, ckpt, asked, not own_folders)
         ranks.await_step(again + 2)
+        assert own_folders == (ranks.newest[0]["checkpoint_step"] == 0), ranks.newest
         for process in ranks.processes:  # no checkpoint is written at the end
             process.kill()
     with Ranks(build, folder, args, own_folders, generation=2) as ranks:
         ranks.await_step(again + 1)
-        assert "esum" in ranks.said(), ranks.said()
+        assert f"resumed at step {again} " in ranks.said(), ranks.said()
+        if own_folders:  # the copy of it was sent at the resume
+            assert os.path.exists(f"{folder}/node1/ckpt/step-{again:08d}.safetensors"), ranks.said()
+            ranks.listen("its report", lambda rank, message: rank == 0 and message["type"] == "progress" and message["checkpoint_step"] == again)
         last = ranks.stop()
         assert last > again and os.path.exists(f"{ckpt}/step-{last:08d}.safetensors"), (last, os.listdir(ckpt))
     print(f"ok asked, {'a folder of each' if own_folders else 'one folder'}: steps {asked} and {again}, then {last} at SIGTERM, which was told")
+
+
+def check_last(build, folder):
+    args = [*MODEL, "--checkpoint-dir", "ckpt"]
+    with Ranks(build, folder, args, own_folders=True) as ranks:
+        ranks.await_step(3)
+        last = ranks.stop()
+        assert last >= 3, ranks.said()
+        for node in ("node0", "node1"):
+            assert os.path.exists(f"{folder}/{node}/ckpt/step-{last:08d}.safetensors"), (node, last, ranks.said(), ranks.said(1))
+        assert [process.returncode for process in ranks.processes] == [128 + signal.SIGTERM] * 2, (ranks.said(), ranks.said(1))
+    print(f"ok last: step {last}, copied and told")
+
+
+def check_file(build, folder):
+    for args in (["--checkpoint-dir", "ckpt"],
+                 ["--checkpoint-dir", "new", "--resume", f"{folder}/node0/ckpt/step-00000003.safetensors"]):
+        with Ranks(build, folder, [*MODEL, "--max-steps", "3", *args], own_folders=True) as ranks:
+            assert ranks.end(0) == 3, ranks.said()
+        for node in ("node0", "node1"):
+            assert os.path.exists(f"{folder}/{node}/{args[1]}/step-00000003.safetensors"), (node, args, ranks.said())
+    print("ok file")
+
+
+def check_no_copy(build, folder):
+    """Nobody has a checkpoint, and the server knows of none: the training begins again, and says so."""
+    args = [*MODEL, "--checkpoint-dir", "ckpt"]
+    with Ranks(build, folder, args, own_folders=True, generation=2) as ranks:
+        ranks.await_step(1)
+        assert "PROGRESS LOST" in ranks.said() and "PROGRESS LOST" not in ranks.said(1), ranks.said()
+        ranks.stop()
+    print("ok no copy")
 
 
 def check_no_folder(build, folder):
@@ -216,7 +265,7 @@ def check_sums(build, folder):
 
 def main():
     build = os.path.abspath(sys.argv[1])
-    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_no_folder, ()), (check_validation, ()),
+    for check, more in ((check_now, ()), (check_asked, (False,)), (check_asked, (True,)), (check_file, ()), (check_last, ()), (check_no_copy, ()), (check_no_folder, ()), (check_validation, ()),
                         (check_sums, ())):
         with tempfile.TemporaryDirectory(prefix="ddp-train-shim-") as folder:
             check(build, folder, *more)
