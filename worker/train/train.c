@@ -77,15 +77,18 @@ static enum status copy_first(struct train *train, struct err *err)
 }
 
 /* Rank 0. */
-static enum status stop_validation(struct train *train, struct err *err)
+static enum status stop_validation(struct train *train, struct signals *signals, struct err *err)
 {
-    enum status status = train->options->evaluate ? STATUS_OK : train_save_last(train, err);
+    enum status status = STATUS_OK;
 
+    signals->writes = true;
+    if (!train->options->evaluate)
+        status = train_save_last(train, err);
     tell_last(train);
     return status == STATUS_OK ? stopped(err) : status;
 }
 
-static enum status count_batches(struct train *train, const atomic_bool *stop,
+static enum status count_batches(struct train *train, struct signals *signals,
                                  struct net_result *sums, struct err *err)
 {
     struct loader_batch batch;
@@ -96,10 +99,10 @@ static enum status count_batches(struct train *train, const atomic_bool *stop,
     while ((status = train_next_batch(train, train->validation_loader, &batch, err)) == STATUS_OK &&
            batch.n > 0) {
         struct net_result result = {0};
-        const bool is_stopped = *stop; /* the signal may come between two looks */
+        const bool is_stopped = signals->stop; /* the signal may come between two looks */
 
         if (is_stopped && train->place->rank == 0)
-            return stop_validation(train, err);
+            return stop_validation(train, signals, err);
         status = tell_saved(train, err);
         /* If rank 0 has not got the signal yet, it needs this rank's sums. If it has left, this rank leaves too. */
         if (status == STATUS_OK && is_stopped) {
@@ -198,7 +201,7 @@ static enum status check_validation(const struct train *train, const struct net_
 }
 
 /* Uses rank 0's running statistics, like PyTorch's DDP. */
-static enum status validate(struct train *train, const atomic_bool *stop, struct err *err)
+static enum status validate(struct train *train, struct signals *signals, struct err *err)
 {
     const uint64_t begun_us = mono_us();
     struct net_result sums = {0};
@@ -206,7 +209,7 @@ static enum status validate(struct train *train, const atomic_bool *stop, struct
 
     train_pause(train, AGENT_VALIDATING, "validation");
     if (status == STATUS_OK)
-        status = count_batches(train, stop, &sums, err);
+        status = count_batches(train, signals, &sums, err);
     if (status == STATUS_OK)
         status = add_ranks(train, &sums, err);
     if (status == STATUS_OK && train->place->rank == 0) {
@@ -368,7 +371,7 @@ static enum status run_epoch(struct train *train, struct signals *signals, struc
     if (status == STATUS_OK && !skips_validation(train)) {
         status = copy_first(train, err);
         if (status == STATUS_OK)
-            status = validate(train, &signals->stop, err);
+            status = validate(train, signals, err);
     }
     if (status != STATUS_OK || train->state.step_in_epoch < train->epoch_steps)
         return status;
@@ -400,7 +403,7 @@ static enum status run_epochs(struct train *train, struct signals *signals, stru
 
 static enum status run_validation(struct train *train, struct signals *signals, struct err *err)
 {
-    enum status status = validate(train, &signals->stop, err);
+    enum status status = validate(train, signals, err);
 
     return status == STATUS_OK ? train_trace_end(train, err) : status;
 }
