@@ -29,6 +29,7 @@ struct ctl {
     const char *verb_name;
     bool is_attached;   /* run, submit --wait, wait: exits with the code of the job, or with 125 for
                          * a failure of ddpctl */
+    bool was_answered;  /* the server has answered a request: it may be gone only for a moment */
     char *const *words; /* [word_count], then NULL: the words after the options */
     int word_count;
 };

@@ -174,6 +174,8 @@ static void on_keyboard(uv_poll_t *poll, int status, int events)
     if (answer[0] == 'd' || answer[0] == 'D') {
         detach(interrupt, CTL_OK);
     } else if (answer[0] == 'c' || answer[0] == 'C') {
+        close_keyboard(
+            interrupt); /* the job may take a while to end, and what is typed then is not for us */
         cancel(interrupt, SIGINT);
     } else {
         interrupt->count = 0;
@@ -215,7 +217,8 @@ static void on_signal(uv_signal_t *signal, int number)
         return;
     }
     interrupt->count++;
-    if (number == SIGINT && interrupt->count == 1 && can_ask(interrupt))
+    if (number == SIGINT && interrupt->count == 1 && interrupt->requested == INTERRUPT_NONE &&
+        can_ask(interrupt))
         ask(interrupt);
     else
         cancel(interrupt, number);

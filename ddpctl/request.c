@@ -43,6 +43,7 @@ static void on_message(struct client *client, const struct msg *msg)
 {
     struct asking *asking = client->owner;
 
+    asking->ctl->was_answered = true;
     if (msg->type == asking->request->answer)
         asking->exit_code = asking->request->on_answer(asking->ctl, msg, asking->request->context);
     else if (msg->type == MSG_TYPE_ERROR)

@@ -17,12 +17,15 @@
 #include "ddpctl/daemon.h"
 #include "ddpctl/leftover.h"
 #include "ddpctl/private_daemons.h"
+#include "ddpctl/request.h"
 #include "ddpctl/scratch.h"
 #include "ddpctl/standalone_gpus.h"
 
 #define STANDALONE_NODES_MAX 64u
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
+#define LEFT_PATIENCE_US 5000000u
+#define LEFT_MAX 64u
 
 struct standalone {
     struct ctl *ctl;
@@ -211,12 +214,74 @@ static void start_nodes(struct standalone *standalone)
     }
 }
 
+struct left {
+    uint64_t ids[LEFT_MAX];
+    uint32_t count;
+};
+
+static int on_left(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    struct left *left = context;
+
+    (void)ctl;
+    for (uint32_t i = 0; i < msg->jobs.jobs.count && left->count < LEFT_MAX; i++)
+        if (!msg->jobs.jobs.items[i].ended)
+            left->ids[left->count++] = msg->jobs.jobs.items[i].job_id;
+    return CTL_OK;
+}
+
+static int on_left_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    (void)context;
+    if (msg->job_info.jobs.count == 1)
+        screen_message(&ctl->screen,
+                       "-- job %llu (%s) is cancelled: an earlier run with this --state-dir was "
+                       "killed and left it --",
+                       (unsigned long long)msg->job_info.jobs.items[0].job_id,
+                       msg->job_info.jobs.items[0].name);
+    return CTL_OK;
+}
+
+/* A run that was killed leaves its job in a --state-dir that is kept. It would start again, unseen,
+ * and take the slots of the new job. */
+static int cancel_left(struct standalone *standalone)
+{
+    struct left left = {.count = 0};
+    struct msg list = {.type = MSG_TYPE_JOB_LIST, .job_list = {.limit = LEFT_MAX}};
+    struct request request = {.msg = &list,
+                              .patience_us = LEFT_PATIENCE_US,
+                              .answer = MSG_TYPE_JOBS,
+                              .on_answer = on_left,
+                              .context = &left};
+    int rc = request_run(standalone->ctl, &request);
+
+    for (uint32_t i = 0; rc == CTL_OK && i < left.count; i++) {
+        char number[24];
+        struct msg cancel = {.type = MSG_TYPE_CANCEL, .cancel = {.job = number, .signal = SIGKILL}};
+
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)left.ids[i]);
+        request.msg = &cancel;
+        request.answer = MSG_TYPE_JOB_INFO;
+        request.on_answer = on_left_cancelled;
+        rc = request_run(standalone->ctl, &request);
+    }
+    return rc;
+}
+
 static void on_daemon_ready(struct daemon *daemon)
 {
     struct standalone *standalone = daemon->owner;
+    int rc = CTL_OK;
 
-    if (daemon == &standalone->daemons[0] && !standalone->nodes_started)
+    if (daemon == &standalone->daemons[0] && !standalone->nodes_started) {
+        if (standalone->keep_dir)
+            rc = cancel_left(standalone);
+        if (rc != CTL_OK) {
+            stop(standalone, rc);
+            return;
+        }
         start_nodes(standalone);
+    }
     attach_job(standalone);
 }
 

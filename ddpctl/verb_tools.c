@@ -48,7 +48,8 @@ int verb_ask(struct ctl *ctl, struct msg *msg, enum msg_type answer,
              int (*on_answer)(struct ctl *, const struct msg *, void *), void *context)
 {
     struct request request = {.msg = msg,
-                              .patience_us = 5000000,
+                              .first_is_patient = ctl->was_answered,
+                              .patience_us = ctl->was_answered ? ctl->options.patience_us : 5000000,
                               .answer = answer,
                               .on_answer = on_answer,
                               .context = context};

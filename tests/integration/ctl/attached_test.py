@@ -101,8 +101,9 @@ def times_are_those_of_the_program():
         assert re.fullmatch(rf"{TIME} first", lines[0]), lines
 
 
-def at_a_terminal(case, *args, size=(24, 80), both=True, until=None, feed=b"", environ=None):
-    """(what the terminal got, exit code): stdin and stderr are a terminal; stdout too, or a file."""
+def at_a_terminal(case, *args, size=(24, 80), both=True, steps=(), environ=None):
+    """(what the terminal got, exit code): stdin and stderr are a terminal; stdout too, or a file. `steps`: (text, keys or the number of
+    a signal): after the text, which comes after the step before, the keys are typed, or ddpctl gets the signal."""
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, size)
     out = slave if both else os.open(f"{case.dir}/out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -111,7 +112,7 @@ def at_a_terminal(case, *args, size=(24, 80), both=True, until=None, feed=b"", e
     os.close(slave)
     if not both:
         os.close(out)
-    text, limit = b"", time.monotonic() + WAIT_S
+    text, seen, steps, limit = b"", 0, list(steps), time.monotonic() + WAIT_S
     while time.monotonic() < limit:
         if not select.select([master], [], [], 1)[0]:
             continue
@@ -122,9 +123,14 @@ def at_a_terminal(case, *args, size=(24, 80), both=True, until=None, feed=b"", e
         if not more:
             break
         text += more
-        if until and until in text:
-            os.write(master, feed)
-            until = None
+        while steps and steps[0][0] in text[seen:]:
+            seen = text.index(steps[0][0], seen) + len(steps[0][0])
+            action = steps.pop(0)[1]
+            if isinstance(action, bytes):
+                os.write(master, action)
+            else:
+                process.send_signal(action)
+    assert not steps, f"{steps[0][0]} did not come: {text}"
     code = process.wait(WAIT_S)
     os.close(master)
     return text, code
@@ -141,6 +147,16 @@ def a_terminal_has_prefixes_a_file_has_none():
         equal(lines, [b" 0 node0 | err 0", b" 1 node0 | err 1"])
         text, code = at_a_terminal(case, *RUN, "-n", "2", "--prefix", "never", "--", "python3", program)
         equal((code, sorted(text.split(b"\r\n"))), (0, [b"", b"err 0", b"err 1", b"out 0", b"out 1"]))
+
+
+def what_is_typed_after_a_cancel_is_not_for_ddpctl():
+    with Case() as case, Cluster(case) as cluster:
+        program = "trap 'echo once' INT; trap '' TERM; echo up; while :; do sleep 0.1; done"
+        steps = ((b"up\r\n", signal.SIGINT), (b"Ctrl-C cancels --\r\n", b"c\n"), (b"Ctrl-C again sends SIGTERM --\r\n", b""),
+                 (b"once\r\n", b"\n"), (b"\r\n", signal.SIGINT), (b"Ctrl-C again kills it --\r\n", signal.SIGINT))
+        text, code = at_a_terminal(case, "--server", cluster.server, "run", "--grace", "300s", "--", "sh", "-c", program, steps=steps)
+        assert b"going on" not in text and text.count(b"c and Enter cancel it") == 1, text
+        equal(code, 130, text)
 
 
 def a_progress_bar_stays_in_its_place():
@@ -261,6 +277,6 @@ def torchrun_prints_the_same():
 
 if __name__ == "__main__":
     run_tests([streams_are_apart, bytes_of_each_stream_are_exact, a_long_line_is_whole, streams_are_selected,
-               times_are_those_of_the_program, a_terminal_has_prefixes_a_file_has_none, a_progress_bar_stays_in_its_place,
+               times_are_those_of_the_program, a_terminal_has_prefixes_a_file_has_none, what_is_typed_after_a_cancel_is_not_for_ddpctl, a_progress_bar_stays_in_its_place,
                restarts_are_said_once, a_crash_is_found_behind_a_failed_restart, a_silent_node_is_said,
                what_is_not_sent_is_said, what_a_killed_run_has_left_is_removed, torchrun_prints_the_same], side_by_side=4)

@@ -197,6 +197,24 @@ def a_job_file_is_taken_as_it_is():
         assert "line 3: there is no key 'max_restart'; did you mean 'max_restarts'?" in done.stderr, done.stderr
 
 
+def a_watched_list_survives_the_server():
+    with Case() as case, Cluster(case) as cluster:
+        watch = case.start("--server", cluster.server, "ps", "-a", "-w")
+        cluster.submit("--name", "first", "--", "true")
+        while "first" not in watch.stdout.readline():
+            assert watch.poll() is None, watch.stderr.read()
+        cluster.kill_server()
+        assert "cannot be reached" in cluster.ctl("ps").stderr  # one that has not seen the server says so at once
+        while "still trying" not in (line := watch.stderr.readline()):
+            assert line, "its end"
+        cluster.start_server()
+        cluster.submit("--name", "second", "--", "true")
+        while "second" not in watch.stdout.readline():
+            assert watch.poll() is None, watch.stderr.read()
+        watch.kill()
+        watch.communicate()
+
+
 def no_server_is_said_at_once():
     with Case() as case:
         done = case.ctl("--server", f"unix:{case.dir}/none.sock", "ps")
@@ -209,4 +227,4 @@ if __name__ == "__main__":
     run_tests([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, a_failed_run_names_why, logs_follow_to_the_last_byte,
                logs_go_through_restarts, wait_knows_its_conditions, a_time_limit_exits_124,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
-               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, no_server_is_said_at_once])
+               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server, no_server_is_said_at_once])

@@ -158,6 +158,9 @@ def a_killed_ddpctl_takes_its_daemons_along():
         process.kill()
         process.communicate()
         wait_until("the end of all", lambda: not case.processes())
+        done = case.ctl(*RUN, "--state-dir", os.path.join(case.dir, "state"), "--", "echo", "second")
+        equal((done.returncode, done.stdout), (0, "second\n"), done.stderr)
+        assert "-- job 1 (sh) is cancelled: an earlier run with this --state-dir was killed and left it --" in done.stderr, done.stderr
 
 
 def a_daemon_ends_if_ddpctl_has_ended_before_it_began():
