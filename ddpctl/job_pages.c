@@ -1,5 +1,6 @@
 #include "ddpctl/job_pages.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,6 +82,8 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
 
 int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *pages)
 {
+    const char *const word = request->msg->job_get.job;
+    char number[24];
     int rc;
 
     request->on_answer = on_page;
@@ -88,9 +91,12 @@ int job_pages_read(struct ctl *ctl, struct request *request, struct job_pages *p
     do {
         request->msg->job_get.first_rank = pages->next_rank;
         rc = request_run(ctl, request);
+        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)pages->job.job_id);
+        request->msg->job_get.job = number;      /* a name may mean another job by now */
         request->msg->job_get.after_version = 0; /* only the first page waits for news */
         request->msg->job_get.wait_us = 0;
     } while (rc == CTL_OK && pages->info.more_ranks);
+    request->msg->job_get.job = word;
     return rc;
 }
 

@@ -17,6 +17,13 @@
     20000000u /* how long the server may wait before it answers that nothing is
                                 * new */
 
+#define NUMBER_BYTES 24
+
+static void number_text(uint64_t job_id, char number[NUMBER_BYTES])
+{
+    (void)snprintf(number, NUMBER_BYTES, "%llu", (unsigned long long)job_id);
+}
+
 /* status of an array. */
 static int status_of_array(struct ctl *ctl, uint64_t array_job)
 {
@@ -47,7 +54,7 @@ static int on_why_line(struct ctl *ctl, const struct msg *msg, void *context)
  * server keeps nothing about it. */
 static int ask_why_line(struct ctl *ctl, const struct part_job *job, struct buf *line)
 {
-    char number[24];
+    char number[NUMBER_BYTES];
     struct msg msg = {.type = MSG_TYPE_WHY_GET, .why_get = {.job = number}};
     struct request request = {.msg = &msg,
                               .patience_us = 5000000,
@@ -60,7 +67,7 @@ static int ask_why_line(struct ctl *ctl, const struct part_job *job, struct buf 
     if (ctl->screen.json || ctl->screen.quiet ||
         (job->state != JOB_FAILED && job->state != JOB_RESTARTING))
         return CTL_OK;
-    (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job->job_id);
+    number_text(job->job_id, number);
     rc = request_run(ctl, &request);
     if (line->byte_count > 0)
         buf_add(line, "", 1);
@@ -98,11 +105,12 @@ int verb_status(struct ctl *ctl)
 {
     struct seen seen = {0};
     uint64_t array_job = 0;
+    char number[NUMBER_BYTES];
     int rc = verb_need_one_job(ctl);
 
     while (rc == CTL_OK) {
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
-                          .job_get = {.job = ctl->words[0],
+                          .job_get = {.job = seen.version ? number : ctl->words[0],
                                       .after_version = seen.version,
                                       .wait_us = seen.version ? NEWS_WAIT_US : 0}};
         struct request request = {.msg = &msg,
@@ -119,6 +127,7 @@ int verb_status(struct ctl *ctl)
             array_job = pages.info.jobs.items[0].array_job;
         else if (rc == CTL_OK)
             rc = show_status(ctl, &pages.info, &seen);
+        number_text(pages.job.job_id, number); /* a name may mean another job by now */
         job_pages_free(&pages);
         if (rc == CTL_OK && array_job != 0)
             return status_of_array(ctl, array_job);
@@ -284,59 +293,75 @@ static int on_wait(struct ctl *ctl, const struct msg *msg, void *context)
     return CTL_OK;
 }
 
+/* Waits for the job that `word` names at the first question. Asks at least once, also when the time
+ * is over already. */
 static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
                     struct waiting *waiting)
 {
     int rc = verb_check_job(ctl, word);
+    uint64_t now_us = clock_boot_us();
+    char number[NUMBER_BYTES];
 
     waiting->version = 0;
     waiting->met = false;
     while (rc == CTL_OK && !waiting->met) {
-        uint64_t now_us = clock_boot_us(), server_wait_us = deadline_us - now_us < NEWS_WAIT_US
-                                                                ? deadline_us - now_us
-                                                                : NEWS_WAIT_US;
-        uint64_t patience_us = ctl->options.patience_us;
+        const uint64_t left_us = deadline_us > now_us ? deadline_us - now_us : 0;
+        const uint64_t patience_us = ctl->options.patience_us;
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
                           .job_get = {.job = word, .after_version = waiting->version}};
         struct request request = {.msg = &msg,
+                                  .patience_us = left_us < patience_us ? left_us : patience_us,
                                   .first_is_patient = waiting->version > 0,
-                                  .server_wait_us = server_wait_us,
                                   .answer = MSG_TYPE_JOB_INFO,
                                   .on_answer = on_wait,
                                   .context = waiting};
 
-        if (now_us >= deadline_us)
-            return ctl_fail(ctl, CTL_TIMEOUT, "what was waited for has not come in time", "");
-        msg.job_get.wait_us = waiting->version ? server_wait_us : 0;
-        request.patience_us =
-            deadline_us - now_us < patience_us ? deadline_us - now_us : patience_us;
+        if (waiting->version > 0)
+            msg.job_get.wait_us = left_us < NEWS_WAIT_US ? left_us : NEWS_WAIT_US;
+        request.server_wait_us = msg.job_get.wait_us;
         rc = request_run(ctl, &request);
-        if (rc != CTL_OK && clock_boot_us() >= deadline_us)
+        now_us = clock_boot_us();
+        if (now_us >= deadline_us && rc == CTL_OK && !waiting->met)
+            return ctl_fail(ctl, CTL_TIMEOUT, "what was waited for has not come in time", "");
+        if (now_us >= deadline_us && rc != CTL_OK && left_us > 0)
             return CTL_TIMEOUT;
+        number_text(waiting->job.job_id, number);
+        word = number; /* a name may mean another job by now */
     }
     return rc;
 }
 
-/* Waits for a job, or all jobs of an array. `first`: the first exit code that is not 0. */
-static int wait_word(struct ctl *ctl, const char *word, uint64_t deadline_us,
-                     struct waiting *waiting, int *first)
+/* Waits for a job, or all jobs of its array. `first`: the first exit code that is not 0. */
+static int wait_members(struct ctl *ctl, const struct member *job, bool is_whole,
+                        uint64_t deadline_us, struct waiting *waiting, int *first)
 {
-    int rc = wait_job(ctl, word, deadline_us, waiting);
-    const struct member job = waiting->job;
-    char number[24];
+    char number[NUMBER_BYTES];
+    int rc = CTL_OK;
 
-    if (rc == CTL_OK && *first == 0)
-        *first = waiting->exit_code;
-    for (uint32_t i = 0;
-         rc == CTL_OK && array_spec_is_whole(word, job.array_job) && i < job.array_count; i++) {
-        if (job.array_job + i == job.job_id)
+    for (uint32_t i = 0; rc == CTL_OK && is_whole && i < job->array_count; i++) {
+        if (job->array_job + i == job->job_id)
             continue;
-        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
+        number_text(job->array_job + i, number);
         rc = wait_job(ctl, number, deadline_us, waiting);
         if (rc == CTL_OK && *first == 0)
             *first = waiting->exit_code;
     }
     return rc;
+}
+
+/* The same for what `word` names. */
+static int wait_word(struct ctl *ctl, const char *word, uint64_t deadline_us,
+                     struct waiting *waiting, int *first)
+{
+    int rc = wait_job(ctl, word, deadline_us, waiting);
+    const struct member job = waiting->job;
+
+    if (rc != CTL_OK)
+        return rc;
+    if (*first == 0)
+        *first = waiting->exit_code;
+    return wait_members(ctl, &job, array_spec_is_whole(word, job.array_job), deadline_us, waiting,
+                        first);
 }
 
 static int parse_until(struct ctl *ctl, struct waiting *waiting)
@@ -401,12 +426,23 @@ static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
     return verb_done(ctl, &out);
 }
 
-static int wait_cancelled(struct ctl *ctl, const char *word)
+/* What a word of `cancel` names. */
+struct cancelled {
+    struct member job;
+    bool is_whole; /* the whole array of the job */
+};
+
+static int wait_cancelled(struct ctl *ctl, const struct cancelled *cancelled)
 {
     struct buf json = {0};
     struct waiting waiting = {.json = &json};
-    int first = 0, rc = wait_word(ctl, word, UINT64_MAX, &waiting, &first);
+    char number[NUMBER_BYTES];
+    int first = 0, rc;
 
+    number_text(cancelled->job.job_id, number);
+    rc = wait_job(ctl, number, UINT64_MAX, &waiting);
+    if (rc == CTL_OK)
+        rc = wait_members(ctl, &cancelled->job, cancelled->is_whole, UINT64_MAX, &waiting, &first);
     buf_free(&json);
     return rc;
 }
@@ -423,24 +459,26 @@ static int on_member(struct ctl *ctl, const struct msg *msg, void *context)
 
 /* Cancels a job, or all jobs of an array: the last ones first, so that none that waits starts when
  * one before it has ended. */
-static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg)
+static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg,
+                       struct cancelled *cancelled)
 {
     struct msg get = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
-    struct member job = {0};
-    char number[24];
+    struct member *job = &cancelled->job;
+    char number[NUMBER_BYTES];
     int rc = verb_check_job(ctl, word);
 
     if (rc == CTL_OK)
-        rc = verb_ask(ctl, &get, MSG_TYPE_JOB_INFO, on_member, &job);
+        rc = verb_ask(ctl, &get, MSG_TYPE_JOB_INFO, on_member, job);
     if (rc != CTL_OK)
         return rc;
+    cancelled->is_whole = array_spec_is_whole(word, job->array_job);
     msg->cancel.job = number; /* a name may mean another job by now */
-    if (!array_spec_is_whole(word, job.array_job)) {
-        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.job_id);
+    if (!cancelled->is_whole) {
+        number_text(job->job_id, number);
         return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
     }
-    for (uint32_t i = job.array_count; rc == CTL_OK && i-- > 0;) {
-        (void)snprintf(number, sizeof number, "%llu", (unsigned long long)job.array_job + i);
+    for (uint32_t i = job->array_count; rc == CTL_OK && i-- > 0;) {
+        number_text(job->array_job + i, number);
         rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
     }
     return rc;
@@ -463,10 +501,11 @@ int verb_cancel(struct ctl *ctl)
                                                  : options->grace_us == OPTION_NO_DURATION
                                                      ? -1
                                                      : (int64_t)options->grace_us}};
+        struct cancelled cancelled = {0};
 
-        rc = cancel_word(ctl, ctl->words[i], &msg);
+        rc = cancel_word(ctl, ctl->words[i], &msg, &cancelled);
         if (rc == CTL_OK && options->wait)
-            rc = wait_cancelled(ctl, ctl->words[i]);
+            rc = wait_cancelled(ctl, &cancelled);
     }
     return rc;
 }

@@ -117,6 +117,94 @@ def wait_knows_its_conditions():
         equal(cluster.ctl("wait", job).returncode, 125)
 
 
+def wait_asks_once_when_its_time_is_over():
+    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.server[5:]) as relay:
+        runs = cluster.submit("--", "sleep", "600")
+        well = cluster.submit("--", "true")
+        seven = cluster.submit("--max-restarts", "0", "--", "sh", "-c", "exit 7")
+        equal([cluster.ctl("wait", well).returncode, cluster.ctl("wait", seven).returncode], [0, 7])
+        equal(cluster.ctl("wait", runs, "--for", "running").returncode, 0)
+        for words, code in (((seven,), 7), ((well,), 0), ((well, seven), 7), ((runs,), 124), ((seven, runs), 124), ((runs, "--for", "running"), 0)):
+            equal(cluster.ctl("wait", "--timeout", "0", *words).returncode, code, words)
+        done = cluster.ctl("wait", "--timeout", "0", "999")
+        equal(done.returncode, 125, done.stderr)
+        assert "there is no job 999" in done.stderr, done.stderr
+        equal(case.ctl("--server", f"unix:{case.dir}/none.sock", "wait", "--timeout", "0", "1").returncode, 125)
+        waiter = case.start("--server", relay.address, "wait", "--timeout", "1s", runs)
+        assert relay.answered.wait(WAIT_S), "the server did not answer `wait`"
+        cluster.kill_server()
+        said = waiter.communicate(timeout=WAIT_S)[1]
+        equal(waiter.returncode, 124, said)
+        cluster.start_server()
+        equal(cluster.ctl("cancel", "--now", "--wait", runs).returncode, 0)
+
+
+class BetweenRequests(UnixRelay):
+    """Calls `action` before request `number` of a ddpctl reaches the server; each request is a connection."""
+
+    def __init__(self, path, target, number, action):
+        self.number = number
+        self.action = action
+        super().__init__(path, target)
+
+    def connect(self):
+        self.number -= 1
+        if self.number == 0:
+            self.action()
+        return super().connect()
+
+
+def with_newer(case, cluster, number, newer, *args):
+    """Runs ddpctl; before its request `number`, newer() makes another job that its word would mean."""
+    path = f"{case.dir}/between.sock"
+    with BetweenRequests(path, cluster.server[5:], number, newer) as relay:
+        done = case.ctl("--server", relay.address, *args)
+    os.unlink(path)
+    return done
+
+
+def a_word_names_the_same_job_to_the_end():
+    with Case() as case, Cluster(case) as cluster:
+        gate = os.path.join(case.dir, "gate")
+        held = ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 4")
+
+        def newer():
+            cluster.submit("--name", "nm", "--", "true")
+            open(gate, "w", encoding="ascii").close()
+
+        for verb in (("wait", "nm"), ("wait", "@last"), ("status", "-w", "--json", "nm"), ("status", "-w", "--json", "@last")):
+            first = cluster.submit("--name", "nm", "--max-restarts", "0", "--", *held)
+            done = with_newer(case, cluster, 2, newer, *verb)
+            if verb[0] == "wait":
+                equal(done.returncode, 4, (verb, done.stderr))
+            else:
+                jobs = [json.loads(line)["job"] for line in done.stdout.splitlines()]
+                equal({job["id"] for job in jobs}, {int(first)}, verb)
+                equal((done.returncode, jobs[-1]["state"]), (0, "failed"), verb)
+            equal(cluster.ctl("wait", first, "@last").returncode, 4)
+            os.unlink(gate)
+
+
+def cancel_waits_for_what_it_has_cancelled():
+    with Case() as case, Cluster(case, slots=8) as cluster:
+        def newer():
+            cluster.submit("--name", "nm", "--", "sleep", "600")
+
+        for word in ("nm", "@last"):
+            first = cluster.submit("--name", "nm", "--", "sleep", "600")
+            done = with_newer(case, cluster, 3, newer, "cancel", "--now", "--wait", word)
+            equal((done.returncode, cluster.status(first)["state"]), (0, "cancelled"), (word, done.stderr))
+            equal(cluster.ctl("cancel", "--now", "--wait", "@last").returncode, 0)
+        array = cluster.submit("--name", "nm", "--array", "0-2", "--", "sleep", "600")
+        equal(cluster.ctl("wait", "--for", "running", array).returncode, 0)
+        equal(cluster.ctl("cancel", "--now", "--wait", f"{array}_0").returncode, 0)  # its number is that of the array, too
+        equal([cluster.status(f"{array}_{i}")["state"] for i in range(3)], ["cancelled", "running", "running"])
+        done = with_newer(case, cluster, 5, newer, "cancel", "--now", "--wait", "nm")
+        equal(done.returncode, 0, done.stderr)
+        equal([cluster.status(f"{array}_{i}")["state"] for i in range(3)], ["cancelled"] * 3)
+        equal(cluster.ctl("cancel", "--now", "--wait", "@last").returncode, 0)
+
+
 def a_time_limit_exits_124():
     with Case() as case, Cluster(case) as cluster:
         done = cluster.ctl("run", "--time", "300ms", "--grace", "0", "--max-restarts", "0", "--", "sleep", "600")
@@ -225,6 +313,7 @@ def no_server_is_said_at_once():
 
 if __name__ == "__main__":
     run_tests([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, a_failed_run_names_why, logs_follow_to_the_last_byte,
-               logs_go_through_restarts, wait_knows_its_conditions, a_time_limit_exits_124,
+               logs_go_through_restarts, wait_knows_its_conditions, wait_asks_once_when_its_time_is_over,
+               a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled, a_time_limit_exits_124,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server, no_server_is_said_at_once])
