@@ -415,13 +415,16 @@ static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
         output_status_json(info, &out);
     } else {
         const struct part_job *job = &info->jobs.items[0];
-        char watch[64], id[JOB_LINE_ID_BYTES];
+        const char *server = ctl_server_shown(ctl);
+        char id[JOB_LINE_ID_BYTES];
 
         job_line_id(job, id);
-        (void)snprintf(watch, sizeof watch, "\n  watch  ddpctl status -w %llu",
-                       (unsigned long long)job->job_id);
-        screen_message(&ctl->screen, "%s %s (%s)%s", job->ended ? "ended:" : "cancelling",
-                       job->name, id, job->ended ? "" : watch);
+        if (job->ended)
+            screen_message(&ctl->screen, "ended: %s (%s)", job->name, id);
+        else
+            screen_message(&ctl->screen, "cancelling %s (%s)\n  watch  ddpctl%s%s status -w %llu",
+                           job->name, id, server ? " --server " : "", server ? server : "",
+                           (unsigned long long)job->job_id);
     }
     return verb_done(ctl, &out);
 }

@@ -205,6 +205,15 @@ def cancel_waits_for_what_it_has_cancelled():
         equal(cluster.ctl("cancel", "--now", "--wait", "@last").returncode, 0)
 
 
+def cancel_says_how_to_watch_the_job_end():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("--name", "deaf", "--grace", "600s", "--", "sh", "-c", "trap '' TERM; echo up; while true; do sleep 0.02; done")
+        wait_until("its trap", lambda: cluster.ctl("logs", job, "--raw").stdout == "up\n")
+        equal(cluster.ctl("cancel", job).stderr, f"cancelling deaf ({job})\n  watch  ddpctl --server {cluster.server} status -w {job}\n")
+        equal(cluster.ctl("cancel", job, DDP_SERVER=cluster.server).stderr, f"cancelling deaf ({job})\n  watch  ddpctl status -w {job}\n")
+        equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
+
+
 def a_time_limit_exits_124():
     with Case() as case, Cluster(case) as cluster:
         done = cluster.ctl("run", "--time", "300ms", "--grace", "0", "--max-restarts", "0", "--", "sleep", "600")
@@ -314,6 +323,7 @@ def no_server_is_said_at_once():
 if __name__ == "__main__":
     run_tests([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, a_failed_run_names_why, logs_follow_to_the_last_byte,
                logs_go_through_restarts, wait_knows_its_conditions, wait_asks_once_when_its_time_is_over,
-               a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled, a_time_limit_exits_124,
+               a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
+               cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server, no_server_is_said_at_once])
