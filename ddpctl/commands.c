@@ -141,7 +141,7 @@ const struct command commands[] = {
      .verb = VERB_REPORT,
      .usage = "report [-o FILE] JOB",
      .summary = "a page for a browser: curves, restarts, ranks, events",
-     .examples = "  ddpctl report r50                  writes report-r50.html\n"
+     .examples = "  ddpctl report r50                  writes report-r50-41.html\n"
                  "  ddpctl report -o - 41 > r50.html\n",
      .run = verb_report},
     {.name = "why",

@@ -13,6 +13,7 @@
 
 #include "common/io/conn.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/job_lines.h"
 #include "ddpctl/job_pages.h"
 #include "ddpctl/report_events.h"
 #include "ddpctl/request.h"
@@ -120,6 +121,15 @@ static int read_metrics(struct report_run *run)
     return attach_run(run->ctl, &options);
 }
 
+/* The mode of a file that the shell would make. */
+static mode_t usual_mode(void)
+{
+    const mode_t mask = umask(0);
+
+    (void)umask(mask);
+    return 0666 & ~mask;
+}
+
 /* Writes a new file beside `path` and renames it, so that nobody sees half a page. A pipe or a
  * device is refused, because the rename would replace it. */
 static enum status write_file(const char *path, const struct buf *page, struct err *err)
@@ -147,7 +157,7 @@ static enum status write_file(const char *path, const struct buf *page, struct e
             break;
         done += (size_t)written;
     }
-    is_written = done == page->byte_count && fchmod(fd, 0644) == 0;
+    is_written = done == page->byte_count && fchmod(fd, usual_mode()) == 0;
     code = errno;
     if (close(fd) != 0 && is_written) {
         is_written = false;
@@ -185,13 +195,14 @@ static int write_page(struct report_run *run, struct buf *out)
 {
     const char *path = run->ctl->options.output;
     struct screen *screen = &run->ctl->screen;
-    char made[JOB_NAME_BYTES_MAX + 32];
+    char made[JOB_NAME_BYTES_MAX + JOB_LINE_ID_BYTES + 16], id[JOB_LINE_ID_BYTES];
     struct err err = {0};
 
     if (path != NULL && strcmp(path, "-") == 0)
         return screen_out(screen, out) == STATUS_OK ? CTL_OK : CTL_FAILED;
     if (path == NULL) {
-        (void)snprintf(made, sizeof made, "report-%s.html", run->job.job.name);
+        job_line_id(&run->job.job, id);
+        (void)snprintf(made, sizeof made, "report-%s-%s.html", run->job.job.name, id);
         path = made;
     }
     if (write_file(path, out, &err) != STATUS_OK)

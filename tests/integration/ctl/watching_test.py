@@ -127,8 +127,8 @@ def a_report_is_one_page():
             assert part in text, part
         equal(cluster.ctl("report", "1", "-o", "-").stdout.count("</html>"), 1)
         subprocess.run([DDPCTL, "--server", cluster.server, "report", "1", "-q"], env=case.environ(), cwd=case.temp, check=True)
-        equal(os.listdir(case.temp), ["report-r50.html"])
-        os.unlink(os.path.join(case.temp, "report-r50.html"))
+        equal(os.listdir(case.temp), ["report-r50-1.html"])
+        os.unlink(os.path.join(case.temp, "report-r50-1.html"))
         job = cluster.submit("--name", "evil", "--max-restarts", "0", "--", "sh", "-c",
                              "echo '</pre><script>alert(1)</script>' >&2; sleep 0; exit 3", "<script>")
         equal(cluster.ctl("wait", job).returncode, 3)
@@ -144,6 +144,22 @@ def a_report_is_one_page():
             done = cluster.ctl("report", *words)
             equal(done.returncode, code, words)
             assert said in done.stderr, done.stderr
+
+
+def each_job_has_a_report_of_its_own():
+    """Also of one name, and of one array. The files have the mode that the umask leaves them."""
+    with Case() as case, Cluster(case) as cluster:
+        first, second = (cluster.submit("--name", "r50", "--", "true") for _ in range(2))
+        array = cluster.submit("--name", "r50", "--array", "0,3", "--", "true")
+        equal(cluster.ctl("wait", first, second, array).returncode, 0)
+        folder = os.path.join(case.dir, "reports")
+        os.mkdir(folder)
+        modes = {}
+        for job, mask in ((first, "022"), (second, "027"), (f"{array}_0", "077"), (f"{array}_3", "000")):
+            subprocess.run(["sh", "-c", 'umask $1; shift; exec "$@"', "sh", mask, DDPCTL, "--server", cluster.server, "report", "-q", job],
+                           env=case.environ(), cwd=folder, check=True)
+            modes[f"report-r50-{job}.html"] = 0o666 & ~int(mask, 8)
+        equal({name: stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) for name in os.listdir(folder)}, modes)
 
 
 def ddp_worker_writes_what_is_shown():
@@ -294,6 +310,6 @@ def no_bar_where_nobody_wants_one():
 
 if __name__ == "__main__":
     run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
-               a_report_is_one_page, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one, a_report_replaces_no_pipe,
+               a_report_is_one_page, each_job_has_a_report_of_its_own, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one, a_report_replaces_no_pipe,
                a_terminal_has_a_progress_bar_apart_from_the_logs,
                a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])
