@@ -4,6 +4,7 @@
 
 #include <cjson/cJSON.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/buf.h"
@@ -75,7 +76,10 @@ static inline void add_signal(cJSON *object, uint32_t signal)
     add_text(object, "signal_name", signal > 0 ? text : "");
 }
 
-/* The fields of a job that all verbs show. In output_json.c. */
+/* A string of text that may be anything: invalid UTF-8 and NUL become U+FFFD. In output_json.c, as
+ * the two below. */
+void output_add_valid(cJSON *object, const char *name, const char *text, size_t byte_count);
+/* The fields of a job that all verbs show. */
 void output_add_job(cJSON *object, const struct part_job *job);
 /* The fields of a node that all verbs show, without its slots. */
 void output_add_node(cJSON *item, const struct part_node *node);

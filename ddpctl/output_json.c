@@ -328,9 +328,20 @@ void output_event_line_json(const struct part_event *event, struct buf *out)
     object_print(object, out);
 }
 
+/* As --warn takes it, and exactly: "60s:10", "1500001us:10". */
+static void add_warn(cJSON *object, uint64_t warn_us, uint32_t signal)
+{
+    const bool is_whole = warn_us % 1000000u == 0;
+    char text[48];
+
+    (void)snprintf(text, sizeof text, "%llu%s:%u",
+                   (unsigned long long)(is_whole ? warn_us / 1000000u : warn_us),
+                   is_whole ? "s" : "us", signal);
+    (void)cJSON_AddStringToObject(object, "warn", text);
+}
+
 static void add_submit(cJSON *object, const struct msg_submit *submit)
 {
-    char text[JOB_NAME_BYTES_MAX + 8];
     cJSON *env, *launch;
 
     (void)cJSON_AddStringToObject(object, "name", submit->name);
@@ -349,11 +360,8 @@ static void add_submit(cJSON *object, const struct msg_submit *submit)
         (void)cJSON_AddStringToObject(object, "hang_timeout", "off");
     else if (submit->hang_timeout_us > 0)
         add_number(object, "hang_timeout", (double)submit->hang_timeout_us / 1e6);
-    if (submit->warn_us > 0) {
-        (void)snprintf(text, sizeof text, "%gs:%u", (double)submit->warn_us / 1e6,
-                       submit->warn_signal);
-        (void)cJSON_AddStringToObject(object, "warn", text);
-    }
+    if (submit->warn_us > 0)
+        add_warn(object, submit->warn_us, submit->warn_signal);
     if (submit->after[0] != '\0')
         (void)cJSON_AddStringToObject(object, "after", submit->after);
     if (submit->array[0] != '\0')
@@ -392,28 +400,29 @@ void output_submitted_json(const struct msg_submit *submit, uint64_t job_id, boo
     object_print(object, out);
 }
 
-/* `text` as a JSON string: invalid UTF-8 and NUL become U+FFFD. */
-static void add_valid(struct buf *line, const char *text, size_t byte_count)
+void output_add_valid(cJSON *object, const char *name, const char *text, size_t byte_count)
 {
+    struct buf valid = {0};
+
     assert(byte_count == 0 || text != NULL);
     for (size_t at = 0; at < byte_count;) {
         size_t length = text[at] == '\0' ? 0 : utf8_next(text + at, byte_count - at);
 
         if (length > 0)
-            buf_add(line, text + at, length);
+            buf_add(&valid, text + at, length);
         else
-            buf_add_text(line, "\xef\xbf\xbd");
+            buf_add_text(&valid, "\xef\xbf\xbd");
         at += length > 0 ? length : 1;
     }
-    buf_add(line, "", 1);
+    buf_add(&valid, "", 1);
+    (void)cJSON_AddStringToObject(object, name, valid.failed ? "" : valid.bytes);
+    buf_free(&valid);
 }
 
 void output_log_json(const struct output_log *log, struct buf *out)
 {
     cJSON *object = object_new();
-    struct buf line = {0};
 
-    add_valid(&line, log->text, log->byte_count);
     (void)cJSON_AddStringToObject(object, "type", "log");
     add_number(object, "job_id", (double)log->job_id);
     add_number(object, "generation", log->generation);
@@ -423,9 +432,8 @@ void output_log_json(const struct output_log *log, struct buf *out)
     add_time(object, "time", log->at_ms);
     if (log->continues)
         (void)cJSON_AddBoolToObject(object, "continues", true);
-    (void)cJSON_AddStringToObject(object, "text", line.failed ? "" : line.bytes);
+    output_add_valid(object, "text", log->text, log->byte_count);
     object_print(object, out);
-    buf_free(&line);
 }
 
 void output_turn_json(const struct output_turn *turn, struct buf *out)
@@ -459,7 +467,7 @@ void output_error_json(const char *code, const char *message, const char *hint, 
     cJSON *object = cJSON_CreateObject(), *error = cJSON_AddObjectToObject(object, "error");
 
     (void)cJSON_AddStringToObject(error, "code", code);
-    (void)cJSON_AddStringToObject(error, "message", message);
-    (void)cJSON_AddStringToObject(error, "hint", hint);
+    output_add_valid(error, "message", message, strlen(message));
+    output_add_valid(error, "hint", hint, strlen(hint));
     object_print(object, out);
 }

@@ -213,6 +213,22 @@ static enum status read_as_option(const struct source *source, const cJSON *item
                    key_line(source, item->string), why.text);
 }
 
+/* A text, or a number of seconds as --dry-run writes it. */
+static enum status read_hang(const struct source *source, const cJSON *item, struct err *err)
+{
+    uint64_t time_us = 0;
+    enum status status;
+
+    if (!cJSON_IsNumber(item))
+        return read_as_option(source, item, err);
+    status = read_duration(source, item, &time_us, err);
+    if (status == STATUS_OK && time_us == 0)
+        return refuse(source, item, "\"off\", or a time above 0", err);
+    if (status == STATUS_OK)
+        source->spec->hang_timeout_us = time_us;
+    return status;
+}
+
 static enum status read_bool(const struct source *source, const cJSON *item, bool *value,
                              struct err *err)
 {
@@ -229,8 +245,10 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         return read_text(source, item, &spec->name, err);
     if (strcmp(key, "cwd") == 0)
         return read_text(source, item, &spec->cwd, err);
-    if ((strcmp(key, "nodes") == 0 && cJSON_IsString(item)) || strcmp(key, "hang_timeout") == 0 ||
-        strcmp(key, "warn") == 0 || strcmp(key, "after") == 0)
+    if (strcmp(key, "hang_timeout") == 0)
+        return read_hang(source, item, err);
+    if ((strcmp(key, "nodes") == 0 && cJSON_IsString(item)) || strcmp(key, "warn") == 0 ||
+        strcmp(key, "after") == 0)
         return read_as_option(source, item, err);
     if (strcmp(key, "array") == 0)
         return read_text(source, item, &spec->array, err);

@@ -15,6 +15,7 @@
 #include "ddpctl/attach.h"
 #include "ddpctl/job_lines.h"
 #include "ddpctl/job_pages.h"
+#include "ddpctl/json_parts.h"
 #include "ddpctl/report_events.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
@@ -181,7 +182,7 @@ static int say_file(struct screen *screen, const char *path)
 
     (void)cJSON_AddStringToObject(object, "schema", "ddp.v1");
     (void)cJSON_AddStringToObject(object, "type", "report");
-    (void)cJSON_AddStringToObject(object, "file", path);
+    output_add_valid(object, "file", path, strlen(path));
     text = cJSON_PrintUnformatted(object);
     buf_printf(&out, "%s\n", text != NULL ? text : "{}");
     code = screen_out(screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;

@@ -282,6 +282,13 @@ def a_job_file_is_taken_as_it_is():
             with open(path, "w", encoding="ascii") as f:
                 f.write(done.stdout)
             equal(json.loads(cluster.ctl("submit", "--dry-run", "--json", path).stdout), said)
+        for more in (("--warn", "20d:USR1"), ("--warn", "1234567s:INT"), ("--warn", "1500001us:USR1"), ("--hang-timeout", "5m"),
+                     ("--hang-timeout", "1234567s"), ("--hang-timeout", "1us"), ("--hang-timeout", "off"), ("--grace", "1us")):
+            done = cluster.ctl("submit", "--dry-run", "--env-clear", "--time", "30d", *more, "--", "true")
+            with open(path, "w", encoding="ascii") as f:
+                f.write(done.stdout)
+            again = cluster.ctl("submit", "--dry-run", "--env-clear", path)
+            equal((again.returncode, again.stdout), (0, done.stdout), (more, again.stderr))
         with open(path, "w", encoding="ascii") as f:
             json.dump({"name": "filed", "argv": ["sh", "-c", "echo $X in $PWD"], "env": {"X": "1"}, "cwd": case.temp}, f)
         job = cluster.submit(path)
@@ -312,6 +319,15 @@ def a_watched_list_survives_the_server():
         watch.communicate()
 
 
+def errors_are_json_whatever_was_typed():
+    with Case() as case:
+        for words in (("x" * 59 + "\u00e9" * 20,), ("submit", "--name", b"\xff\xfe", "--", "true"), ("wait", "1", "--for", b"\xc3(\xff"),
+                      ("ps", b"--\xff" * 30)):
+            done = case.ctl("--json", *words, raw=True)
+            error = json.loads(done.stderr.decode())["error"]
+            assert done.returncode in (2, 125) and error["message"], (words, done)
+
+
 def no_server_is_said_at_once():
     with Case() as case:
         done = case.ctl("--server", f"unix:{case.dir}/none.sock", "ps")
@@ -326,4 +342,5 @@ if __name__ == "__main__":
                a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
-               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server, no_server_is_said_at_once])
+               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
+               errors_are_json_whatever_was_typed, no_server_is_said_at_once])

@@ -160,6 +160,8 @@ def each_job_has_a_report_of_its_own():
                            env=case.environ(), cwd=folder, check=True)
             modes[f"report-r50-{job}.html"] = 0o666 & ~int(mask, 8)
         equal({name: stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) for name in os.listdir(folder)}, modes)
+        done = cluster.ctl("report", first, "--json", "-o", os.fsencode(case.dir) + b"/\xff", raw=True)
+        equal((done.returncode, json.loads(done.stdout.decode())["file"]), (0, f"{case.dir}/\ufffd"))
 
 
 def ddp_worker_writes_what_is_shown():

@@ -294,6 +294,19 @@ TEST(ends_and_errors)
     check_golden("ends", &out);
 }
 
+TEST(errors_are_valid_utf8)
+{
+    struct buf out = {0};
+
+    output_error_json("usage", "'\xff\xc3\xa9\xc3' is no name", "see \xfe", &out);
+    check_json(&out);
+    buf_add(&out, "", 1);
+    CHECK_STR(out.bytes,
+              "{\"error\":{\"code\":\"usage\",\"message\":\"'\xef\xbf\xbd\xc3\xa9\xef\xbf"
+              "\xbd' is no name\",\"hint\":\"see \xef\xbf\xbd\"}}\n");
+    buf_free(&out);
+}
+
 TEST(a_job_says_how_many_of_its_nodes_it_has)
 {
     struct part_job waiting = elastic;
