@@ -432,7 +432,8 @@ static int on_cancelled(struct ctl *ctl, const struct msg *msg, void *context)
 /* What a word of `cancel` names. */
 struct cancelled {
     struct member job;
-    bool is_whole; /* the whole array of the job */
+    bool is_whole;             /* the whole array of the job */
+    char number[NUMBER_BYTES]; /* of the request that is sent */
 };
 
 static int wait_cancelled(struct ctl *ctl, const struct cancelled *cancelled)
@@ -467,7 +468,6 @@ static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg,
 {
     struct msg get = {.type = MSG_TYPE_JOB_GET, .job_get = {.job = word}};
     struct member *job = &cancelled->job;
-    char number[NUMBER_BYTES];
     int rc = verb_check_job(ctl, word);
 
     if (rc == CTL_OK)
@@ -475,13 +475,13 @@ static int cancel_word(struct ctl *ctl, const char *word, struct msg *msg,
     if (rc != CTL_OK)
         return rc;
     cancelled->is_whole = array_spec_is_whole(word, job->array_job);
-    msg->cancel.job = number; /* a name may mean another job by now */
+    msg->cancel.job = cancelled->number; /* a name may mean another job by now */
     if (!cancelled->is_whole) {
-        number_text(job->job_id, number);
+        number_text(job->job_id, cancelled->number);
         return verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
     }
     for (uint32_t i = job->array_count; rc == CTL_OK && i-- > 0;) {
-        number_text(job->array_job + i, number);
+        number_text(job->array_job + i, cancelled->number);
         rc = verb_ask(ctl, msg, MSG_TYPE_JOB_INFO, on_cancelled, NULL);
     }
     return rc;
@@ -498,13 +498,13 @@ int verb_cancel(struct ctl *ctl)
         signal_parse(options->signal, &signal, &err) != STATUS_OK)
         rc = ctl_fail_err(ctl, CTL_USAGE, &err, "");
     for (int i = 0; rc == CTL_OK && i < ctl->word_count; i++) {
+        struct cancelled cancelled = {0};
         struct msg msg = {.type = MSG_TYPE_CANCEL,
                           .cancel = {.signal = options->now ? 9 : signal,
                                      .grace_us = options->now ? 0
                                                  : options->grace_us == OPTION_NO_DURATION
                                                      ? -1
                                                      : (int64_t)options->grace_us}};
-        struct cancelled cancelled = {0};
 
         rc = cancel_word(ctl, ctl->words[i], &msg, &cancelled);
         if (rc == CTL_OK && options->wait)
