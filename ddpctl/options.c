@@ -293,7 +293,7 @@ const struct option_row options_rows[] = {
      .verbs = VERB_REPORT,
      .value = "FILE",
      OPTION_INTO(struct options, output),
-     .help = "the page to write; - is stdout (default: report-JOB.html)"},
+     .help = "the page to write; - is stdout (default: report-NAME-NUMBER.html)"},
     TEXT("job", job, VERB_EVENTS, "JOB", "of that job alone"),
     TEXT("for", until, VERB_WAIT, "running|finished|step=N", "until that (default: finished)"),
     {.name = "timeout",

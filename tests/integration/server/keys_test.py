@@ -492,7 +492,7 @@ def test_one_user_does_not_lock_out_the_others():
                 for peer in crowd[1:]:
                     assert peer.answer()["jobs"][0]["ended"]
                 assert crowd[1].recv_until_closed() == []  # a connection that ends without a message
-                assert time.monotonic() - begin >= 2.9, "it was closed too early"
+                assert time.monotonic() - begin >= 2, "it was closed too early"  # of 3 s; a busy server counts from the time of its last look at the clock
                 for peer in crowd[2:]:
                     assert peer.recv_until_closed() == []
                 again = stack.enter_context(Client(address, key=ann))
