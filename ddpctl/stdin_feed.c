@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/msg_version.h"
@@ -205,11 +206,15 @@ static const struct client_handlers handlers = {
 /* -- for attach.c ------------------------------------------------------------------------------ */
 
 /* Opens stdin again with O_NONBLOCK, if possible. This file description is our own: programs that
- * share our stdin do not get O_NONBLOCK. */
+ * share our stdin do not get O_NONBLOCK. A file or a disk never makes us wait. Its description is
+ * shared: we begin where the caller is in it, and the caller goes on after what we have read. */
 static int open_stdin(void)
 {
-    int fd = open("/proc/self/fd/0", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    struct stat stat;
+    int fd = -1;
 
+    if (fstat(STDIN_FILENO, &stat) != 0 || !(S_ISREG(stat.st_mode) || S_ISBLK(stat.st_mode)))
+        fd = open("/proc/self/fd/0", O_RDONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
     return fd >= 0 ? fd : fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3);
 }
 

@@ -48,6 +48,16 @@ def every_byte_arrives_once():
         equal((done.returncode, done.stdout.split()[0].decode()), (0, wanted))
 
 
+def a_file_is_read_from_where_the_caller_is():
+    with Case() as case:
+        with open(f"{case.dir}/lines", "w", encoding="ascii") as file:
+            file.write("one\ntwo\nthree\n")
+        script = '( read x; echo "got $x"; "$0" "$@"; echo "left: $(cat)" ) < "$LINES_FILE"'
+        done = subprocess.run(["sh", "-c", script, DDPCTL, *RUN, "--stdin", "0", "--", "cat"], env=case.environ(LINES_FILE=f"{case.dir}/lines"),
+                              capture_output=True, timeout=WAIT_S, check=False)
+        equal(done.stdout, b"got one\ntwo\nthree\nleft: \n", done.stderr)
+
+
 def lost_connections_lose_nothing():
     data = random.Random(15).randbytes(2_000_000)
     with Case() as case, Cluster(case) as cluster:
@@ -172,6 +182,6 @@ def only_the_owner_types():
 
 
 if __name__ == "__main__":
-    run_tests([nobody_gets_any_unless_asked, every_byte_arrives_once, lost_connections_lose_nothing,
+    run_tests([nobody_gets_any_unless_asked, every_byte_arrives_once, a_file_is_read_from_where_the_caller_is, lost_connections_lose_nothing,
                who_writes_to_a_rank_that_has_enough_hears_of_it, a_restart_begins_at_the_end, a_rank_has_our_terminal,
                keys_let_go_of_a_job, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)
