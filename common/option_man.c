@@ -79,7 +79,7 @@ static void put_row(struct buf *out, const struct option_table *table, const str
         buf_add_text(out, ".");
     }
     options_variable(table, row, variable);
-    if (row->env != NULL) { /* a prefix is a rule, which the page says once */
+    if (row->env != NULL && variable[0] != '\0') { /* a prefix is a rule: the page says it once */
         buf_add_text(out, " Variable: \\fB");
         put_text(out, variable);
         buf_add_text(out, "\\fR.");

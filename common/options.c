@@ -379,7 +379,7 @@ static void help_row(const struct option_row *row, struct buf *out)
     else
         buf_printf(out, "%*s", (int)(32 - count), "");
     buf_add_text(out, row->help);
-    if (row->env != NULL)
+    if (row->env != NULL && row->env[0] != '\0')
         buf_printf(out, " [%s]", row->env);
     buf_add_text(out, "\n");
 }

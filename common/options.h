@@ -62,7 +62,7 @@ enum option_ranks {
 struct option_row {
     const char *name;     /* "nproc-per-node" */
     const char *synonyms; /* "nproc ranks": other names; NULL: none */
-    const char *env;      /* "DDP_SERVER"; NULL: env_prefix and the name, or none */
+    const char *env;      /* "DDP_SERVER"; NULL: env_prefix and the name, or none; "": none */
     const char *value;    /* "N": the name of the value in the help */
     const char *words;    /* of OPTION_WORD */
     const char *help;     /* one line; NULL: accepted but not listed */

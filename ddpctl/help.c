@@ -30,7 +30,8 @@ static const char exit_codes[] =
     "With --json, \"exit\":{\"code\":N,\"source\":\"job\"|\"ddpctl\"} shows whose code it is.\n";
 
 static const char environment[] =
-    "Every option has a variable: --nproc-per-node is DDP_NPROC_PER_NODE; a switch is 1 or 0.\n"
+    "Every option has a variable: --nproc-per-node is DDP_NPROC_PER_NODE; a switch is 1 or 0. But\n"
+    "--generation has none: DDP_GENERATION tells a rank its own.\n"
     "  DDP_SERVER       the server: unix:PATH or HOST:PORT; without it that of ddpctl login, else\n"
     "                   your own ($XDG_RUNTIME_DIR/ddp/rendezvous.sock, "
     "~/.local/state/ddp/rendezvous.sock),\n"

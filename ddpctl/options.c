@@ -241,6 +241,7 @@ const struct option_row options_rows[] = {
     TEXT("rank", rank, VERB_RUN | VERB_SUBMIT | VERB_LOGS, "0,4-7|all|failed",
          "whose logs (default: all, of a job with more ranks those of the first 1024)"),
     {.name = "generation",
+     .env = "", /* DDP_GENERATION is the rank's own, in which ddpctl may run */
      .letter = 'g',
      .kind = OPTION_U32,
      .min = 1,

@@ -96,7 +96,8 @@ struct options {
 
 /* Presets everything to "not given". */
 void options_init(struct options *options);
-/* The options of all verbs. Each also has an environment variable: DDP_ and its name. */
+/* The options of all verbs. Each also has an environment variable: DDP_ and its name. But launcherd
+ * sets some variables in ranks (launcherd/shim/worker_env.c): an option of such a name has none. */
 extern const struct option_row options_rows[];
 extern const size_t options_row_count;
 

@@ -2,9 +2,10 @@
 """ddpctl against a private cluster: verbs, JSON, exit codes, logs to the last byte, a server that ends and comes back."""
 import json
 import os
+import re
 import signal
 
-from ctl_lib import WAIT_S, Case, Cluster, UnixRelay, equal, run_tests, wait_until
+from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, UnixRelay, equal, run_tests, wait_until
 
 
 def every_verb_speaks_json():
@@ -100,6 +101,24 @@ def logs_go_through_restarts():
         equal(cluster.ctl("logs", job, "--generation", "1", "--rank", "1").stdout, " 1 node0 | g0 r1\n")
         equal(cluster.ctl("logs", job, "--generation", "7").returncode, 3)
         equal(cluster.status(job)["restarts"], 1)
+
+
+def a_rank_asks_about_other_jobs():
+    """What launcherd sets in a rank is no option of a ddpctl that runs there."""
+    with Case() as case, Cluster(case) as cluster:
+        other = cluster.submit("--", "echo", "said")
+        equal(cluster.ctl("wait", other).returncode, 0)
+        script = 'env | grep ^DDP_; test $DDP_GENERATION = 2 || exit 1; shift; "$0" --server $S logs $1 && "$0" --server $S metrics $1 && ' \
+                 '"$0" --server $S logs -p $DDP_JOB_ID > /dev/null'
+        done = cluster.ctl("run", "-q", "-e", f"S={cluster.server}", "--", "sh", "-c", script, DDPCTL, "ddpctl", other)
+        equal(done.returncode, 0, done.stdout + done.stderr)
+        assert "\nsaid\n" in done.stdout, done.stdout
+        names = set(re.findall(r"^(DDP_\w+)=", done.stdout, re.M))
+        assert names >= {"DDP_JOB_ID", "DDP_GENERATION", "DDP_METRICS"}, names
+        options = set(re.findall(r"--[a-z-]+", case.ctl("completion", "bash").stdout))
+        assert options >= {"--generation", "--rank", "--tail"}, options
+        equal({name for name in names if "--" + name[4:].lower().replace("_", "-") in options}, {"DDP_GENERATION"})
+        assert "DDP_GENERATION" in case.ctl("help", "environment").stdout
 
 
 def wait_knows_its_conditions():
@@ -341,6 +360,7 @@ if __name__ == "__main__":
                logs_go_through_restarts, wait_knows_its_conditions, wait_asks_once_when_its_time_is_over,
                a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
+               a_rank_asks_about_other_jobs,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
                errors_are_json_whatever_was_typed, no_server_is_said_at_once])

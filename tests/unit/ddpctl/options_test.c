@@ -133,6 +133,34 @@ TEST(variables_set_options)
              0);
 }
 
+/* launcherd sets these in ranks (launcherd/shim/worker_env.c), where they are no options. */
+TEST(variables_of_a_rank_set_no_options)
+{
+    static const char *const names[] = {
+        "DDP_JOB_ID",        "DDP_ARRAY_JOB_ID",    "DDP_ARRAY_INDEX",  "DDP_ARRAY_COUNT",
+        "DDP_ARRAY_MIN",     "DDP_ARRAY_MAX",       "DDP_CLUSTER",      "DDP_GENERATION",
+        "DDP_NODE_NAME",     "DDP_CHECKPOINT_STEP", "DDP_NODE_ADDRESS", "DDP_SHIM_FD",
+        "DDP_SHIM_PROTOCOL", "DDP_JOB_TOKEN",       "DDP_METRICS",
+    };
+    const size_t count = sizeof names / sizeof names[0];
+    const struct option_table table = {.env_prefix = "DDP_"};
+    struct parsed parsed;
+    char variable[OPTION_NAME_BYTES];
+
+    for (size_t i = 0; i < options_row_count; i++) {
+        options_variable(&table, &options_rows[i], variable);
+        for (size_t k = 0; k < count; k++)
+            CHECK(strcmp(variable, names[k]) != 0);
+    }
+    CHECK_EQ(setenv("DDP_GENERATION", "2", 1), 0);
+    parse(&parsed, "logs -p 4");
+    CHECK_EQ(parsed.status, STATUS_OK);
+    CHECK_EQ(parsed.ctl.options.generation, 0);
+    parse(&parsed, "metrics -g 3 4");
+    CHECK_EQ(parsed.ctl.options.generation, 3);
+    CHECK_EQ(unsetenv("DDP_GENERATION"), 0);
+}
+
 TEST(help_is_found)
 {
     struct parsed parsed;
