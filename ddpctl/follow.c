@@ -38,9 +38,12 @@ static enum status choose_ranks(struct follow *follow, const struct msg_job_info
     uint32_t wanted = 0;
 
     if (options->ranks_failed) {
-        if (info->failed_rank < 0 || (uint32_t)info->failed_rank >= follow->world)
+        int64_t failed = info->crashed_generation > 0 ? (int64_t)info->crashed_rank
+                                                      : info->failed_rank; /* of version 1 */
+
+        if (failed < 0 || failed >= follow->world)
             return err_set(err, STATUS_NOT_FOUND, 0, "no rank of this job has failed");
-        follow->ranks[info->failed_rank].wanted = true;
+        follow->ranks[failed].wanted = true;
         return STATUS_OK;
     }
     for (uint32_t i = 0; i < RANKS_PER_JOB_MAX; i++) {
@@ -62,10 +65,25 @@ static enum status choose_ranks(struct follow *follow, const struct msg_job_info
     return wanted > 0 ? STATUS_OK : err_set(err, STATUS_NOT_FOUND, 0, "no rank is selected");
 }
 
-static enum status choose_generation(struct follow *follow, struct err *err)
+/* Where nothing else is asked for. Of the failed rank: the generation in which it failed. */
+static uint32_t default_generation(const struct follow *follow, const struct msg_job_info *info)
 {
     const struct follow_options *options = &follow->options;
-    uint32_t wanted = options->generation ? options->generation : follow->current;
+
+    if (!options->ranks_failed)
+        return follow->current;
+    if (info->crashed_generation > 0 && info->crashed_generation <= follow->current)
+        return info->crashed_generation;
+    /* A server of version 1 does not say. The failure of a job that runs again was before. */
+    return options->keep_on || follow->ended || follow->current < 2 ? follow->current
+                                                                    : follow->current - 1;
+}
+
+static enum status choose_generation(struct follow *follow, const struct msg_job_info *info,
+                                     struct err *err)
+{
+    const struct follow_options *options = &follow->options;
+    uint32_t wanted = options->generation ? options->generation : default_generation(follow, info);
 
     if (options->previous && follow->current < 2)
         return err_set(err, STATUS_NOT_FOUND, 0,
@@ -82,9 +100,6 @@ static enum status choose_generation(struct follow *follow, struct err *err)
                        "there is no generation %u: the job is at generation %u", wanted,
                        follow->current);
     }
-    if (options->ranks_failed && !follow->only_one && !options->keep_on && !follow->ended &&
-        wanted > 1)
-        wanted--; /* the failure was in the generation before this one */
     begin_generation(follow, wanted);
     return STATUS_OK;
 }
@@ -110,7 +125,7 @@ enum status follow_job(struct follow *follow, const struct msg_job_info *info, s
     if (job->ended)
         follow->ended = true;
     if (follow->generation == 0 && follow->current > 0)
-        return choose_generation(follow, err);
+        return choose_generation(follow, info, err);
     return STATUS_OK;
 }
 

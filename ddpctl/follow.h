@@ -21,7 +21,7 @@ struct follow_options {
     bool to_current;          /* without keep_on: read from from_generation to the current one */
     bool previous;            /* only the generation before the current one */
     bool ranks_all;           /* all ranks, but at most the first FOLLOW_RANKS_MAX */
-    bool ranks_failed;
+    bool ranks_failed;        /* the rank that failed last; generation 0: as of where it failed */
     const uint8_t *rank_mask; /* else: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
     uint32_t tail_lines;      /* start so many lines before the end; 0: at the start */
 };

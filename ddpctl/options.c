@@ -239,7 +239,8 @@ const struct option_row options_rows[] = {
      OPTION_INTO(struct options, watch),
      .help = "show it again when it changes"},
     TEXT("rank", rank, VERB_RUN | VERB_SUBMIT | VERB_LOGS, "0,4-7|all|failed",
-         "whose logs (default: all, of a job with more ranks those of the first 1024)"),
+         "whose logs (default: all, of a job with more ranks those of the first 1024); failed: of "
+         "the generation where it failed, unless -g or -p names another"),
     {.name = "generation",
      .env = "", /* DDP_GENERATION is the rank's own, in which ddpctl may run */
      .letter = 'g',

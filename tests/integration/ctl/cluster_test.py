@@ -103,6 +103,20 @@ def logs_go_through_restarts():
         equal(cluster.status(job)["restarts"], 1)
 
 
+def the_log_of_a_failed_rank_has_its_error():
+    with Case() as case, Cluster(case) as cluster:
+        script = 'test $DDP_GENERATION$RANK = 11 && echo THE ERROR && exit 7; test $DDP_GENERATION = 2 || exec sleep 600; echo rank $RANK is well'
+        job = cluster.submit("-n", "2", "--", "sh", "-c", script)
+        equal(cluster.ctl("wait", job).returncode, 0)
+        equal(cluster.ctl("logs", "--rank", "failed", "--prefix", "never", job).stdout, "THE ERROR\n")
+        equal(cluster.ctl("logs", "--rank", "failed", "--prefix", "never", "-f", job).stdout, "THE ERROR\nrank 1 is well\n")
+        equal(cluster.ctl("logs", "--rank", "failed", "--prefix", "never", "-g", "2", job).stdout, "rank 1 is well\n")
+        well = cluster.submit("--", "true")
+        equal(cluster.ctl("wait", well).returncode, 0)
+        done = cluster.ctl("logs", "--rank", "failed", well)
+        assert done.returncode == 3 and "no rank of this job has failed" in done.stderr, done.stderr
+
+
 def a_rank_asks_about_other_jobs():
     """What launcherd sets in a rank is no option of a ddpctl that runs there."""
     with Case() as case, Cluster(case) as cluster:
@@ -361,6 +375,7 @@ if __name__ == "__main__":
                a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
                a_rank_asks_about_other_jobs,
+               the_log_of_a_failed_rank_has_its_error,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
                errors_are_json_whatever_was_typed, no_server_is_said_at_once])

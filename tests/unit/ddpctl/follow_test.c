@@ -249,6 +249,56 @@ TEST(missing_ranks_and_generations_are_named)
     CHECK_EQ(follow_job(&follow, &now, &err), STATUS_NOT_FOUND);
 }
 
+/* Rank 2 failed in generation 1. */
+static void begin_failed(struct follow_options options, bool ended)
+{
+    struct msg_job_info now = info(3, ended);
+
+    options.ranks_failed = true;
+    now.crashed_generation = 1;
+    now.crashed_rank = 2;
+    follow_init(&follow, &options);
+    CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
+}
+
+static void check_begins(uint32_t generation, uint32_t rank)
+{
+    struct msg_log_read read = {0};
+
+    CHECK(next(&read));
+    CHECK_EQ(read.generation, generation);
+    CHECK_EQ(read.rank, rank);
+    CHECK(!next(&read));
+}
+
+TEST(the_failed_rank_is_shown_in_the_generation_where_it_failed)
+{
+    struct msg_job_info now;
+    uint32_t skip;
+
+    for (int ended = 0; ended < 2; ended++) {
+        begin_failed((struct follow_options){0}, ended != 0);
+        check_begins(1, 2);
+        (void)answer(2, 0, 5, true, &skip);
+        CHECK(!follow_turn(&follow));
+        CHECK(follow_done(&follow));
+    }
+    begin_failed((struct follow_options){.generation = 3}, true);
+    check_begins(3, 2);
+    begin_failed((struct follow_options){.previous = true}, true);
+    check_begins(2, 2);
+    begin_failed((struct follow_options){.keep_on = true}, false); /* then on, through restarts */
+    check_begins(1, 2);
+    (void)answer(2, 0, 5, true, &skip);
+    CHECK(!follow_done(&follow) && follow_turn(&follow));
+    check_begins(2, 2);
+    now = info(2, false); /* a server of version 1 names the rank alone */
+    now.failed_rank = 1;
+    follow_init(&follow, &(struct follow_options){.ranks_failed = true});
+    CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);
+    check_begins(1, 1);
+}
+
 TEST(an_unreadable_log_is_given_up_in_time)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
