@@ -128,8 +128,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_NOT_FOUND, &err, ""));
         return;
     }
-    if (info->ranks.count > 0)
-        attach_make_views(attach, info);
+    attach_make_views(attach, info);
     turn_page(attach, info);
     if (job->state == JOB_RUNNING || job->state == JOB_STARTING)
         stdin_feed_job(&attach->stdin_feed, attach->job_id, job->generation);

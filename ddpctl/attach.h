@@ -63,8 +63,9 @@ struct attach_options {
 #define ATTACH_CAUSES 16 /* number of generations for which the cause of their end is kept */
 
 struct attach_rank {
-    struct view views[2]; /* stdout, stderr */
-    char node[NODE_NAME_BYTES_MAX];
+    struct view views[2];                  /* stdout, stderr */
+    char node[NODE_NAME_BYTES_MAX];        /* in the generation that is shown; empty: not known */
+    char newest_node[NODE_NAME_BYTES_MAX]; /* in newest_generation */
 };
 
 /* Logs read over one connection: the server keeps no more waiting requests of one connection. */
@@ -90,9 +91,10 @@ struct attach {
     uint32_t world;            /* the largest number of ranks that the job can have */
     uint32_t world_now;        /* number of ranks in the current generation */
     int rank_width, node_width;
-    uint32_t shown_generation; /* the generation that the views were made for */
-    uint32_t named_generation; /* the generation for which the nodes of all ranks are known */
-    uint32_t next_rank;        /* 0, or the first rank whose node must be asked for */
+    uint32_t shown_generation;  /* the generation that the views were made for */
+    uint32_t newest_generation; /* the generation of the newest_nodes */
+    uint32_t named_generation;  /* the generation for which the nodes of all ranks are known */
+    uint32_t next_rank;         /* 0, or the first rank whose node must be asked for */
 
     uint32_t generation; /* the job's generation in the last answer */
     bool causes_wanted;  /* `generation` grew: read the events for the cause before more logs */

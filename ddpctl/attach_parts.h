@@ -12,8 +12,7 @@ void attach_show(struct attach *attach, bool is_error, struct buf *out);
 void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_data *data,
                      uint32_t skip, bool is_final);
 bool attach_make_ranks(struct attach *attach, const struct part_job *job); /* false: no memory */
-/* Makes the prefixes for the generation that is being read, once the nodes of its ranks are
- * known. */
+/* Takes the nodes of the ranks, and makes the prefixes for the generation that is being read. */
 void attach_make_views(struct attach *attach, const struct msg_job_info *info);
 /* Reports that the next generation is being read. */
 void attach_show_turn(struct attach *attach);

@@ -118,23 +118,55 @@ bool attach_make_ranks(struct attach *attach, const struct part_job *job)
     return true;
 }
 
-/* Makes the prefixes for the generation that is being read, once the nodes of its ranks are
- * known. */
-void attach_make_views(struct attach *attach, const struct msg_job_info *info)
+/* Keeps the nodes of the job's newest generation: the server tells no others. */
+static void take_nodes(struct attach *attach, const struct msg_job_info *info)
 {
-    assert(attach->world > 0);
+    const uint32_t generation = info->jobs.items[0].generation;
+
+    for (uint32_t i = 0; generation != attach->newest_generation && i < attach->world; i++)
+        attach->ranks[i].newest_node[0] = '\0';
+    attach->newest_generation = generation;
     for (uint32_t i = 0; i < info->ranks.count; i++) {
         const struct part_job_rank *rank = &info->ranks.items[i];
 
-        if (rank->rank >= attach->world)
-            continue;
-        (void)snprintf(attach->ranks[rank->rank].node, NODE_NAME_BYTES_MAX, "%s", rank->node);
+        if (rank->rank < attach->world)
+            (void)snprintf(attach->ranks[rank->rank].newest_node, NODE_NAME_BYTES_MAX, "%s",
+                           rank->node);
+    }
+}
+
+/* Names the nodes of the generation that is being read. Those of an older one stay as they were
+ * when it was the newest; if we did not read it then, they are left out. */
+static void name_nodes(struct attach *attach)
+{
+    const bool is_newest = attach->follow.generation == attach->newest_generation;
+
+    for (uint32_t i = 0; i < attach->world; i++) {
+        struct attach_rank *rank = &attach->ranks[i];
+
+        if (is_newest)
+            memcpy(rank->node, rank->newest_node, sizeof rank->node);
+        else if (attach->shown_generation != attach->follow.generation)
+            rank->node[0] = '\0';
         if ((int)strlen(rank->node) > attach->node_width)
             attach->node_width = (int)strlen(rank->node);
     }
+}
+
+static void show_generation(struct attach *attach)
+{
+    name_nodes(attach);
     for (uint32_t i = 0; i < attach->world; i++)
         make_views(attach, i);
     attach->shown_generation = attach->follow.generation;
+}
+
+void attach_make_views(struct attach *attach, const struct msg_job_info *info)
+{
+    assert(attach->world > 0);
+    take_nodes(attach, info);
+    if (info->ranks.count > 0 || attach->shown_generation != attach->follow.generation)
+        show_generation(attach);
 }
 
 void attach_show_turn(struct attach *attach)
@@ -151,9 +183,7 @@ void attach_show_turn(struct attach *attach)
 
     if (attach->options.on_log != NULL)
         return;
-    for (uint32_t i = 0; i < attach->world; i++)
-        for (int k = 0; k < 2; k++)
-            attach->ranks[i].views[k].source.generation = attach->follow.generation;
+    show_generation(attach);
     if (attach->ctl->screen.json) {
         output_turn_json(&turn, &out);
         attach_show(attach, false, &out);

@@ -118,6 +118,9 @@ static const char json[] =
     "  run, logs: {\"type\":\"log\", rank, node, generation, text}, {\"type\":\"generation\", "
     "...}, of run and wait at the end\n"
     "           {\"type\":\"end\", job, exit {code source}}\n"
+    "           node: null in a generation before the newest, unless it was the newest while we "
+    "read "
+    "it\n"
     "Errors go to stderr: {\"error\":{\"code\",\"message\",\"hint\"}}.\n";
 
 static void write_left(char letter, const char *name, const char *value, struct buf *out)

@@ -270,12 +270,11 @@ void view_prefix(uint32_t rank, const char *node, int rank_width, int node_width
 {
     static const unsigned colors[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
     unsigned number = colors[rank % (sizeof colors / sizeof colors[0])];
+    char begin[16] = "";
 
-    assert(node_width < VIEW_PREFIX_BYTES / 2 && rank_width < VIEW_PREFIX_BYTES / 4);
     if (color)
-        (void)snprintf(prefix, VIEW_PREFIX_BYTES, "\x1b[%um%*u %-*s |\x1b[0m ", number, rank_width,
-                       rank, node_width, node);
-    else
-        (void)snprintf(prefix, VIEW_PREFIX_BYTES, "%*u %-*s | ", rank_width, rank, node_width,
-                       node);
+        (void)snprintf(begin, sizeof begin, "\x1b[%um", number);
+    assert(node_width < VIEW_PREFIX_BYTES / 2 && rank_width < VIEW_PREFIX_BYTES / 4);
+    (void)snprintf(prefix, VIEW_PREFIX_BYTES, "%s%*u%s%-*s |%s ", begin, rank_width, rank,
+                   node_width > 0 ? " " : "", node_width, node, color ? "\x1b[0m" : "");
 }

@@ -92,7 +92,8 @@ void view_tick(struct view *view, uint64_t now_us, struct buf *out);
 void view_end(struct view *view, struct buf *out);
 void view_close(struct view *view);
 
-/* " 3 node1 | ", in the rank's colour where `color`. rank_width, node_width: columns. */
+/* " 3 node1 | ", in the rank's colour where `color`. rank_width, node_width: columns. node "": it is
+ * not known. */
 void view_prefix(uint32_t rank, const char *node, int rank_width, int node_width, bool color,
                  char prefix[VIEW_PREFIX_BYTES]);
 

@@ -97,10 +97,29 @@ def logs_go_through_restarts():
         told = [line for line in errors.splitlines() if " waits to start again: " not in line]  # said only if the restart takes long enough
         equal(told, ["-- generation 2: rank 1 exited with code 4; 2 ranks start again --"])
         equal(sorted(cluster.ctl("logs", job).stdout.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
-        equal(cluster.ctl("logs", job, "--previous", "--rank", "1").stdout, " 1 node0 | g0 r1\n")
-        equal(cluster.ctl("logs", job, "--generation", "1", "--rank", "1").stdout, " 1 node0 | g0 r1\n")
+        equal(cluster.ctl("logs", job, "--previous", "--rank", "1").stdout, " 1 | g0 r1\n")
+        equal(cluster.ctl("logs", job, "--generation", "1", "--rank", "1").stdout, " 1 | g0 r1\n")
         equal(cluster.ctl("logs", job, "--generation", "7").returncode, 3)
         equal(cluster.status(job)["restarts"], 1)
+
+
+def logs_name_the_node_of_their_generation():
+    with Case() as case, Cluster(case, nodes=2, slots=1) as cluster:
+        go = os.path.join(case.dir, "go")
+        script = 'echo "on $DDP_NODE_NAME"; test $DDP_GENERATION = 2 && exit; while ! test -e $GO; do sleep 0.02; done; exit 4'
+        equal(cluster.ctl("node", "drain", "node1").returncode, 0)
+        job = cluster.submit("-e", f"GO={go}", "--", "sh", "-c", script)
+        follow = case.start("--server", cluster.server, "logs", "-f", "--prefix", "always", job)
+        equal(follow.stdout.readline(), " 0 node0 | on node0\n")
+        equal((cluster.ctl("node", "resume", "node1").returncode, cluster.ctl("node", "drain", "node0").returncode), (0, 0))
+        with open(go, "w", encoding="ascii"):
+            pass
+        equal(follow.communicate(timeout=WAIT_S)[0], " 0 node1 | on node1\n")
+        equal(cluster.ctl("logs", "--prefix", "always", job).stdout, " 0 node1 | on node1\n")
+        for older in (("-g", "1"), ("-p",)):  # the server tells the nodes of the newest generation alone
+            equal(cluster.ctl("logs", *older, "--prefix", "always", job).stdout, " 0 | on node0\n")
+            said = json.loads(cluster.ctl("logs", *older, "--json", job).stdout)
+            equal((said["generation"], said["node"], said["text"]), (1, None, "on node0"))
 
 
 def the_log_of_a_failed_rank_has_its_error():
@@ -376,6 +395,7 @@ if __name__ == "__main__":
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
                a_rank_asks_about_other_jobs,
                the_log_of_a_failed_rank_has_its_error,
+               logs_name_the_node_of_their_generation,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
                errors_are_json_whatever_was_typed, no_server_is_said_at_once])

@@ -233,6 +233,12 @@ TEST(prefixes_line_up)
     CHECK_STR(prefix, " 9 gpu02  | ");
     view_prefix(0, "n", 2, 1, true, prefix);
     CHECK_STR(prefix, "\x1b[36m 0 n |\x1b[0m ");
+    view_prefix(3, "", 2, 5, false, prefix); /* this rank's node is not known */
+    CHECK_STR(prefix, " 3       | ");
+    view_prefix(3, "", 2, 0, false, prefix); /* no rank's */
+    CHECK_STR(prefix, " 3 | ");
+    view_prefix(0, "", 2, 0, true, prefix);
+    CHECK_STR(prefix, "\x1b[36m 0 |\x1b[0m ");
 }
 
 TEST_MAIN
