@@ -393,9 +393,7 @@ if __name__ == "__main__":
                logs_go_through_restarts, wait_knows_its_conditions, wait_asks_once_when_its_time_is_over,
                a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
-               a_rank_asks_about_other_jobs,
-               the_log_of_a_failed_rank_has_its_error,
-               logs_name_the_node_of_their_generation,
+               a_rank_asks_about_other_jobs, the_log_of_a_failed_rank_has_its_error, logs_name_the_node_of_their_generation,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
                a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
                errors_are_json_whatever_was_typed, no_server_is_said_at_once])
