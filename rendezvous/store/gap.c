@@ -5,12 +5,15 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/job.h"
 #include "rendezvous/store/internal.h"
+
+#define FAILED "(state = 'restarting' OR stopping = %d)" /* in a row of before the copy */
 
 __attribute__((format(printf, 3, 4))) static enum status
 execute(struct store *store, struct err *err, const char *format, ...)
 {
-    char sql[640];
+    char sql[1024];
     va_list args;
 
     va_start(args, format);
@@ -20,8 +23,9 @@ execute(struct store *store, struct err *err, const char *format, ...)
 }
 
 /* Processes of the copy's running jobs may go on under the old cluster id, and use their slots, until
- * the leases of their shims end. These jobs start again after that. A job that was being cancelled is
- * ended as cancelled. */
+ * the leases of their shims end. These jobs start again after that, as planned: their stop is no failure
+ * of the program. A failure that came before it still counts. A job that was being cancelled is ended as
+ * cancelled. */
 static enum status stop_running(struct store *store, int64_t now_ms, struct err *err)
 {
     enum status status = execute(store, err,
@@ -31,13 +35,16 @@ static enum status stop_running(struct store *store, int64_t now_ms, struct err 
                                  now_ms);
 
     if (status == STATUS_OK)
-        status = execute(store, err,
-                         "UPDATE main.jobs SET state = 'restarting', parts = '[]', stopping = 0,"
-                         " running_ms = 0, retry_at_ms = %" PRId64
-                         ", reason = 'the state was restored from a backup: it starts again when"
-                         " the leases of what ran before have ended'"
-                         " WHERE state IN ('starting','running','restarting')",
-                         now_ms + LEASE_DEFAULT_US / 1000);
+        status =
+            execute(store, err,
+                    "UPDATE main.jobs SET planned = CASE WHEN " FAILED " THEN planned ELSE 1 END,"
+                    " failed_class = CASE WHEN " FAILED " THEN failed_class ELSE %d END,"
+                    " preempted_by = 0, state = 'restarting', parts = '[]', stopping = 0,"
+                    " running_ms = 0, retry_at_ms = %" PRId64
+                    ", reason = 'the state was restored from a backup: it starts again when"
+                    " the leases of what ran before have ended'"
+                    " WHERE state IN ('starting','running','restarting')",
+                    STOP_FAILURE, STOP_FAILURE, FAILURE_PROGRAM, now_ms + LEASE_DEFAULT_US / 1000);
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/io/conn.h"
+#include "rendezvous/core/job.h"
 #include "rendezvous/store/backup_file.h"
 #include "rendezvous/store/etcd_client.h"
 #include "tests/lib/etcd_member.h"
@@ -163,6 +164,65 @@ TEST(a_copy_of_a_live_state_gives_no_number_twice)
     CHECK_EQ(store_next_job_id(store), model.next_job_id + STORE_ID_GAP);
     store_close(&store);
     arena_reset(&arena);
+}
+
+static void write_job(struct store *store, uint64_t id, enum job_state state,
+                      enum stop_cause stopping)
+{
+    struct rdzv_part part = {.node = "n1", .local_count = 1, .slot_mask = 1};
+    const struct rdzv_record record = {.job_id = id,
+                                       .name = "train",
+                                       .user = "ann",
+                                       .nodes = 1,
+                                       .nproc_per_node = 1,
+                                       .failed_rank = -1,
+                                       .generation = 2,
+                                       .restarts = 1,
+                                       .state = state,
+                                       .failed_class = FAILURE_NODE,
+                                       .preempted_by = 7,
+                                       .stopping = stopping,
+                                       .parts = &part,
+                                       .part_count = state == JOB_RESTARTING ? 0 : 1};
+
+    store_write_job(store, &record);
+}
+
+/* Its stop says nothing of the program. A failure that came before it still counts. */
+static void check_planned(struct store *store, uint64_t id, bool planned)
+{
+    struct rdzv_record record;
+
+    CHECK(store_get_job(store, id, &arena, &record));
+    CHECK_EQ(record.state, JOB_RESTARTING);
+    CHECK_EQ(record.planned, planned);
+    CHECK_EQ(record.failed_class, planned ? FAILURE_PROGRAM : FAILURE_NODE);
+    CHECK_EQ(record.preempted_by, 0);
+    CHECK_EQ(record.stopping, STOP_NONE);
+    arena_reset(&arena);
+}
+
+TEST(a_job_that_ran_in_the_copy_starts_again_without_a_failure)
+{
+    struct backup_facts facts;
+    struct store *store = open_dir("live");
+
+    store_begin(store);
+    write_job(store, 1, JOB_RUNNING, STOP_NONE);
+    write_job(store, 2, JOB_STARTING, STOP_NONE);
+    write_job(store, 3, JOB_RUNNING, STOP_PLANNED);
+    write_job(store, 4, JOB_RUNNING, STOP_FAILURE);
+    write_job(store, 5, JOB_RESTARTING, STOP_NONE);
+    store_commit(store);
+    CHECK_EQ(backup_dir(path_of("live"), path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+    store_close(&store);
+    store = open_dir("new");
+    CHECK_EQ(backup_restore(store, path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+    store_close(&store);
+    store = open_dir("new");
+    for (uint64_t id = 1; id <= 5; id++)
+        check_planned(store, id, id <= 3);
+    store_close(&store);
 }
 
 TEST(from_a_file_to_etcd_and_back)
