@@ -159,6 +159,7 @@ struct server {
     uint32_t submitted_count;
     struct submitted submitted[SUBMITTED_MAX]; /* answered once they are durable */
     char stage_dir[4200];                      /* archives of staged working directories */
+    uint64_t upload_serial;                    /* the newest upload of one */
     bool survives_power;                       /* see store_open */
     uint64_t stepped_at_us, tick_at_us;        /* the last step; the next tick, 0: none */
     struct look *looks;                        /* jobs that may hang, whose nodes were asked */

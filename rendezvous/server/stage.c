@@ -1,6 +1,7 @@
 /* The archives of staged working directories (common/stage.h): files STATE_DIR/stage/HASH.tar. A
- * client sends an archive in pieces over one connection, into a file of its own, HASH-PEER.part.
- * The file becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
+ * client sends an archive in pieces over one connection. Each upload has a file of its own,
+ * HASH-NUMBER.part, also while it is being synced and the connection begins another one. The file
+ * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
  * read it in pieces. An archive that no active job names is removed a day after its last use, when
  * the next upload begins. */
 #include <assert.h>
@@ -21,7 +22,7 @@
 #define TOTAL_BYTES_MAX (8ull << 30) /* of all archives; further uploads are refused */
 #define SUFFIX ".tar"
 
-/* One upload. It belongs to its connection until it is complete. */
+/* One upload. It belongs to its connection until all bytes have come. */
 struct stage_upload {
     struct server *server;
     uint64_t peer_id;
@@ -153,12 +154,16 @@ static void begin(struct peer *peer, const struct msg_stage_put *put)
         (struct stage_upload){.server = server, .peer_id = peer->id, .fd = -1, .total = put->total};
     memcpy(upload->hash, put->hash, sizeof upload->hash);
     (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", server->stage_dir,
-                   put->hash, (unsigned long long)peer->id);
-    upload->fd = open(upload->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (upload->fd < 0)
-        fail(peer, "cannot make a file", errno);
-    else if (stage_digest_new(&upload->digest, NULL) != STATUS_OK)
+                   put->hash, (unsigned long long)++server->upload_serial);
+    upload->fd = open(upload->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (upload->fd < 0) {
+        const int code = errno;
+
+        upload->path[0] = '\0'; /* what has that name is not ours */
+        fail(peer, "cannot make a file", code);
+    } else if (stage_digest_new(&upload->digest, NULL) != STATUS_OK) {
         fail(peer, "cannot make a digest", ENOMEM);
+    }
 }
 
 static void publish(struct stage_upload *upload, int code)

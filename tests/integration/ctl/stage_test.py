@@ -9,7 +9,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 
 from ctl_lib import Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
-from ddpproto import Client, Refused  # pylint: disable=wrong-import-position
+from ddpproto import Client, Refused, encode, frame  # pylint: disable=wrong-import-position
 
 CHUNK = 512 * 1024
 
@@ -114,6 +114,22 @@ def only_whole_archives_are_kept():
         wait_until("the end of the half", lambda: archives(case, "rendezvous") == [right + ".tar"])
 
 
+def an_upload_cannot_change_another():
+    """The second upload begins while the first one is being synced: the server reads both messages at once."""
+    with Case() as case, Cluster(case) as cluster:
+        data = os.urandom(1000)
+        digest = hashlib.sha256(data).hexdigest()
+        begin = dict(hash=digest, total=str(len(data)), offset=0, bytes="")
+        last = dict(begin, bytes=base64.b64encode(data).decode())
+        with Client(cluster.server) as peer:
+            equal(piece(peer, data, digest, 0, 0), 0)
+            peer.send_bytes(frame(encode("stage_put", **last)) + frame(encode("stage_put", **begin)))
+            equal([peer.answer()["is_complete"], peer.answer()["is_complete"]], [False, True])
+            with open(os.path.join(case.dir, "rendezvous", "stage", digest + ".tar"), "rb") as f:
+                equal(hashlib.sha256(f.read()).hexdigest(), digest)
+        wait_until("the end of the second", lambda: archives(case, "rendezvous") == [digest + ".tar"])
+
+
 def a_damaged_archive_in_the_cache_of_a_node_does_no_harm():
     with Case() as case, Cluster(case) as cluster:
         top, digest = make_project(case)
@@ -145,5 +161,5 @@ def a_node_without_libarchive_runs_all_but_staged_jobs():
 if __name__ == "__main__":
     run_tests([a_staged_job_runs_in_its_copy_on_every_node, a_restart_finds_the_files_that_the_job_has_made,
                the_same_directory_is_sent_once, what_cannot_be_staged_is_refused_before_it_is_queued,
-               only_whole_archives_are_kept, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
+               only_whole_archives_are_kept, an_upload_cannot_change_another, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
                a_node_without_libarchive_runs_all_but_staged_jobs], 3)
