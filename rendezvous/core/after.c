@@ -111,6 +111,21 @@ void after_ended(struct rdzv *rdzv, const struct job *ended)
     }
 }
 
+void rdzv_mark_awaited(const struct rdzv *rdzv, struct rdzv_ids *ids, uint32_t count)
+{
+    struct rdzv_after after;
+
+    for (uint32_t i = 0; count > 0 && rdzv->after_count > 0 && i < rdzv->queue_count; i++) {
+        if (!rdzv->queue[i].has_conditions)
+            continue;
+        (void)after_list_read(&rdzv->jobs[rdzv->queue[i].job].record, &after);
+        for (uint32_t k = 0; k < after.count; k++)
+            for (uint32_t n = 0; n < count && !after.items[k].any; n++)
+                ids[n].is_awaited |=
+                    ids[n].first <= after.items[k].last && ids[n].last >= after.items[k].first;
+    }
+}
+
 uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job)
 {
     const struct rdzv_record *record = &job->record;

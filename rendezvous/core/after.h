@@ -4,7 +4,8 @@
  * A job can only wait for jobs with smaller ids, so two jobs never wait for each other. If a job waits
  * for the success of another, and that one fails or is cancelled, the waiting job ends as cancelled.
  * The store has only the list of jobs to wait for. After a restart of the server its edge looks up how
- * those jobs ended (rdzv_event.after). */
+ * those jobs ended (rdzv_event.after). So the store keeps jobs whose success is needed
+ * (rdzv_mark_awaited). */
 #ifndef RENDEZVOUS_CORE_AFTER_H
 #define RENDEZVOUS_CORE_AFTER_H
 

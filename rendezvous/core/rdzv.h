@@ -69,6 +69,12 @@ struct rdzv_rank {
     bool joined;
 };
 
+/* A range of job ids. */
+struct rdzv_ids {
+    uint64_t first, last;
+    bool is_awaited;
+};
+
 /* The jobs that a job waits for (--after). It waits for all of them. */
 struct rdzv_after {
     uint32_t count;
@@ -272,6 +278,8 @@ uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
 uint32_t rdzv_job_count(const struct rdzv *rdzv);
 /* The active job with the index-th smallest id. */
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
+/* Marks those of the ranges that have a job whose success a waiting job needs (--after). */
+void rdzv_mark_awaited(const struct rdzv *rdzv, struct rdzv_ids *ids, uint32_t count);
 uint32_t rdzv_node_count(const struct rdzv *rdzv);
 /* The index-th node by name; borrows from the core. */
 void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, struct part_node *out);

@@ -7,6 +7,12 @@
 #define SWEEP_MAX_MS 3600000u
 #define PAUSE_MS 20u /* between two pieces of a sweep */
 
+/* Jobs that others wait for stay: a restarted server must find how they ended. */
+static void mark_awaited(const void *core, struct rdzv_ids *ids, uint32_t count)
+{
+    rdzv_mark_awaited(core, ids, count);
+}
+
 static void on_expire(uv_timer_t *timer)
 {
     struct server *server = timer->data;
@@ -15,8 +21,8 @@ static void on_expire(uv_timer_t *timer)
     bool is_at_end = false;
 
     store_begin(server->store);
-    server->expired_count +=
-        store_expire(server->store, before_ms, &server->expire_after_id, &is_at_end);
+    server->expired_count += store_expire(server->store, before_ms, mark_awaited, server->core,
+                                          &server->expire_after_id, &is_at_end);
     server_flush(server);
     if (!is_at_end) {
         (void)uv_timer_start(timer, on_expire, PAUSE_MS, 0);

@@ -28,17 +28,34 @@ static bool is_of_kept_array(struct store *store, uint64_t array_job, int64_t be
     return array->is_kept;
 }
 
-/* Finds jobs to remove, from `*after_id` on, and advances it. Returns how many. */
-static uint32_t find_ended(struct store *store, int64_t before_ms, uint64_t *after_id,
-                           bool *is_at_end, uint64_t ids[STORE_EXPIRE_MAX])
+/* A job that ended long ago, and the ids that are removed or kept with it. */
+struct old_jobs {
+    uint32_t count;
+    uint64_t ids[STORE_EXPIRE_MAX];
+    struct rdzv_ids with[STORE_EXPIRE_MAX];
+};
+
+static void add_old(struct old_jobs *old, uint64_t id, uint64_t array_job, uint64_t array_count)
+{
+    struct rdzv_ids *with = &old->with[old->count];
+
+    old->ids[old->count++] = id;
+    *with = (struct rdzv_ids){.first = id, .last = id};
+    if (array_job != 0 && array_count != 0)
+        *with = (struct rdzv_ids){.first = array_job, .last = array_job + array_count - 1};
+}
+
+/* Finds jobs that may be removed, from `*after_id` on, and advances it. True: there are no more. */
+static bool find_ended(struct store *store, int64_t before_ms, uint64_t *after_id,
+                       struct old_jobs *old)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_ENDED);
     struct array array = {0};
-    uint32_t count = 0, seen = 0;
+    uint32_t seen = 0;
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)*after_id);
     (void)sqlite3_bind_int64(stmt, 2, STORE_EXPIRE_LOOK);
-    while (count < STORE_EXPIRE_MAX && store_row(store, stmt, "read")) {
+    while (old->count < STORE_EXPIRE_MAX && store_row(store, stmt, "read")) {
         int64_t ended_ms = sqlite3_column_int64(stmt, 1);
         uint64_t array_job = (uint64_t)sqlite3_column_int64(stmt, 2);
 
@@ -46,11 +63,10 @@ static uint32_t find_ended(struct store *store, int64_t before_ms, uint64_t *aft
         *after_id = (uint64_t)sqlite3_column_int64(stmt, 0);
         if (ended_ms > 0 && ended_ms < before_ms &&
             !is_of_kept_array(store, array_job, before_ms, &array))
-            ids[count++] = *after_id;
+            add_old(old, *after_id, array_job, (uint64_t)sqlite3_column_int64(stmt, 3));
     }
     (void)sqlite3_reset(stmt);
-    *is_at_end = count < STORE_EXPIRE_MAX && seen < STORE_EXPIRE_LOOK;
-    return count;
+    return old->count < STORE_EXPIRE_MAX && seen < STORE_EXPIRE_LOOK;
 }
 
 static void remove_job(struct store *store, uint64_t job_id)
@@ -67,14 +83,21 @@ static void remove_job(struct store *store, uint64_t job_id)
     }
 }
 
-uint32_t store_expire(struct store *store, int64_t before_ms, uint64_t *after_id, bool *is_at_end)
+uint32_t store_expire(struct store *store, int64_t before_ms, store_mark *mark, const void *context,
+                      uint64_t *after_id, bool *is_at_end)
 {
-    uint64_t ids[STORE_EXPIRE_MAX];
-    uint32_t count;
+    struct old_jobs old = {0};
+    uint32_t count = 0;
 
     assert(store->in_transaction);
-    count = find_ended(store, before_ms, after_id, is_at_end, ids);
-    for (uint32_t i = 0; i < count; i++)
-        remove_job(store, ids[i]);
+    *is_at_end = find_ended(store, before_ms, after_id, &old);
+    if (mark != NULL && old.count > 0)
+        mark(context, old.with, old.count);
+    for (uint32_t i = 0; i < old.count; i++) {
+        if (old.with[i].is_awaited)
+            continue;
+        remove_job(store, old.ids[i]);
+        count++;
+    }
     return count;
 }

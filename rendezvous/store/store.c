@@ -51,7 +51,7 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
      * no id is ever given twice. */
     [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
                         " id < (SELECT max(id) FROM jobs) THEN ended_ms ELSE 0 END,"
-                        " array_job FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
+                        " array_job, array_count FROM jobs WHERE id > ? ORDER BY id LIMIT ?",
     [STORE_ARRAY_KEPT] =
         "SELECT 1 FROM jobs WHERE array_job <> 0 AND array_job = ? AND"
         " (ended_ms = 0 OR ended_ms >= ? OR id = (SELECT max(id) FROM jobs)) LIMIT 1",

@@ -137,10 +137,13 @@ void store_drop_principal(struct store *store, const char *name);
 /* Removes old jobs piece by piece: looks at some jobs above `*after_id` and removes those that
  * ended before `before_ms`, with everything that belongs to them; the jobs of an array only when all
  * of them did. Returns how many; `*after_id` advances. `*is_at_end`: there are no more. The newest
- * job is kept, with its array, since ids are never reused. */
+ * job is kept, with its array, since ids are never reused. `mark` (may be NULL) marks the jobs and
+ * arrays that are kept because other jobs wait for them. */
 #define STORE_EXPIRE_LOOK 256u /* jobs that one call looks at */
-#define STORE_EXPIRE_MAX 16u   /* jobs that it removes at most */
-uint32_t store_expire(struct store *store, int64_t before_ms, uint64_t *after_id, bool *is_at_end);
+#define STORE_EXPIRE_MAX 16u   /* jobs that it removes or that are marked, at most */
+typedef void store_mark(const void *context, struct rdzv_ids *ids, uint32_t count);
+uint32_t store_expire(struct store *store, int64_t before_ms, store_mark *mark, const void *context,
+                      uint64_t *after_id, bool *is_at_end);
 /* Returns the event's id. */
 uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, uint32_t generation,
                            const char *text);

@@ -184,7 +184,7 @@ static void expire(struct model *model, struct store *store)
     bool is_at_end = false;
 
     while (!is_at_end)
-        (void)store_expire(store, INT64_MAX, &after_id, &is_at_end);
+        (void)store_expire(store, INT64_MAX, NULL, NULL, &after_id, &is_at_end);
     for (uint32_t i = 0; i < MODEL_JOBS_MAX; i++)
         if (rdzv_state_is_final(model->jobs[i].state) &&
             model->jobs[i].job_id + 1 < model->next_job_id)

@@ -127,6 +127,29 @@ def ended_jobs_are_forgotten():
         equal(waiter.returncode, 0, f"it went on meanwhile: {said}")
 
 
+def what_a_job_waits_for_stays():
+    """A restarted server must still find that the first job has succeeded."""
+    with Case() as case, Keeping(case, server_options=("--keep-jobs", "1s")) as cluster:
+        first, held = (cluster.submit("--", "sh", "-c", f"while ! test -e {case.dir}/{go}; do sleep 0.05; done") for go in ("go1", "go2"))
+        waits = cluster.submit("--after", f"{first},{held}", "--", "true")
+        behind = cluster.submit("--after", waits, "--", "true")
+        open(f"{case.dir}/go1", "w", encoding="ascii").close()
+        wait_until("the first job", lambda: cluster.status(first)["state"] == "succeeded")
+        gone, last = (cluster.submit("--", "true") for _ in range(2))  # the newest job stays
+        wait_until("a later job to go", lambda: gone not in cluster.ctl("ps", "-a", "-q").stdout.split())
+        equal(cluster.ctl("ps", "-a", "-q").stdout.split(), [first, held, waits, behind, last])
+        cluster.kill_server()
+        cluster.start_server()
+        waiter = case.start("--server", cluster.server, "wait", waits, behind)
+        equal(cluster.status(waits)["state"], "queued")
+        open(f"{case.dir}/go2", "w", encoding="ascii").close()
+        said = waiter.communicate(timeout=WAIT_S)[1]
+        assert "cancelled" not in said, said
+        wait_until("all to go", lambda: cluster.ctl("ps", "-a", "-q").stdout.split() == [last])
+        events = cluster.ctl("events").stdout
+        assert "is not known any more" not in events, events
+
+
 def sizes_and_times_are_checked():
     for program, option, value, error in (("launcherd", "--log-max", "10", "is not in"), ("launcherd", "--log-max", "1X", "a size as"),
                                           ("launcherd", "--keep-logs", "0", "is not in"),
@@ -139,4 +162,4 @@ def sizes_and_times_are_checked():
 
 if __name__ == "__main__":
     run_tests([a_long_log_is_cut_in_the_middle, a_log_below_the_limit_is_whole, logs_go_when_their_time_is_over,
-               ended_jobs_are_forgotten, sizes_and_times_are_checked])
+               ended_jobs_are_forgotten, what_a_job_waits_for_stays, sizes_and_times_are_checked])

@@ -227,6 +227,27 @@ TEST(a_job_waits_for_all_of_several)
               "job 3 has failed, and this one was to start after its success (--after 3:ok)");
 }
 
+TEST(what_a_job_waits_for_is_marked)
+{
+    struct rdzv_ids ids[] = {
+        {.first = 1, .last = 1}, {.first = 2, .last = 2}, {.first = 3, .last = 9}};
+
+    begin(1, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        (void)submit((struct wanted){0});
+    rdzv_mark_awaited(core, ids, 3);
+    CHECK(!ids[0].is_awaited && !ids[1].is_awaited && !ids[2].is_awaited);
+    (void)submit((struct wanted){
+        .after = 1, .any = true, .more = {.first = 4, .last = 4}}); /* 5 needs the success of 4 */
+    (void)submit((struct wanted){.after = 1, .last = 1});           /* and 6 that of 1 */
+    rdzv_mark_awaited(core, ids, 3);
+    CHECK(ids[0].is_awaited && !ids[1].is_awaited && ids[2].is_awaited);
+    cancel(6);
+    ids[0].is_awaited = ids[2].is_awaited = false;
+    rdzv_mark_awaited(core, ids, 3);
+    CHECK(!ids[0].is_awaited && ids[2].is_awaited);
+}
+
 TEST(one_of_several_that_fails_ends_the_wait_for_all)
 {
     uint64_t first, second, third;

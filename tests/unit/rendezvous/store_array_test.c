@@ -55,14 +55,32 @@ static enum status read_spec(struct store *store, uint64_t id)
     return status;
 }
 
-static void expire(struct store *store, int64_t before_ms)
+/* Another job waits for the one of this id. */
+static void mark(const void *awaited, struct rdzv_ids *ids, uint32_t count)
+{
+    const uint64_t id = *(const uint64_t *)awaited;
+
+    for (uint32_t i = 0; i < count; i++)
+        ids[i].is_awaited = ids[i].first <= id && ids[i].last >= id;
+}
+
+static uint32_t expire_but(struct store *store, int64_t before_ms, uint64_t awaited)
 {
     uint64_t after_id = 0;
-    bool is_at_end;
+    uint32_t count = 0;
+    bool is_at_end = false;
 
-    store_begin(store);
-    (void)store_expire(store, before_ms, &after_id, &is_at_end);
-    store_commit(store);
+    while (!is_at_end) {
+        store_begin(store);
+        count += store_expire(store, before_ms, mark, &awaited, &after_id, &is_at_end);
+        store_commit(store);
+    }
+    return count;
+}
+
+static void expire(struct store *store, int64_t before_ms)
+{
+    (void)expire_but(store, before_ms, 0);
 }
 
 TEST(a_job_of_an_array_is_found_by_its_index)
@@ -103,6 +121,59 @@ TEST(the_jobs_of_an_array_stay_until_all_may_go)
     execute("CREATE TABLE checked (ok INTEGER NOT NULL)");
     execute(
         "INSERT INTO checked SELECT ok FROM found"); /* NULL, and so refused, where one is left */
+}
+
+TEST(a_job_stays_while_others_wait_for_it)
+{
+    struct rdzv_after after = {.count = 1, .items = {{.first = 1, .last = 1}}};
+    struct store *store = fill();
+
+    CHECK_EQ(expire_but(store, 100, 1), 3);
+    store_find_failed(store, &after);
+    CHECK_EQ(after.failed_id, 0);
+    CHECK_EQ(expire_but(store, 100, 0), 1);
+    store_close(&store);
+}
+
+TEST(an_array_stays_whole_while_others_wait_for_one_of_it)
+{
+    struct store *store = fill();
+
+    CHECK_EQ(expire_but(store, 100, 4), 1);
+    CHECK_EQ(store_find_job(store, "2_0", viewer), 2);
+    CHECK_EQ(store_find_job(store, "2_20", viewer), 4);
+    CHECK_EQ(read_spec(store, 3), STATUS_OK);
+    CHECK_EQ(expire_but(store, 100, 0), 3);
+    store_close(&store);
+}
+
+/* More than one piece of a sweep looks at. */
+TEST(jobs_behind_many_that_stay_are_found)
+{
+    struct store *store = open_or_fail(test_dir());
+
+    store_begin(store);
+    for (uint64_t id = 1; id <= 3 * STORE_EXPIRE_MAX; id++) {
+        struct rdzv_record record = {.job_id = id,
+                                     .name = "sweep",
+                                     .user = "ann",
+                                     .nodes = 1,
+                                     .nproc_per_node = 1,
+                                     .failed_rank = -1,
+                                     .state = JOB_SUCCEEDED,
+                                     .ended_ms = 1,
+                                     .array_job = 1,
+                                     .array_index = (uint32_t)id,
+                                     .array_count = 3 * STORE_EXPIRE_MAX};
+
+        store_write_job(store, &record);
+    }
+    write_job(store, 3 * STORE_EXPIRE_MAX + 1, 0, JOB_SUCCEEDED);
+    write_job(store, 3 * STORE_EXPIRE_MAX + 2, 0, JOB_QUEUED);
+    store_commit(store);
+    CHECK_EQ(expire_but(store, 100, 1), 1);
+    CHECK_EQ(expire_but(store, 100, 0), 3 * STORE_EXPIRE_MAX);
+    store_close(&store);
 }
 
 TEST(the_newest_job_stays_with_its_array)

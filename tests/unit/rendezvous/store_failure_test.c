@@ -137,7 +137,7 @@ TEST(failures_go_with_their_job)
         store_write_job(store, &job);
         store_write_failure(store, job.job_id, &failure, false);
     }
-    CHECK_EQ(store_expire(store, 2000, &after_id, &is_at_end), 1);
+    CHECK_EQ(store_expire(store, 2000, NULL, NULL, &after_id, &is_at_end), 1);
     store_commit(store);
     CHECK_EQ(store_failures(store, 1, &arena, read), 0);
     CHECK_EQ(store_failures(store, 2, &arena, read), 1);
