@@ -47,12 +47,12 @@ static bool add_drain(struct rdzv *rdzv, const struct rdzv_event *event, uint32_
     return true;
 }
 
-static void reply_node(struct rdzv *rdzv, uint64_t client, const struct node *node)
+static void reply_node(struct rdzv *rdzv, uint64_t client, const char *name)
 {
     struct rdzv_action *action = action_add(&rdzv->out, RDZV_REPLY_NODE);
 
     action->client = client;
-    action->text = node->name;
+    action->text = name;
 }
 
 /* The node of a request. It must have all slots of the mask. NULL: an error was answered. */
@@ -88,7 +88,7 @@ void drains_on_drain(struct rdzv *rdzv, const struct rdzv_event *event)
     roster_refresh(rdzv, node);
     (void)action_add(&rdzv->out, RDZV_PERSIST_DRAINS);
     if (has_room)
-        reply_node(rdzv, event->client, node);
+        reply_node(rdzv, event->client, node->name);
     else
         action_reply_error(&rdzv->out, event->client, STATUS_TOO_BIG,
                            "%u drains are there already: resume some, or drain whole nodes",
@@ -130,18 +130,22 @@ static void resume_fault(struct rdzv *rdzv, struct node *node, uint32_t index)
 void drains_on_resume(struct rdzv *rdzv, const struct rdzv_event *event)
 {
     const struct msg_node_resume *request = &event->msg->node_resume;
-    struct node *node = find_node(rdzv, event->client, request->name, request->slot_mask);
+    const bool is_away = rdzv_is_away(rdzv, request->name);
+    struct node *node =
+        is_away ? NULL : find_node(rdzv, event->client, request->name, request->slot_mask);
 
-    if (node == NULL)
+    if (node == NULL && !is_away)
         return;
-    action_log(&rdzv->out, 0, 0, "node %s%s was resumed by %s", node->name,
+    action_log(&rdzv->out, 0, 0, "node %s%s was resumed by %s", request->name,
                request->slot_mask == 0 ? "" : " (some slots)", event->user);
     drop_drains(rdzv, event, request->slot_mask);
+    failure_pardon(rdzv, request->name);
+    reply_node(rdzv, event->client, request->name);
+    if (node == NULL)
+        return;
     slots_apply_drains(rdzv, node);
     roster_refresh(rdzv, node);
     for (uint32_t i = 0; i < node->slots && i < SLOTS_PER_NODE_MAX; i++)
         if (request->slot_mask == 0 || (request->slot_mask >> i & 1) != 0)
             resume_fault(rdzv, node, i);
-    failure_pardon(rdzv, node->name);
-    reply_node(rdzv, event->client, node);
 }

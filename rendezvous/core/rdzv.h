@@ -291,6 +291,17 @@ uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name);
 uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
                          struct part_slot out[SLOTS_PER_NODE_MAX]);
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
+/* Nodes that are away: an operator drained them or some of their slots, and they have not connected
+ * since the server started. The name of the first one after `name`, and before `end` unless that is
+ * NULL; NULL: there is none. */
+const char *rdzv_away_after(const struct rdzv *rdzv, const char *name, const char *end);
+bool rdzv_is_away(const struct rdzv *rdzv, const char *name);
+/* Such a node, or one whose drain was just resumed, as a lost one. Borrows from the core, and
+ * `name`. */
+void rdzv_away(const struct rdzv *rdzv, const char *name, struct part_node *out);
+/* Its drained slots; returns how many. */
+uint32_t rdzv_away_slots(const struct rdzv *rdzv, const char *name,
+                         struct part_slot out[SLOTS_PER_NODE_MAX]);
 /* [*count] */
 const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);
 /* The connection of a node that is up, to forward log_read; 0: it has none. */

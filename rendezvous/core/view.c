@@ -1,4 +1,5 @@
 /* Reading the core: records, summaries, nodes. */
+#include "rendezvous/core/names.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -107,14 +108,16 @@ uint32_t rdzv_node_count(const struct rdzv *rdzv)
     return rdzv->node_count;
 }
 
-/* Fills in the operator's drain or the node's own. */
+/* Fills in the operator's drain or the node's own. `node` may be NULL. */
 static void fill_drain(const struct node *node, const struct rdzv_drain *drain,
                        struct part_node *out)
 {
-    out->drained = drain != NULL || node->is_leaving;
-    out->drain_reason = drain != NULL ? drain->reason : node->is_leaving ? LEAVING_WHY : "";
-    out->drained_by = drain != NULL ? drain->user : node->is_leaving ? LEAVING_BY : "";
-    out->drained_ms = drain != NULL ? drain->at_ms : node->is_leaving ? node->leaving_ms : 0;
+    const bool is_leaving = node != NULL && node->is_leaving;
+
+    out->drained = drain != NULL || is_leaving;
+    out->drain_reason = drain != NULL ? drain->reason : is_leaving ? LEAVING_WHY : "";
+    out->drained_by = drain != NULL ? drain->user : is_leaving ? LEAVING_BY : "";
+    out->drained_ms = drain != NULL ? drain->at_ms : is_leaving ? node->leaving_ms : 0;
 }
 
 static const struct node *node_at(const struct rdzv *rdzv, uint32_t index)
@@ -154,6 +157,54 @@ uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name)
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name)
 {
     return roster_find(rdzv, name) != NULL;
+}
+
+const char *rdzv_away_after(const struct rdzv *rdzv, const char *name, const char *end)
+{
+    const char *first = NULL;
+
+    for (uint32_t i = 0; i < rdzv->drain_count; i++) {
+        const char *other = rdzv->drains[i].node;
+
+        if (names_compare(other, name) > 0 && (end == NULL || names_compare(other, end) < 0) &&
+            (first == NULL || names_compare(other, first) < 0) && roster_find(rdzv, other) == NULL)
+            first = other;
+    }
+    return first;
+}
+
+bool rdzv_is_away(const struct rdzv *rdzv, const char *name)
+{
+    for (uint32_t i = 0; i < rdzv->drain_count; i++)
+        if (strcmp(rdzv->drains[i].node, name) == 0)
+            return roster_find(rdzv, name) == NULL;
+    return false;
+}
+
+void rdzv_away(const struct rdzv *rdzv, const char *name, struct part_node *out)
+{
+    *out = (struct part_node){
+        .name = name, .state = NODE_LOST, .address = "", .version = "", .beat_age_us = -1};
+    fill_drain(NULL, slots_drain_of(rdzv, name, RDZV_WHOLE_NODE), out);
+}
+
+uint32_t rdzv_away_slots(const struct rdzv *rdzv, const char *name,
+                         struct part_slot out[SLOTS_PER_NODE_MAX])
+{
+    uint32_t count = 0;
+
+    for (uint32_t slot = 0; slot < SLOTS_PER_NODE_MAX; slot++) {
+        const struct rdzv_drain *drain = slots_drain_of(rdzv, name, slot);
+
+        if (drain != NULL)
+            out[count++] = (struct part_slot){.node = name,
+                                              .slot = slot,
+                                              .state = SLOT_DRAINED,
+                                              .reason = drain->reason,
+                                              .drained_by = drain->user,
+                                              .since_ms = drain->at_ms};
+    }
+    return count;
 }
 
 const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count)

@@ -1,6 +1,5 @@
 /* Answers about jobs, nodes and events. Active jobs come from the core, ended ones from the
  * store. */
-#include <assert.h>
 
 #include "rendezvous/server/internal.h"
 #include "common/msg_version.h"
@@ -238,18 +237,41 @@ void answer_node(struct peer *peer, const char *name)
         peer_error(peer, "internal", "", "no memory for a list of nodes");
         return;
     }
-    assert(index > 0); /* it is in the core's table */
-    rdzv_node_at(server->core, index - 1, clock_boot_us(), &page.nodes[0]);
     page.node_count = 1;
-    page.slot_count = rdzv_node_slots(server->core, index - 1, true, page.slots);
+    if (rdzv_has_node(server->core, name)) {
+        rdzv_node_at(server->core, index - 1, clock_boot_us(), &page.nodes[0]);
+        page.slot_count = rdzv_node_slots(server->core, index - 1, true, page.slots);
+    } else {
+        rdzv_away(server->core, name, &page.nodes[0]);
+        page.slot_count = rdzv_away_slots(server->core, name, page.slots);
+    }
     page_send(peer, &page, false);
 }
 
-/* Adds a node with its closed slots. False: the page is full. */
+static bool page_has_room(const struct node_page *page, uint32_t limit)
+{
+    return page->node_count < limit && page->slot_count + SLOTS_PER_NODE_MAX <= SLOTS_LISTED_MAX;
+}
+
+/* Adds the nodes that are away with names after `name`, and before `end` unless that is NULL. False:
+ * the page is full. */
+static bool page_add_away(struct node_page *page, const struct server *server, const char *name,
+                          const char *end, uint32_t limit)
+{
+    while ((name = rdzv_away_after(server->core, name, end)) != NULL) {
+        if (!page_has_room(page, limit))
+            return false;
+        rdzv_away(server->core, name, &page->nodes[page->node_count++]);
+        page->slot_count += rdzv_away_slots(server->core, name, page->slots + page->slot_count);
+    }
+    return true;
+}
+
+/* Adds the index-th node with its closed slots. False: the page is full. */
 static bool page_add(struct node_page *page, const struct server *server, uint32_t index,
                      const struct part_node *node, uint32_t limit)
 {
-    if (page->node_count == limit || page->slot_count + SLOTS_PER_NODE_MAX > SLOTS_LISTED_MAX)
+    if (!page_has_room(page, limit))
         return false;
     page->nodes[page->node_count++] = *node;
     page->slot_count += rdzv_node_slots(server->core, index, false, page->slots + page->slot_count);
@@ -261,21 +283,26 @@ void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t
     struct server *server = peer->server;
     uint64_t now_us = clock_boot_us();
     struct node_page page;
-    bool more = false;
+    bool has_room = true;
 
     if (!page_open(&page, &server->arena)) {
         peer_error(peer, "internal", "", "no memory for a list of nodes");
         return;
     }
     for (uint32_t i = rdzv_node_after(server->core, after);
-         !more && i < rdzv_node_count(server->core); i++) {
+         has_room && i < rdzv_node_count(server->core); i++) {
         struct part_node node;
 
         rdzv_node_at(server->core, i, now_us, &node);
-        if (with_lost || node.state != NODE_LOST)
-            more = !page_add(&page, server, i, &node, limit);
+        if (with_lost)
+            has_room = page_add_away(&page, server, after, node.name, limit);
+        if (has_room && (with_lost || node.state != NODE_LOST))
+            has_room = page_add(&page, server, i, &node, limit);
+        after = node.name;
     }
-    page_send(peer, &page, more);
+    if (has_room && with_lost)
+        has_room = page_add_away(&page, server, after, NULL, limit);
+    page_send(peer, &page, !has_room);
 }
 
 void answer_server(struct peer *peer, uint64_t request_id)

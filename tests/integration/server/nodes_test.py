@@ -99,6 +99,37 @@ def test_a_cursor_that_is_no_node():
         assert page["nodes"] == [] and not page["more"], page
 
 
+def test_drained_nodes_that_are_away():
+    """A drain is shown and resumed after a restart of the server, although its node has not connected since."""
+    with cluster(12, lambda i: 0) as (server, peers), Client(server.address) as client:
+        for i in (2, 10, 3):
+            client.ask("node_drain", name="node%d" % i, slot_mask=0 if i != 3 else 6, reason="fan %d" % i)
+        server.kill()
+        again = Server(BINARY, server.state_dir)
+        try:
+            with Client(again.address) as later:
+                peers += [say_hello(again.address, i, lambda i: 0) for i in (0, 5)]
+                assert [n["name"] for n in later.nodes(all_=False)] == ["node0", "node5"]
+                for limit in (1, 2, 256):
+                    nodes = later.nodes(limit=limit)
+                    assert [n["name"] for n in nodes] == ["node0", "node2", "node3", "node5", "node10"], nodes
+                    assert [n["state"] for n in nodes] == ["up", "lost", "lost", "up", "lost"], nodes
+                    assert [n["drain_reason"] for n in nodes] == ["", "fan 2", "", "", "fan 10"], nodes
+                page = later.ask("node_list", all=True, node="", after="", limit=256)
+                assert [(s["node"], s["slot"], s["state"], s["reason"]) for s in page["slots"]] == [
+                    ("node3", 1, "drained", "fan 3"), ("node3", 2, "drained", "fan 3")], page["slots"]
+                assert "node10" in ddpctl(again, "nodes", "-a") and "fan 3" in ddpctl(again, "node", "show", "node3")
+                ddpctl(again, "node", "resume", "node3", "--slot", "2")
+                assert [n["name"] for n in later.nodes()] == ["node0", "node2", "node3", "node5", "node10"]
+                for name in ("node3", "node2"):
+                    (node,) = later.ask("node_resume", name=name, slot_mask=0)["nodes"]
+                    assert (node["name"], node["state"], node["drained"]) == (name, "lost", False), node
+                peers += [say_hello(again.address, i, lambda i: 0) for i in (2, 10)]
+                assert [n["drained"] for n in later.nodes()] == [False, False, False, True]
+        finally:
+            again.kill()
+
+
 WIDTH, NPROC, RANKS_PAGE = 200, 8, 1024  # RANKS_PER_JOB_MAX is more, RANKS_LISTED_MAX
 
 

@@ -224,6 +224,36 @@ TEST(drains_outlive_the_server)
     CHECK_EQ(count, 1);
 }
 
+TEST(a_drain_is_resumed_while_its_node_is_away)
+{
+    const struct rdzv_drain drains[] = {
+        {.node = "n1", .slot = RDZV_WHOLE_NODE, .user = "ann", .reason = "fan", .at_ms = 5},
+        {.node = "n1", .slot = 3, .user = "ann", .reason = "disk", .at_ms = 6},
+        {.node = "n2", .slot = RDZV_WHOLE_NODE, .user = "ann", .reason = "fan", .at_ms = 5}};
+    uint32_t count;
+
+    begin();
+    for (uint32_t i = 0; i < 3; i++)
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    operate(RDZV_EVENT_NODE_RESUME, "n3", 0, NULL);
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_NOT_FOUND);
+    operate(RDZV_EVENT_NODE_RESUME, "n1", 8, NULL);
+    CHECK(find(RDZV_REPLY_ERROR) == NULL);
+    CHECK_STR(find(RDZV_REPLY_NODE)->text, "n1");
+    (void)rdzv_drains(core, &count);
+    CHECK_EQ(count, 2);
+    operate(RDZV_EVENT_NODE_RESUME, "n1", 0, NULL);
+    CHECK(find(RDZV_PERSIST_DRAINS) != NULL);
+    CHECK(was_logged("node n1 was resumed by ann"));
+    CHECK_STR(rdzv_drains(core, &count)->node, "n2");
+    CHECK_EQ(count, 1);
+    operate(RDZV_EVENT_NODE_RESUME, "n1", 0, NULL); /* it is not there, nor drained */
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_NOT_FOUND);
+    hello(1, "n1", 1, 0, none, 0);
+    CHECK_EQ(mask_of(submit(1, 1)), 1);
+}
+
 TEST(a_resumed_fault_is_told_until_it_is_heard)
 {
     struct part_slot_closed fault = {
