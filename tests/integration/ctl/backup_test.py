@@ -35,7 +35,7 @@ class Moving(Cluster):
 
     def running(self, job):
         wait_until("the job runs", lambda: self.status(job)["state"] == "running")
-        wait_until("who it is", lambda: self.ctl("logs", "--raw", job).stdout != "")
+        wait_until("who it is", lambda: self.ctl("logs", "--raw", job).stdout.endswith("\n"))
         return self.ctl("logs", "--raw", job).stdout
 
 
