@@ -219,15 +219,17 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
 }
 
 /* Sets the restart's time from the record. The wall clock may have been set since, so the delay is
- * capped at the longest back-off. */
+ * capped at the longest that there is: a back-off, or a lost node's lease (fence.h). */
 static void restore_retry(struct rdzv *rdzv, struct job *job)
 {
+    const uint64_t most_us = rdzv->options.lease_us > RESTART_DELAY_MAX_US ? rdzv->options.lease_us
+                                                                           : RESTART_DELAY_MAX_US;
     int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
 
     if (job->record.state != JOB_RESTARTING || left_ms <= 0)
         return;
-    if (left_ms > (int64_t)(RESTART_DELAY_MAX_US / 1000))
-        left_ms = RESTART_DELAY_MAX_US / 1000;
+    if (left_ms > (int64_t)(most_us / 1000))
+        left_ms = (int64_t)(most_us / 1000);
     job->retry_at_us = rdzv->out.now_us + (uint64_t)left_ms * 1000;
 }
 

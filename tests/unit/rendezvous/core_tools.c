@@ -57,12 +57,18 @@ void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
     begin_options(options);
 }
 
-void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)
+void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us)
 {
     struct rdzv_options options = usual(jobs_max, nodes_max);
 
     options.waits_for_lease = true;
+    options.lease_us = lease_us;
     begin_options(options);
+}
+
+void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)
+{
+    begin_leased(jobs_max, nodes_max, 60 * SECOND_US);
 }
 
 void step_unchecked(struct rdzv_event event)

@@ -19,6 +19,7 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
+void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us); /* likewise */
 /* One event now; all tables of the core are checked after it. */
 void step(struct rdzv_event event);
 void step_unchecked(struct rdzv_event event);

@@ -13,9 +13,11 @@ static void report(uint64_t conn, enum shim_phase phase, bool joined)
     step_rank_report(conn, (struct rank_report){.job_id = 1, .phase = phase, .joined = joined});
 }
 
+static uint64_t lease_us = 60 * SECOND_US;
+
 static void submit_to_a(void)
 {
-    begin_fenced(4, 3);
+    begin_leased(4, 3, lease_us);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
     hello(1, "a");
     CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
@@ -122,22 +124,57 @@ TEST(or_until_the_node_is_back_without_them)
     check(JOB_STARTING, 2);
 }
 
-TEST(the_wait_survives_the_server)
+/* A new server, at the same time of the wall clock. */
+static void restart(void)
 {
-    struct rdzv_record record;
+    struct rdzv_record record = *rdzv_job_record(core, 1);
+    const int64_t at_ms = wall_ms;
 
-    lose(false);
-    record = *rdzv_job_record(core, 1);
-    begin_fenced(4, 3);
-    wall_ms = 1000;
+    begin_leased(4, 3, lease_us);
+    wall_ms = at_ms;
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
     hello(2, "b");
     hello(3, "c");
+}
+
+TEST(the_wait_survives_the_server)
+{
+    lose(false);
+    restart();
     pass(44);
     check(JOB_RESTARTING, 1);
     pass(2);
     check(JOB_STARTING, 2);
+}
+
+TEST(the_wait_for_a_long_lease_survives_the_server_too)
+{
+    lease_us = 300 * SECOND_US;
+    lose(false);
+    pass(10);
+    restart();
+    pass(61);
+    check(JOB_RESTARTING, 1);
+    restart();
+    pass(213); /* 299 s after the last beat */
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+
+    lose(false);
+    wall_ms -= 86400000; /* the clock is set back: a lease is still the longest wait */
+    restart();
+    pass(299);
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+
+    lose(false);
+    pass(10);
+    hello(4, "a"); /* without the job */
+    check(JOB_STARTING, 2);
+    lease_us = 60 * SECOND_US;
 }
 
 TEST(a_job_that_waits_can_be_cancelled)
