@@ -207,17 +207,31 @@ bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job)
     return count > 0;
 }
 
-bool preempt_holds(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+/* Whether the job fits on the nodes there are, those apart that it does not use because they have
+ * failed it. */
+static bool could_fit(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)
+{
+    const struct queued entry = queue_entry(rdzv, job);
+    uint32_t nodes = entry.nodes;
+
+    for (uint32_t i = 0; i < job->fault_count; i++) {
+        const uint16_t node = failure_excluded(rdzv, job, i);
+
+        nodes += node != NODE_NONE && bits_count(pass->able.masks[node]) >= entry.nproc;
+    }
+    return pool_fits(&pass->able, nodes, entry.nproc);
+}
+
+const struct job *preempt_holder(const struct rdzv *rdzv, const struct pass *pass,
+                                 const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
     const struct job *first =
         record->preempted_by != 0 ? job_find(rdzv, record->preempted_by) : NULL;
-    struct queued entry;
 
     if (first == NULL || !first->is_queued || first->record.generation != record->preempted_at)
-        return false;
-    entry = queue_entry(rdzv, first);
-    return pool_fits(&pass->able, entry.nodes, entry.nproc);
+        return NULL;
+    return could_fit(rdzv, pass, first) ? first : NULL;
 }
 
 bool preempt_explain(struct rdzv *rdzv, struct job *job)

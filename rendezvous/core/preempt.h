@@ -9,7 +9,7 @@
  *            free count as free
  *   how      A planned end of the generation (generation_stop_planned): SIGTERM, the job's grace, no
  *            budget. The job is queued again with its id and its place. It starts after the job that
- *            preempted it */
+ *            preempted it, or when that one could not start even if slots were free */
 #ifndef RENDEZVOUS_CORE_PREEMPT_H
 #define RENDEZVOUS_CORE_PREEMPT_H
 
@@ -19,9 +19,10 @@
  * to be computed again. If there is no room for all their actions, the rest of them are stopped in
  * the next steps. */
 bool preempt_for(struct rdzv *rdzv, struct pass *pass, struct job *job);
-/* True: this queued job was preempted and must wait until the job that preempted it has started, or
- * cannot start. */
-bool preempt_holds(const struct rdzv *rdzv, const struct pass *pass, const struct job *job);
+/* The job that has preempted this queued one, and that it must wait for; NULL: none, or it has
+ * started since, or the nodes that it could use are too few. */
+const struct job *preempt_holder(const struct rdzv *rdzv, const struct pass *pass,
+                                 const struct job *job);
 /* Sets the job's reason to wait: the jobs that are being stopped for it. False: there are none. */
 bool preempt_explain(struct rdzv *rdzv, struct job *job);
 

@@ -159,7 +159,7 @@ static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass,
 {
     uint64_t wanted = (uint64_t)entry->nodes * entry->nproc;
 
-    if (pass->is_blocked && entry->user == pass->first_user)
+    if (pass->is_blocked && entry->user == pass->first_user && entry->job_id != pass->first.job_id)
         wanted += pass->first_slots;
     return rdzv->options.max_slots_per_user != 0 && entry->user != USER_NONE &&
            !entry->is_restarting &&
@@ -276,6 +276,19 @@ static bool is_array_full(const struct rdzv *rdzv, struct pass *pass, const stru
     return pass->array_active >= job->record.array_at_most;
 }
 
+/* Whether a job that was preempted must wait for the one that has preempted it: not while that one is
+ * passed over for another reason than slots. */
+static bool is_held(struct rdzv *rdzv, struct pass *pass, const struct job *job)
+{
+    const struct job *holder = preempt_holder(rdzv, pass, job);
+    struct queued entry;
+
+    if (holder == NULL)
+        return false;
+    entry = queue_entry(rdzv, holder);
+    return !is_over_quota(rdzv, pass, &entry) && !is_array_full(rdzv, pass, holder);
+}
+
 /* True: it waits for other jobs, or has ended because of one of them. */
 static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
@@ -294,7 +307,7 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     case AFTER_READY:
         break;
     }
-    if (preempt_holds(rdzv, pass, job)) {
+    if (is_held(rdzv, pass, job)) {
         tell(rdzv, pass, entry, TOLD_PREEMPTED);
         pass->has_preempted = true;
         return true;

@@ -123,7 +123,8 @@ static bool seek(struct rdzv *rdzv, struct pass *pass, struct job *job)
         text_format(text, "node %s is held as a spare of the job", rdzv->nodes[node].name);
         job_log(rdzv, job, text);
         spare_table_add(rdzv, job, node, mask);
-        pass->again = pass->again || rdzv->drain_count > 0; /* it may leave a drained node now */
+        /* It may leave a drained node now; and a job may be over quota by it that another waits for. */
+        pass->again = pass->again || rdzv->drain_count > 0 || pass->has_preempted;
         pool_take(&pass->free, node, mask);
         pool_take(&pass->open, node, mask);
         pool_take(&pass->soon, node, mask);

@@ -49,12 +49,18 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
     begin_options(options);
 }
 
-void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
+void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots)
 {
     struct rdzv_options options = usual(jobs_max, nodes_max);
 
     options.preempts = true;
+    options.max_slots_per_user = max_slots;
     begin_options(options);
+}
+
+void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
+{
+    begin_preempting_quotas(jobs_max, nodes_max, 0);
 }
 
 void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us)

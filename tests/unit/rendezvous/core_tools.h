@@ -17,6 +17,7 @@ void begin_with(uint32_t jobs_max, uint32_t nodes_max);
 void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
 /* With preemption: a job of a higher priority may stop others. */
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
+void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us); /* likewise */
