@@ -191,6 +191,15 @@ static void settle_class(const struct rdzv *rdzv, struct job *job)
     }
 }
 
+/* Whether a node that is lost now was already gone when the job failed. If this server was started
+ * after the failure, it does not know when that was: a node that it has never heard counts as gone. */
+static bool was_gone(const struct job *job, const struct node *node)
+{
+    if (job->failed_at_us == 0)
+        return !node->has_beat;
+    return node->beat_at_us <= job->failed_at_us + FAILURE_BEFORE_US;
+}
+
 /* If a rank failed when another node of the generation was already gone, it failed because it lost
  * its peers. */
 static void settle_gone(struct rdzv *rdzv, struct job *job)
@@ -202,8 +211,7 @@ static void settle_gone(struct rdzv *rdzv, struct job *job)
         const struct node *node = roster_find(rdzv, record->parts[i].node);
 
         if (!job->gang.parts[i].is_lost || node == NULL ||
-            strcmp(record->failed_node, record->parts[i].node) == 0 ||
-            node->beat_at_us > job->failed_at_us + FAILURE_BEFORE_US)
+            strcmp(record->failed_node, record->parts[i].node) == 0 || !was_gone(job, node))
             continue;
         record->failed_class = FAILURE_NETWORK;
         text_format(text,

@@ -75,6 +75,46 @@ TEST(an_exit_code_survives)
     CHECK_EQ(rdzv_job_record(core, 1)->failed_rank, 0);
 }
 
+/* Lets a minute pass, and a little more, in which only node a sends beats. */
+static void pass_a_minute(void)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_ENDED, 1};
+
+    for (uint32_t i = 0; i < 65; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        step_beat(3, &shim, 1);
+    }
+}
+
+/* The rank on a failed because it lost its peer. */
+TEST(a_node_that_does_not_come_back_was_gone_when_a_rank_failed)
+{
+    begin(3, 0);
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 2});
+    report(1, 0, SHIM_ENDED, 1);
+    CHECK_EQ(rdzv_job_record(core, 1)->failed_class, FAILURE_PROGRAM);
+    restart();
+    hello(3, "a", SHIM_ENDED);
+    report(3, 0, SHIM_ENDED, 1);
+    pass_a_minute();
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    CHECK_EQ(rdzv_job_record(core, 1)->failed_class, FAILURE_NETWORK);
+}
+
+TEST(one_that_came_back_and_was_lost_later_was_not)
+{
+    begin(3, 0);
+    report(1, 0, SHIM_ENDED, 1);
+    restart();
+    hello(3, "a", SHIM_ENDED);
+    report(3, 0, SHIM_ENDED, 1);
+    hello(4, "b", SHIM_RUNNING);
+    pass_a_minute();
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    CHECK_EQ(rdzv_job_record(core, 1)->failed_class, FAILURE_PROGRAM);
+}
+
 static void tell_step(uint64_t conn, uint32_t rank, uint64_t told)
 {
     struct msg msg = {.type = MSG_TYPE_PROGRESS,
