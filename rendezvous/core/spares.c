@@ -50,16 +50,29 @@ void spares_take_back(const struct rdzv *rdzv, struct pass *pass, const struct j
 
 void spares_started(struct rdzv *rdzv, struct job *job)
 {
+    uint32_t parts[2] = {0}, count = 0; /* the first parts on spares */
+    const char *names[2];
     char text[REASON_BYTES_MAX];
 
-    for (uint32_t i = 0; job->spare_count > 0 && i < job->record.part_count; i++) {
-        const uint32_t node = job->gang.parts[i].node;
-
-        if (!spare_table_remove(rdzv, job, node))
-            continue;
-        text_format(text, "spare node %s takes over as node rank %u", rdzv->nodes[node].name, i);
-        job_log(rdzv, job, text);
-    }
+    for (uint32_t i = 0; job->spare_count > 0 && i < job->record.part_count; i++)
+        if (spare_table_remove(rdzv, job, job->gang.parts[i].node)) {
+            if (count < 2)
+                parts[count] = i;
+            count++;
+        }
+    for (uint32_t i = 0; i < 2; i++)
+        names[i] = rdzv->nodes[job->gang.parts[parts[i]].node].name;
+    if (count == 0)
+        return;
+    if (count == 1)
+        text_format(text, "spare node %s takes over as node rank %u", names[0], parts[0]);
+    else if (count == 2)
+        text_format(text, "spare nodes %s (node rank %u) and %s (node rank %u) take over", names[0],
+                    parts[0], names[1], parts[1]);
+    else
+        text_format(text, "spare nodes %s (node rank %u), %s (node rank %u) and %u more take over",
+                    names[0], parts[0], names[1], parts[1], count - 2);
+    job_log(rdzv, job, text);
 }
 
 static bool is_over_quota(const struct rdzv *rdzv, const struct pass *pass, const struct job *job)

@@ -21,7 +21,8 @@ void spares_review(struct rdzv *rdzv);
 /* Adds the job's spares to the pools while the job is considered; removes them afterwards. */
 void spares_lend(const struct rdzv *rdzv, struct pass *pass, const struct job *job);
 void spares_take_back(const struct rdzv *rdzv, struct pass *pass, const struct job *job);
-/* The job's generation has begun: the nodes that it runs on are no longer its spares. */
+/* The job's generation has begun: the nodes that it runs on are no longer its spares. One log line
+ * tells of all of them, since a step has room for few. */
 void spares_started(struct rdzv *rdzv, struct job *job);
 /* At the end of a pass: holds spares for jobs that lack some. False: no room was left for
  * actions. */
