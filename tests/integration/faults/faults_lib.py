@@ -200,11 +200,11 @@ class Cluster:
 
 
 def losses(cluster, job, generation):
-    """The losses by step, as rank 0 of that generation has printed them, and the step that it resumed from."""
+    """The losses by step, as rank 0 of that generation has printed them, and the step that it resumed from. Steps are counted from the start."""
     log = cluster.ctl("logs", str(job), "--rank", "0", "-g", str(generation)).stdout
     resumed = re.search(r"resumed at step (\d+)", log)
-    return ({int(step): loss for step, loss in re.findall(r"Step \[(\d+)/\d+\], Loss: ([0-9.e+-]+),", log)},
-            int(resumed.group(1)) if resumed else 0)
+    lines = re.findall(r"Epoch \[(\d+)/\d+\], Step \[(\d+)/(\d+)\], Loss: ([0-9.e+-]+),", log)
+    return ({(int(epoch) - 1) * int(steps) + int(step): loss for epoch, step, steps, loss in lines}, int(resumed.group(1)) if resumed else 0)
 
 
 def nodes_of(status):
