@@ -45,9 +45,12 @@ static bool bind_text(sqlite3_stmt *stmt, int at, const char *text, size_t byte_
             out[n++] = text[i];
             continue;
         }
-        if (byte_count - i < 3 || digit_of(text[i + 1]) < 0 || digit_of(text[i + 2]) < 0)
+        if (byte_count - i < 3)
             return false;
-        out[n++] = (char)(digit_of(text[i + 1]) << 4 | digit_of(text[i + 2]));
+        const int high = digit_of(text[i + 1]), low = digit_of(text[i + 2]);
+        if (high < 0 || low < 0)
+            return false;
+        out[n++] = (char)(high << 4 | low);
         i += 2;
     }
     return sqlite3_bind_text(stmt, at, out, (int)n, SQLITE_TRANSIENT) == SQLITE_OK;

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,15 +36,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 /* No further memory, as `prlimit --as` does it. */
 static bool limit_memory(void)
 {
-    unsigned long pages = 0;
+    char text[128] = "";
     FILE *file = fopen("/proc/self/statm", "r");
     struct rlimit limit = {.rlim_max = RLIM_INFINITY};
+    rlim_t pages;
 
-    if (file == NULL || fscanf(file, "%lu", &pages) != 1)
+    if (file == NULL || fgets(text, sizeof text, file) == NULL || fclose(file) != 0)
         return false;
-    (void)fclose(file);
+    pages = strtoul(text, NULL, 10);
     limit.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE);
-    return setrlimit(RLIMIT_AS, &limit) == 0;
+    return pages > 0 && setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
 /* In a child. 0: the pool works, and a high descriptor is watched. */

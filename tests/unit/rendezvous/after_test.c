@@ -306,8 +306,8 @@ TEST(a_damaged_list_of_jobs_is_refused)
                                      .after_job = 2,
                                      .after_last = 2};
 
-        for (uint32_t k = 1; k < AFTER_MAX; k++)
-            (void)strcat(many, " 3-3:ok");
+        for (size_t k = 1, at = 6; k < AFTER_MAX; k++, at += 7)
+            (void)snprintf(many + at, sizeof many - at, " 3-3:ok");
         (void)snprintf(record.tail, sizeof record.tail, "%s",
                        i < sizeof bad / sizeof bad[0] ? bad[i] : many);
         many[6] = '\0';
