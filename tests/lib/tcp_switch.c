@@ -99,7 +99,7 @@ static void *run(void *context)
 
         for (int i = 0; i < 2 * count; i++)
             fds[2 + i] = (struct pollfd){.fd = relay->pairs[i / 2][i % 2], .events = POLLIN};
-        if (poll(fds, (nfds_t)(2 + 2 * count), -1) <= 0)
+        if (poll(fds, 2 + 2 * (nfds_t)count, -1) <= 0)
             continue;
         if (fds[1].revents != 0) {
             CHECK(read(relay->wake[0], &byte, 1) == 1);

@@ -145,12 +145,12 @@ static uint64_t claimed_after_us(uint32_t missing_pm)
 /* A server that has more of the rows claims earlier; one that has none claims too. */
 TEST(it_waits_by_the_rows_that_it_has_still_to_read)
 {
-    const uint64_t most_us = LEADER_BEHIND_US + LEASE_US;
+    const uint64_t most_us = LEADER_BEHIND_US + LEASE_US, quarter_us = LEASE_US / 4;
 
     CHECK_EQ(claimed_after_us(0), 0);
     CHECK_NEAR(claimed_after_us(1), LEADER_BEHIND_US, 50000);
-    CHECK_NEAR(claimed_after_us(250), LEADER_BEHIND_US + LEASE_US / 4, 50000);
-    CHECK_NEAR(claimed_after_us(750), LEADER_BEHIND_US + 3 * LEASE_US / 4, 50000);
+    CHECK_NEAR(claimed_after_us(250), LEADER_BEHIND_US + quarter_us, 50000);
+    CHECK_NEAR(claimed_after_us(750), LEADER_BEHIND_US + 3 * quarter_us, 50000);
     CHECK_NEAR(claimed_after_us(1000), most_us, 50000);
 }
 
