@@ -7,20 +7,26 @@
 
 static const struct store_viewer viewer = {.user = "ann"}, other = {.user = "bob"};
 
+/* Of no array. It has ended at its own number. */
+static struct rdzv_record make_record(uint64_t id, enum job_state state)
+{
+    return (struct rdzv_record){.job_id = id,
+                                .name = "sweep",
+                                .user = "ann",
+                                .nodes = 1,
+                                .nproc_per_node = 1,
+                                .failed_rank = -1,
+                                .state = state,
+                                .ended_ms = rdzv_state_is_final(state) ? (int64_t)id : 0};
+}
+
 static void write_job(struct store *store, uint64_t id, uint64_t array, enum job_state state)
 {
-    struct rdzv_record record = {.job_id = id,
-                                 .name = "sweep",
-                                 .user = "ann",
-                                 .nodes = 1,
-                                 .nproc_per_node = 1,
-                                 .failed_rank = -1,
-                                 .state = state,
-                                 .ended_ms = rdzv_state_is_final(state) ? (int64_t)id : 0,
-                                 .array_job = array,
-                                 .array_index = (uint32_t)(id - array) * 10,
-                                 .array_count = array != 0 ? 3 : 0};
+    struct rdzv_record record = make_record(id, state);
 
+    record.array_job = array;
+    record.array_index = (uint32_t)(id - array) * 10;
+    record.array_count = array != 0 ? 3 : 0;
     store_write_job(store, &record);
 }
 
@@ -154,18 +160,12 @@ TEST(jobs_behind_many_that_stay_are_found)
 
     store_begin(store);
     for (uint64_t id = 1; id <= 3 * STORE_EXPIRE_MAX; id++) {
-        struct rdzv_record record = {.job_id = id,
-                                     .name = "sweep",
-                                     .user = "ann",
-                                     .nodes = 1,
-                                     .nproc_per_node = 1,
-                                     .failed_rank = -1,
-                                     .state = JOB_SUCCEEDED,
-                                     .ended_ms = 1,
-                                     .array_job = 1,
-                                     .array_index = (uint32_t)id,
-                                     .array_count = 3 * STORE_EXPIRE_MAX};
+        struct rdzv_record record = make_record(id, JOB_SUCCEEDED);
 
+        record.ended_ms = 1;
+        record.array_job = 1;
+        record.array_index = (uint32_t)id;
+        record.array_count = 3 * STORE_EXPIRE_MAX;
         store_write_job(store, &record);
     }
     write_job(store, 3 * STORE_EXPIRE_MAX + 1, 0, JOB_SUCCEEDED);
