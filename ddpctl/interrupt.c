@@ -174,8 +174,8 @@ static void on_keyboard(uv_poll_t *poll, int status, int events)
     if (answer[0] == 'd' || answer[0] == 'D') {
         detach(interrupt, CTL_OK);
     } else if (answer[0] == 'c' || answer[0] == 'C') {
-        close_keyboard(
-            interrupt); /* the job may take a while to end, and what is typed then is not for us */
+        /* The job may take a while to end, and what is typed then is not for us. */
+        close_keyboard(interrupt);
         cancel(interrupt, SIGINT);
     } else {
         interrupt->count = 0;
