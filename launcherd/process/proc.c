@@ -113,11 +113,13 @@ static bool file_has(const char *path, char before, const char *entry, size_t en
         return false;
     bytes[0] = before;
     while (!found && (got = read(fd, bytes + kept, sizeof bytes - kept)) > 0) {
-        size_t have = kept + (size_t)got;
+        const size_t have = kept + (size_t)got;
+        const char *at = bytes;
 
-        for (const char *at = bytes; !found && at != NULL; at = at == NULL ? NULL : at + 1) {
-            at = memmem(at, have - (size_t)(at - bytes), entry, entry_bytes);
-            found = at != NULL && at > bytes && at[-1] == before;
+        while (!found &&
+               (at = memmem(at, have - (size_t)(at - bytes), entry, entry_bytes)) != NULL) {
+            found = at > bytes && at[-1] == before;
+            at++;
         }
         kept = have < entry_bytes ? have : entry_bytes;
         memmove(bytes, bytes + have - kept, kept);
