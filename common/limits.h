@@ -2,7 +2,7 @@
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
-#define PROTOCOL_VERSION 2 /* of the messages, see common/msg_version.h */
+#define PROTOCOL_VERSION 3 /* of the messages, see common/msg_version.h */
 
 /* Frames: how much a connection buffers before a message is decoded. */
 #define FRAME_BYTES_MAX (64u * 1024u)          /* most messages */
@@ -47,6 +47,9 @@
 #define USER_NAME_BYTES_MAX 64u
 #define ADDRESS_BYTES_MAX 64u
 #define REASON_BYTES_MAX 256u
+#define SCHEMA_BYTES_MAX 17u       /* 16 hexadecimal digits */
+#define IDENTITY_BYTES_MAX 65u     /* of a machine, of a state directory */
+#define CLUSTERS_SEEN_MAX 8u       /* clusters whose newest job a node remembers */
 #define FAILURES_FIRST_MAX 2u      /* of each job the first failures are kept, */
 #define FAILURES_KEPT_MAX 32u      /* and the newest, so many in all */
 #define FAILED_RANKS_MAX 64u       /* of one generation, shown to a client */

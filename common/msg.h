@@ -125,7 +125,15 @@ struct msg_bytes {
     F(LINE, version, 0, 31)                                                                        \
     F(I64, beat_age_us, -1, TIME_US_MAX)         /* since the last beat; -1: none yet */           \
     F(U32, protocol, 0, UINT32_MAX)              /* what its launcherd speaks; 0: not known */     \
-    F(BOOL, drains_on_term, 0, 0)                /* a restart of its launcherd stops its jobs */
+    F(BOOL, drains_on_term, 0, 0)                /* a restart of its launcherd stops its jobs */  \
+    F(U32, reconnects, 0, UINT32_MAX)            /* in a row, without a start that went on */      \
+    F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* what is wrong with it, for people; or "" */
+
+/* the newest job of a cluster that a node has seen: a server that knows less has an old state */
+#define PART_CLUSTER_SEEN(F, E, L)                                                                 \
+    F(NAME, cluster, 1, 32)                                                                        \
+    F(U64, job_id, 1, JOB_ID_MAX)                /* the highest */                                 \
+    F(U32, generation, 0, GENERATION_MAX)        /* the highest of that job */
 
 /* one principal: who may connect over TCP, with which role */
 #define PART_PRINCIPAL(F, E, L)                                                                    \
@@ -195,47 +203,6 @@ struct msg_bytes {
     F(U32, spares_warm, 0, NODES_PER_JOB_MAX)    /* those on which processes of it wait */         \
     F(U32, progress_generation, 0, GENERATION_MAX) /* whose ranks told epoch to samples_per_s; 0: not said */
 
-/* how one generation failed */
-#define PART_FAILURE(F, E, L)                                                                      \
-    F(U32, generation, 1, GENERATION_MAX)                                                          \
-    F(I64, failed_ms, 0, TIME_US_MAX)            /* wall clock */                                  \
-    F(I64, ran_us, -1, TIME_US_MAX)              /* since all ranks ran; -1: they never did */     \
-    F(I64, alone_us, -1, TIME_US_MAX)            /* until the next rank failed; -1: none did */    \
-    E(class, failure_class, FAILURE_CLASS_TABLE)                                                   \
-    F(I32, rank, -1, RANKS_PER_JOB_MAX - 1)      /* that failed first; -1: no rank did */          \
-    F(U32, local_rank, 0, SLOTS_PER_NODE_MAX - 1)                                                  \
-    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
-    F(U32, pid, 0, INT32_MAX)                                                                      \
-    F(I32, exit_code, 0, 255)                                                                      \
-    F(U32, signal, 0, 64)                                                                          \
-    F(BOOL, oom, 0, 0)                           /* the kernel killed it as memory ran out */      \
-    F(LINE, core, 0, REASON_BYTES_MAX - 1)       /* where its core file is, or who has it */       \
-    F(LINE, cause, 0, REASON_BYTES_MAX - 1)                                                        \
-    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* its last lines */                              \
-    F(TEXT, error, 0, TAIL_BYTES_MAX - 1)        /* its exception: message, end of the traceback */ \
-    F(TEXT, stacks, 0, STACKS_BYTES_MAX - 1)     /* of a hang: where the ranks stood */            \
-    F(U64, step, 0, JOB_ID_MAX)                  /* newest progress of the job; 0: none */         \
-    F(U64, resumed_step, 0, JOB_ID_MAX)          /* the checkpoint that it began from; 0: none */  \
-    F(U64, checkpoint_step, 0, JOB_ID_MAX)       /* newest when it had failed; 0: none */          \
-    F(U32, world, 1, RANKS_PER_JOB_MAX)                                                            \
-    F(U32, failed_too, 0, RANKS_PER_JOB_MAX)     /* other ranks that failed by themselves */       \
-    F(U32, left, 0, RANKS_PER_JOB_MAX)           /* ranks that had ended well, with code 0 */      \
-    F(I32, left_rank, -1, RANKS_PER_JOB_MAX - 1) /* the first of these */                          \
-    F(U32, stopped, 0, RANKS_PER_JOB_MAX)        /* ranks that were stopped because of it */       \
-    F(U32, lost, 0, RANKS_PER_JOB_MAX)           /* ranks on nodes that were lost */               \
-    F(LINE, decision, 0, REASON_BYTES_MAX - 1)   /* "restarted at once"; empty: not yet made */
-/* one rank of a failed generation that failed by itself */
-#define PART_FAILED_RANK(F, E, L)                                                                  \
-    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
-    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
-    F(I32, exit_code, 0, 255)                                                                      \
-    F(U32, signal, 0, 64)                                                                          \
-    F(I64, after_us, -1, TIME_US_MAX)            /* the first failure; -1: not known */
-/* one rank of a running generation that has reported progress */
-#define PART_RANK_MOVE(F, E, L)                                                                    \
-    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
-    F(I64, age_us, 0, TIME_US_MAX)               /* since its newest progress */
-
 /* -- a node and the server --------------------------------------------------------------------- */
 
 /* node -> server, first */
@@ -251,14 +218,19 @@ struct msg_bytes {
     F(U32, gpus, 0, SLOTS_PER_NODE_MAX)          /* 0: slots are CPU shares */                     \
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
     L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
-    F(BOOL, drains_on_term, 0, 0)                /* SIGTERM of its launcherd makes it leave */
+    F(BOOL, drains_on_term, 0, 0)                /* SIGTERM of its launcherd makes it leave */     \
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)     /* of its messages: common/msg_schema.h */        \
+    F(LINE, machine_id, 0, IDENTITY_BYTES_MAX - 1) /* of the machine; empty: not known */          \
+    F(LINE, state_id, 0, IDENTITY_BYTES_MAX - 1) /* of its state directory; empty: not known */    \
+    L(seen, cluster_seen, CLUSTERS_SEEN_MAX)     /* the newest job of each cluster */
 
 /* server -> node */
 #define MSG_NODE_WELCOME(F, E, L)                                                                  \
     F(NAME, cluster, 1, 32)                      /* random, kept in the server's state */          \
     F(U32, beat_interval_us, 1000, 60000000)                                                       \
     F(U64, lease_us, 1000, DURATION_US_MAX)                                                        \
-    F(U32, protocol, 0, UINT32_MAX)              /* the server's */
+    F(U32, protocol, 0, UINT32_MAX)              /* the server's */                                \
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)     /* the server's */
 
 /* node -> server, every beat_interval_us: what is here */
 #define MSG_BEAT(F, E, L)                                                                          \
@@ -310,7 +282,8 @@ struct msg_bytes {
     F(U32, array_min, 0, ARRAY_INDEX_MAX)        /* of its indices */                              \
     F(U32, array_max, 0, ARRAY_INDEX_MAX)                                                          \
     F(U64, warn_after_us, 0, DURATION_US_MAX)    /* since its ranks run on the node: */            \
-    F(U32, warn_signal, 0, 64)                   /* this signal to them, once; 0: none */
+    F(U32, warn_signal, 0, 64)                   /* this signal to them, once; 0: none */          \
+    F(I64, submitted_ms, 0, TIME_US_MAX)         /* tells the job from another with its number */
 
 /* server -> node: please keep processes warm for a job that has a spare on this node; may be
  * ignored. All fields as in `start` */
@@ -322,7 +295,8 @@ struct msg_bytes {
     F(TEXT, cwd, 1, 4095)                                                                          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
     F(PAIRS, env, 0, ENV_MAX)                                                                      \
-    F(PAIRS, launch, 0, LAUNCH_MAX)
+    F(PAIRS, launch, 0, LAUNCH_MAX)                                                                \
+    F(I64, submitted_ms, 0, TIME_US_MAX)
 
 /* server -> node: the job has no spare on this node any more */
 #define MSG_COOL(F, E, L)                                                                          \
@@ -389,7 +363,8 @@ struct msg_bytes {
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(U32, pid, 0, INT32_MAX)                                                                      \
-    E(phase, shim_phase, SHIM_PHASE_TABLE)
+    E(phase, shim_phase, SHIM_PHASE_TABLE)                                                         \
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)
 
 /* launcherd -> shim */
 #define MSG_LEASE(F, E, L)                                                                         \
@@ -424,6 +399,7 @@ struct msg_bytes {
 #define MSG_PART_TABLE(P)                                                                          \
     P(beat_shim, PART_BEAT_SHIM)                                                                   \
     P(slot_closed, PART_SLOT_CLOSED)                                                               \
+    P(cluster_seen, PART_CLUSTER_SEEN)                                                             \
     P(warm_job, PART_WARM_JOB)                                                                     \
     P(slot, PART_SLOT)                                                                             \
     P(report_rank, PART_REPORT_RANK)                                                               \

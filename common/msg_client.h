@@ -7,16 +7,59 @@
 
 /* -- a client and the server ------------------------------------------------------------------- */
 
+/* how one generation failed */
+#define PART_FAILURE(F, E, L)                                                                      \
+    F(U32, generation, 1, GENERATION_MAX)                                                          \
+    F(I64, failed_ms, 0, TIME_US_MAX)            /* wall clock */                                  \
+    F(I64, ran_us, -1, TIME_US_MAX)              /* since all ranks ran; -1: they never did */     \
+    F(I64, alone_us, -1, TIME_US_MAX)            /* until the next rank failed; -1: none did */    \
+    E(class, failure_class, FAILURE_CLASS_TABLE)                                                   \
+    F(I32, rank, -1, RANKS_PER_JOB_MAX - 1)      /* that failed first; -1: no rank did */          \
+    F(U32, local_rank, 0, SLOTS_PER_NODE_MAX - 1)                                                  \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(U32, pid, 0, INT32_MAX)                                                                      \
+    F(I32, exit_code, 0, 255)                                                                      \
+    F(U32, signal, 0, 64)                                                                          \
+    F(BOOL, oom, 0, 0)                           /* the kernel killed it as memory ran out */      \
+    F(LINE, core, 0, REASON_BYTES_MAX - 1)       /* where its core file is, or who has it */       \
+    F(LINE, cause, 0, REASON_BYTES_MAX - 1)                                                        \
+    F(TEXT, tail, 0, TAIL_BYTES_MAX - 1)         /* its last lines */                              \
+    F(TEXT, error, 0, TAIL_BYTES_MAX - 1)        /* its exception: message, end of the traceback */ \
+    F(TEXT, stacks, 0, STACKS_BYTES_MAX - 1)     /* of a hang: where the ranks stood */            \
+    F(U64, step, 0, JOB_ID_MAX)                  /* newest progress of the job; 0: none */         \
+    F(U64, resumed_step, 0, JOB_ID_MAX)          /* the checkpoint that it began from; 0: none */  \
+    F(U64, checkpoint_step, 0, JOB_ID_MAX)       /* newest when it had failed; 0: none */          \
+    F(U32, world, 1, RANKS_PER_JOB_MAX)                                                            \
+    F(U32, failed_too, 0, RANKS_PER_JOB_MAX)     /* other ranks that failed by themselves */       \
+    F(U32, left, 0, RANKS_PER_JOB_MAX)           /* ranks that had ended well, with code 0 */      \
+    F(I32, left_rank, -1, RANKS_PER_JOB_MAX - 1) /* the first of these */                          \
+    F(U32, stopped, 0, RANKS_PER_JOB_MAX)        /* ranks that were stopped because of it */       \
+    F(U32, lost, 0, RANKS_PER_JOB_MAX)           /* ranks on nodes that were lost */               \
+    F(LINE, decision, 0, REASON_BYTES_MAX - 1)   /* "restarted at once"; empty: not yet made */
+/* one rank of a failed generation that failed by itself */
+#define PART_FAILED_RANK(F, E, L)                                                                  \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(LINE, node, 0, NODE_NAME_BYTES_MAX - 1)                                                      \
+    F(I32, exit_code, 0, 255)                                                                      \
+    F(U32, signal, 0, 64)                                                                          \
+    F(I64, after_us, -1, TIME_US_MAX)            /* the first failure; -1: not known */
+/* one rank of a running generation that has reported progress */
+#define PART_RANK_MOVE(F, E, L)                                                                    \
+    F(U32, rank, 0, RANKS_PER_JOB_MAX - 1)                                                         \
+    F(I64, age_us, 0, TIME_US_MAX)               /* since its newest progress */
+
 /* client -> server, first; requests may follow at once */
 #define MSG_CLIENT_HELLO(F, E, L)                                                                  \
     F(U32, protocol, 0, UINT32_MAX)                                                                \
-    F(LINE, version, 0, 31)
+    F(LINE, version, 0, 31)                                                                        \
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)     /* of its messages: common/msg_schema.h */
 
 /* server -> client */
 #define MSG_CLIENT_WELCOME(F, E, L)                                                                \
     F(LINE, version, 0, 31)                                                                        \
     F(NAME, cluster, 1, 32)                                                                        \
-    F(U32, protocol, 0, UINT32_MAX)              /* the server's */
+    F(U32, protocol, 0, UINT32_MAX)              /* the server's */                                \
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)     /* the server's */
 
 /* client -> server; answer: submitted or error */
 #define MSG_SUBMIT(F, E, L)                                                                        \
@@ -144,7 +187,8 @@
     F(U32, tail_lines, 0, 1000000)               /* > 0: from that many lines before the end */    \
     F(U32, bytes_max, 1, LOG_CHUNK_BYTES_MAX)                                                      \
     F(U64, wait_us, 0, 60000000)                 /* answer with bytes, at the log's end, or then */ \
-    E(what, log_kind, LOG_KIND_TABLE)            /* its output, its metrics, ... */
+    E(what, log_kind, LOG_KIND_TABLE)            /* its output, its metrics, ... */                \
+    F(I64, submitted_ms, 0, TIME_US_MAX)         /* of the job: set by the server; 0: not known */
 
 /* node -> server -> client */
 #define MSG_LOG_DATA(F, E, L)                                                                      \

@@ -14,6 +14,7 @@
 #include "common/base64.h"
 #include "common/json_strict.h"
 #include "common/msg_check.h"
+#include "common/msg_schema.h"
 #include "common/msg_table.h"
 #include "common/msg_version.h"
 #include "common/utf8.h"
@@ -473,6 +474,17 @@ static void take_version(struct decoder *decoder, const cJSON *root, enum msg_ty
         decoder->protocols.peer = version > 0 ? (uint32_t)version : 1; /* there is no version 0 */
 }
 
+/* A hello of a build with other messages but the same protocol is read as far as it is known here, so that
+ * it can be refused for that reason, and not for a field. */
+static void take_schema(struct decoder *decoder, const cJSON *root, enum msg_type type)
+{
+    const char *said = cJSON_GetStringValue(json_member(root, "schema"));
+
+    if (msg_says_protocol(type) && said != NULL &&
+        msg_schema_differs(decoder->protocols.own, decoder->protocols.peer, said))
+        decoder->is_lenient = true;
+}
+
 /* The object begins with "type"; then come the fields, in any order. */
 static enum status decode_object(struct decoder *decoder, const cJSON *root, size_t byte_count,
                                  struct msg *msg)
@@ -492,6 +504,7 @@ static enum status decode_object(struct decoder *decoder, const cJSON *root, siz
         return msg_refuse(&decoder->where, decoder->err, STATUS_TOO_BIG,
                           "%zu bytes, at most %zu allowed", byte_count, shape->frame_bytes_max);
     take_version(decoder, root, msg->type);
+    take_schema(decoder, root, msg->type);
     return decode_members(decoder, shape, type->next, decode_field_or_list,
                           (char *)msg + MSG_BODY_OFFSET);
 }

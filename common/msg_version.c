@@ -66,6 +66,19 @@ static const struct {
     {"progress", "compute_us", 2},
     {"progress", "update_us", 2},
     {"progress", "wait_us", 2},
+    {"node", "reconnects", 3},
+    {"node", "notice", 3},
+    {"node_hello", "schema", 3},
+    {"node_hello", "machine_id", 3},
+    {"node_hello", "state_id", 3},
+    {"node_hello", "seen", 3},
+    {"node_welcome", "schema", 3},
+    {"client_hello", "schema", 3},
+    {"client_welcome", "schema", 3},
+    {"shim_hello", "schema", 3},
+    {"start", "submitted_ms", 3},
+    {"warm", "submitted_ms", 3},
+    {"log_read", "submitted_ms", 3},
 };
 
 /* Messages that are not in version 1. */
@@ -117,11 +130,4 @@ uint32_t msg_hello_protocol(const struct msg *msg)
     if (msg->type == MSG_TYPE_SHIM_HELLO)
         return msg->shim_hello.protocol;
     return 0;
-}
-
-bool msg_wants_first_protocol(const struct msg_error *error, uint32_t own)
-{
-    return own == 2 && strcmp(error->code, "refused") == 0 &&
-           strstr(error->message, " speaks protocol 2, ") != NULL &&
-           strstr(error->message, ") speaks 1") != NULL;
 }

@@ -42,10 +42,6 @@ bool msg_says_protocol(enum msg_type type);
 /* The version in a hello; 0: the message is no hello. */
 uint32_t msg_hello_protocol(const struct msg *msg);
 
-/* Whether a server of version 1 refuses a hello of `own` with this error. It accepts only its own
- * version, so a program of the next version has to start again as version 1. */
-bool msg_wants_first_protocol(const struct msg_error *error, uint32_t own);
-
 /* The version that introduced the message. */
 uint32_t msg_type_since(enum msg_type type);
 /* The version that introduced the field of that message or part. */

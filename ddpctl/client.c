@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/io/address.h"
+#include "common/msg_schema.h"
 #include "common/msg_version.h"
 
 #define DELAY_FIRST_MS 10u
@@ -115,11 +116,6 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
     const char *refused = refusal(client, why);
 
     client->conn_live = false;
-    if (client->begins_again && !client->closing) {
-        client->begins_again = client->open = false;
-        (void)uv_timer_start(&client->timer, on_timer, 0, 0);
-        return;
-    }
     if (client->is_referred) {
         refer(client);
         return;
@@ -147,12 +143,6 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
 
     if (client->closing)
         return;
-    if (msg->type == MSG_TYPE_ERROR && !client->is_answered && !client->speaks_earlier &&
-        msg_wants_first_protocol(&msg->error, msg_protocol())) {
-        client->speaks_earlier = client->begins_again = true;
-        conn_close(conn, STATUS_UNSUPPORTED, "the server is of the version before");
-        return;
-    }
     if (msg->type == MSG_TYPE_REFER) {
         client->is_referred = true;
         (void)snprintf(client->leader, sizeof client->leader, "%s", msg->refer.leader);
@@ -181,8 +171,9 @@ static const struct conn_handlers conn_handlers = {.on_message = on_conn_message
 static void opened(struct client *client)
 {
     struct msg hello = {.type = MSG_TYPE_CLIENT_HELLO,
-                        .client_hello = {.protocol = msg_protocol() - client->speaks_earlier,
-                                         .version = msg_release()}};
+                        .client_hello = {.protocol = msg_protocol(),
+                                         .version = msg_release(),
+                                         .schema = msg_schema()}};
     struct err err = {0};
 
     client->conn_live = client->open = true;

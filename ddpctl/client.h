@@ -52,7 +52,6 @@ struct client {
     uint64_t expect_us; /* client_expect */
     bool was_open, conn_live, open, closing, loss_reported;
     bool is_answered;                      /* the server has answered on this connection */
-    bool speaks_earlier, begins_again;     /* the server speaks version 1; we reconnect with it */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
     struct err problem;                    /* why no server can be called at all */
     struct err why;

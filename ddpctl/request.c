@@ -17,19 +17,8 @@ struct asking {
 static void on_open(struct client *client)
 {
     struct asking *asking = client->owner;
-    enum msg_type type = asking->request->msg->type;
     struct err err = {0};
 
-    if (client->speaks_earlier && msg_type_since(type) > 1) {
-        asking->exit_code = CTL_OK;
-        if (!asking->request->is_optional)
-            asking->exit_code =
-                ctl_fail(asking->ctl, CTL_FAILED,
-                         "the server is of an earlier version, which cannot answer this",
-                         "it can when rendezvous is of the same version as ddpctl");
-        client_close(client);
-        return;
-    }
     if (client_send(client, asking->request->msg, &err) != STATUS_OK) {
         asking->exit_code = ctl_fail_err(asking->ctl, CTL_USAGE, &err, "");
         client_close(client);

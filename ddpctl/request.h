@@ -14,7 +14,6 @@ struct request {
     bool first_is_patient;   /* try as long for a server that was never reached */
     uint64_t server_wait_us; /* how long the request allows the server to wait before it answers */
     enum msg_type answer;
-    bool is_optional; /* show nothing if the server is too old to know the request */
     /* `msg` is of type `answer`, borrowed for the call. Returns the exit code. */
     int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context);
     void *context;

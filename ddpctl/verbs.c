@@ -59,7 +59,6 @@ static int ask_why_line(struct ctl *ctl, const struct part_job *job, struct buf 
     struct request request = {.msg = &msg,
                               .patience_us = 5000000,
                               .answer = MSG_TYPE_WHY_INFO,
-                              .is_optional = true,
                               .on_answer = on_why_line,
                               .context = line};
     int rc = CTL_OK;

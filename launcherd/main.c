@@ -33,6 +33,7 @@
 #include "common/io/server_list.h"
 #include "common/io/service.h"
 #include "common/log.h"
+#include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "launcherd/c10d/store_main.h"
 #include "launcherd/doctor/doctor.h"
@@ -421,6 +422,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     proc_boot_id(core->boot_id, sizeof core->boot_id);
     core->pid = (uint32_t)getpid();
     core->protocol = msg_protocol();
+    core->schema = msg_schema();
     core->gpu_timeout_us = settings->gpu_timeout_us;
     core->gpus = gpus;
     core->slots = count_slots(settings, gpus);

@@ -109,13 +109,6 @@ static void on_hello_error(struct launcher *launcher, const struct msg_error *er
     char why[LAUNCHER_END_BYTES];
     const bool is_busy = strcmp(error->code, "busy") == 0;
 
-    if (!launcher->speaks_earlier && msg_wants_first_protocol(error, launcher->options.protocol)) {
-        launcher->speaks_earlier = true;
-        launcher->failures = 0; /* so that it is tried again at once */
-        launcher_log(actions, "the server is of the version before: speaking protocol %u with it",
-                     launcher->options.protocol - 1);
-        return;
-    }
     launcher->busy = is_busy;
     (void)snprintf(why, sizeof why, "the server does not take node %s: %s%s%s",
                    launcher->options.name, error->message, error->hint[0] != '\0' ? "; " : "",
@@ -159,10 +152,8 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
     if (!launcher->busy)
         launcher->busy_at_us = 0;
     launcher->busy = false;
-    if (launcher->welcomed) {
+    if (launcher->welcomed)
         launcher->failures = 0;
-        launcher->speaks_earlier = false; /* it may come back as a later version */
-    }
     uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
     if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;

@@ -34,8 +34,9 @@ struct launcher_options {
     char boot_id[64];
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
-    uint32_t protocol; /* the version that this program speaks (common/msg_version.h) */
-    uint64_t instance; /* random for each process */
+    uint32_t protocol;  /* the version that this program speaks (common/msg_version.h) */
+    const char *schema; /* of its messages (common/msg_schema.h) */
+    uint64_t instance;  /* random for each process */
     uint32_t pid;
     uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
     bool drains_on_term;  /* SIGTERM will be a LEAVE; sent to the server for display */
@@ -120,7 +121,6 @@ struct launcher_leaving {
 struct launcher {
     struct launcher_options options;
     bool server_open, welcomed;
-    bool speaks_earlier; /* the server speaks version 1: our hello names an earlier one */
     uint32_t failures;   /* connection attempts in a row */
     bool refused;        /* the last one failed for a reason that does not go away by itself */
     bool referred;       /* the server on this connection is a standby */

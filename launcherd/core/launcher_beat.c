@@ -46,7 +46,7 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
     const struct launcher_options *options = &launcher->options;
     struct msg_node_hello *hello = &launcher_send_server(actions, MSG_TYPE_NODE_HELLO)->node_hello;
     *hello = (struct msg_node_hello){
-        .protocol = options->protocol - launcher->speaks_earlier,
+        .protocol = options->protocol,
         .version = options->version,
         .name = options->name,
         .boot_id = options->boot_id,
@@ -56,6 +56,7 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
         .slots = options->slots,
         .gpus = options->gpus,
         .drains_on_term = options->drains_on_term,
+        .schema = options->schema,
     };
     hello->shims.count = list_shims(launcher, actions->beat_shims);
     hello->shims.items = actions->beat_shims;

@@ -40,12 +40,10 @@ void launcher_leave_acked(struct launcher *launcher, uint64_t sent_us)
         leaving->is_known = true;
 }
 
-/* Whether no server will stop the shim: there is none, it belongs to another one, or the server's
- * version does not know of leaving. */
+/* Whether no server will stop the shim: there is none, or it belongs to another one. */
 static bool is_alone(const struct launcher *launcher, const struct launcher_shim *shim)
 {
-    return !shim->dead &&
-           (!launcher->welcomed || launcher->speaks_earlier || !launcher_is_ours(launcher, shim));
+    return !shim->dead && (!launcher->welcomed || !launcher_is_ours(launcher, shim));
 }
 
 bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,

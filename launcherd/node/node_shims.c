@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
 #include "launcherd/node/node_warm.h"
@@ -126,6 +127,15 @@ static void on_message(struct conn *conn, const struct msg *msg)
         conn_close(conn, STATUS_BAD_INPUT, "another shim answers");
         return;
     }
+    if (msg->type == MSG_TYPE_SHIM_HELLO &&
+        msg_schema_differs(msg_protocol(), msg->shim_hello.protocol, msg->shim_hello.schema)) {
+        shim->is_other_build = true;
+        conn_close(
+            conn, STATUS_UNSUPPORTED,
+            "it is of another build with the same protocol: start the launcherd that started "
+            "it, or cancel the job; without either it ends with its lease");
+        return;
+    }
     if (shim->hello_received && msg->type == MSG_TYPE_INPUT_STATE) {
         shim->shims->host->send_server(shim->shims->host->owner, msg);
         return;
@@ -144,9 +154,10 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     struct node_shim *shim = conn->owner;
     shim->conn_open = false;
     if (!shim->removed && !shim->exited && !shim->shims->host->closed) {
-        if (why != STATUS_CLOSED)
+        if (why != STATUS_CLOSED && !shim->is_told_build)
             log_line(LOG_WARNING, node_shim_about(shim), "the connection to its shim ended: %s",
                      text);
+        shim->is_told_build = shim->is_other_build;
         step(shim, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
     }
 }

@@ -23,7 +23,8 @@ struct node_shim {
     char dir[PATH_MAX]; /* its run directory */
     struct conn conn;
     bool conn_open, hello_received;
-    pid_t pid; /* 0: none */
+    bool is_other_build, is_told_build; /* its messages are others, and a log line says so */
+    pid_t pid;                          /* 0: none */
     bool is_child;
     int pidfd; /* of an adopted one; else -1 */
     uv_poll_t pidfd_poll;

@@ -14,6 +14,7 @@
 #include "common/io/conn.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
+#include "common/msg_schema.h"
 #include "common/stage.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/devices.h"
@@ -313,6 +314,7 @@ static void take_link(struct shim_io *io, struct shim_link *link)
         .generation = io->order.start.generation,
         .pid = (uint32_t)getpid(),
         .phase = io->core.phase,
+        .schema = msg_schema(),
     };
     send_launcher(io, &hello);
     step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "common/msg_schema.h"
 #include "rendezvous/server/internal.h"
 
 /* The longest sleep. libuv's clock stops while the machine is suspended and the boot clock does
@@ -280,7 +281,8 @@ static void send_welcome(const struct server *server, struct peer *peer)
         .node_welcome = {.cluster = store_cluster(server->store),
                          .beat_interval_us = (uint32_t)server->core_options.beat_interval_us,
                          .lease_us = server->core_options.lease_us,
-                         .protocol = msg_protocol()}};
+                         .protocol = msg_protocol(),
+                         .schema = msg_schema()}};
 
     peer_send(peer, &msg);
 }

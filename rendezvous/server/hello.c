@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
@@ -98,12 +99,30 @@ bool peer_may_send(struct peer *peer, const struct msg *msg)
     return false;
 }
 
-static bool check_protocol(struct peer *peer, const char *who, uint32_t protocol)
+/* Of two builds with one protocol number but different messages each would refuse what the other sends,
+ * later, in the middle of a job. */
+static bool check_schema(struct peer *peer, const char *who, const struct msg *msg)
 {
-    const uint32_t own = msg_protocol();
+    const char *schema = msg_hello_schema(msg);
+
+    if (!msg_schema_differs(msg_protocol(), msg_hello_protocol(msg), schema))
+        return true;
+    peer_error(
+        peer, "refused", "install the same build on both sides",
+        "%s (%s) and this server (%s) both speak protocol %u, but they are different builds: "
+        "their messages differ (schema %s there, %s here)",
+        who, msg->type == MSG_TYPE_NODE_HELLO ? msg->node_hello.version : msg->client_hello.version,
+        msg_release(), msg_protocol(), schema, msg_schema());
+    peer_close(peer, STATUS_UNSUPPORTED, "another build with the same protocol version");
+    return false;
+}
+
+static bool check_protocol(struct peer *peer, const char *who, const struct msg *msg)
+{
+    const uint32_t own = msg_protocol(), protocol = msg_hello_protocol(msg);
 
     if (msg_protocol_is_near(own, protocol))
-        return true;
+        return check_schema(peer, who, msg);
     peer_error(peer, "refused",
                protocol < own ? "upgrade the programs there, or take it version by version"
                               : "upgrade the server first",
@@ -122,12 +141,12 @@ static void become(struct peer *peer, enum peer_kind kind, uint32_t roles)
     conn_deadline(&peer->conn, 0, "");
 }
 
-static void on_client_hello(struct peer *peer, const struct msg_client_hello *hello)
+static void on_client_hello(struct peer *peer, const struct msg *hello)
 {
     struct msg msg = {.type = MSG_TYPE_CLIENT_WELCOME};
     struct err err = {.text = ""};
 
-    if (!check_protocol(peer, "this client", hello->protocol))
+    if (!check_protocol(peer, "this client", hello))
         return;
     if (!clients_take(peer))
         return;
@@ -141,6 +160,7 @@ static void on_client_hello(struct peer *peer, const struct msg_client_hello *he
     msg.client_welcome.version = msg_release();
     msg.client_welcome.cluster = store_cluster(peer->server->store);
     msg.client_welcome.protocol = msg_protocol();
+    msg.client_welcome.schema = msg_schema();
     peer_send(peer, &msg);
 }
 
@@ -150,7 +170,7 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
     struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
     char hint[160];
 
-    if (!check_protocol(peer, name, msg->node_hello.protocol))
+    if (!check_protocol(peer, name, msg))
         return;
     if (peer->principal_serial != 0 && strcmp(name, peer->user) != 0) {
         (void)snprintf(hint, sizeof hint,
@@ -170,7 +190,7 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
 void peer_hello(struct peer *peer, const struct msg *msg)
 {
     if (msg->type == MSG_TYPE_CLIENT_HELLO)
-        on_client_hello(peer, &msg->client_hello);
+        on_client_hello(peer, msg);
     else
         on_node_hello(peer, msg);
 }

@@ -65,7 +65,7 @@ static void make_message(struct sim *sim, const struct rdzv_action *action, stru
     if (action->type == RDZV_SEND_WELCOME) {
         msg->type = MSG_TYPE_NODE_WELCOME;
         msg->node_welcome =
-            (struct msg_node_welcome){"simulated", BEAT_US, sim->lease_us, PROTOCOL_VERSION};
+            (struct msg_node_welcome){"simulated", BEAT_US, sim->lease_us, PROTOCOL_VERSION, ""};
     } else if (action->type == RDZV_CLOSE_NODE) {
         msg->type = MSG_TYPE_ERROR;
         msg->error = (struct msg_error){action->status == STATUS_CONFLICT ? "busy" : "unreachable",

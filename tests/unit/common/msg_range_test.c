@@ -212,9 +212,11 @@ static cJSON *to_json(const struct msg *msg)
         FAIL("encode: %s", err.text);
     root = cJSON_ParseWithLength(out.bytes + 4, out.byte_count - 4);
     CHECK(root != NULL);
-    if (msg_says_protocol(msg->type)) /* a hello of a later version may have more fields */
+    if (msg_says_protocol(msg->type)) { /* a later version or another build may have other fields */
         (void)cJSON_ReplaceItemInObjectCaseSensitive(root, "protocol",
                                                      cJSON_CreateNumber(PROTOCOL_VERSION));
+        (void)cJSON_ReplaceItemInObjectCaseSensitive(root, "schema", cJSON_CreateString(""));
+    }
     return root;
 }
 

@@ -1,4 +1,4 @@
-/* Messages between neighbouring versions. protocol-1.txt is the schema of version 1, one line a field, as
+/* Messages between neighbouring versions. protocol-2.txt is the schema of version 2, one line a field, as
  * released: what is sent to a peer of that version must have these fields and no others. A later
  * version gets a file of its own when the next one begins:
  *
@@ -10,56 +10,9 @@
 #include <string.h>
 
 #include "common/frame.h"
+#include "common/msg_schema.h"
 #include "tests/lib/test.h"
 #include "tests/unit/common/msg_tools.h"
-
-static const char *const kinds[] = {
-    [MSG_KIND_U32] = "U32",     [MSG_KIND_I32] = "I32",     [MSG_KIND_F64] = "F64",
-    [MSG_KIND_U64] = "U64",     [MSG_KIND_I64] = "I64",     [MSG_KIND_BOOL] = "BOOL",
-    [MSG_KIND_TEXT] = "TEXT",   [MSG_KIND_LINE] = "LINE",   [MSG_KIND_NAME] = "NAME",
-    [MSG_KIND_TEXTS] = "TEXTS", [MSG_KIND_PAIRS] = "PAIRS", [MSG_KIND_BYTES] = "BYTES",
-    [MSG_KIND_ENUM] = "ENUM",   [MSG_KIND_LIST] = "LIST",
-};
-
-static void describe_field(struct buf *text, const struct msg_shape *shape,
-                           const struct msg_field *field)
-{
-    buf_printf(text, "%s.%s %s", shape->name, field->name, kinds[field->kind]);
-    if (field->kind == MSG_KIND_F64)
-        buf_printf(text, " %g %g", field->real_min, field->real_max);
-    else if (field->kind == MSG_KIND_LIST)
-        buf_printf(text, " %s %llu", field->part()->name, (unsigned long long)field->max);
-    else if (field->kind != MSG_KIND_ENUM)
-        buf_printf(text, " %lld %llu", (long long)field->min, (unsigned long long)field->max);
-    for (uint32_t i = 0; field->kind == MSG_KIND_ENUM && i < field->names->count; i++)
-        buf_printf(text, " %s", field->names->items[i]);
-    buf_printf(text, "\n");
-}
-
-static void describe_shape(struct buf *text, const struct msg_shape *shape, uint32_t version)
-{
-    for (uint32_t i = 0; i < shape->field_count; i++) {
-        const struct msg_field *field = &shape->fields[i];
-
-        if (msg_field_since(shape->name, field->name) > version)
-            continue;
-        describe_field(text, shape, field);
-        if (field->kind == MSG_KIND_LIST)
-            describe_shape(text, field->part(), version);
-    }
-}
-
-static void describe_version(struct buf *text, uint32_t version)
-{
-    for (uint32_t i = 0; i < MSG_TYPE_COUNT; i++) {
-        const struct msg_shape *shape = msg_shape((enum msg_type)i);
-
-        if (msg_type_since((enum msg_type)i) > version)
-            continue;
-        buf_printf(text, "%s %zu\n", shape->name, shape->frame_bytes_max);
-        describe_shape(text, shape, version);
-    }
-}
 
 TEST(the_version_before_is_as_it_was_released)
 {
@@ -69,7 +22,7 @@ TEST(the_version_before_is_as_it_was_released)
     FILE *file;
 
     if (getenv("DDP_PRINT_SCHEMA") != NULL) {
-        describe_version(&now, PROTOCOL_VERSION);
+        msg_schema_write(&now, PROTOCOL_VERSION);
         (void)printf("%.*s", (int)now.byte_count, now.bytes);
         exit(0);
     }
@@ -81,11 +34,58 @@ TEST(the_version_before_is_as_it_was_released)
         buf_add(&then, chunk, count);
     (void)fclose(file);
     buf_add(&then, "", 1);
-    describe_version(&now, PROTOCOL_VERSION - 1);
+    msg_schema_write(&now, PROTOCOL_VERSION - 1);
     buf_add(&now, "", 1);
     CHECK_STR(now.bytes, then.bytes);
     buf_free(&now);
     buf_free(&then);
+}
+
+/* A hello of a build whose messages differ although its protocol is the same can be read, so that the refusal
+ * says why, whatever its fields are. */
+TEST(a_hello_of_another_build_is_read)
+{
+    struct msg_protocols protocols = {PROTOCOL_VERSION, PROTOCOL_VERSION};
+    char text[256];
+    struct msg msg;
+    struct err err = {.text = ""};
+
+    (void)snprintf(
+        text, sizeof text,
+        "{\"type\":\"shim_hello\",\"protocol\":%u,\"mood\":7,\"job_id\":\"1\",\"generation\":2,"
+        "\"phase\":\"ready\",\"schema\":\"0123456789abcdef\"}",
+        PROTOCOL_VERSION);
+    CHECK_EQ(msg_decode_between(text, strlen(text), &protocols, &got, &msg, &err), STATUS_OK);
+    CHECK(msg_schema_differs(PROTOCOL_VERSION, msg_hello_protocol(&msg), msg_hello_schema(&msg)));
+    CHECK(!msg_schema_differs(PROTOCOL_VERSION - 1, PROTOCOL_VERSION, "0123456789abcdef"));
+    CHECK(!msg_schema_differs(PROTOCOL_VERSION, PROTOCOL_VERSION, msg_schema()));
+    CHECK(!msg_schema_differs(PROTOCOL_VERSION, PROTOCOL_VERSION, ""));
+    (void)snprintf(
+        text, sizeof text,
+        "{\"type\":\"shim_hello\",\"protocol\":%u,\"mood\":7,\"job_id\":\"1\",\"generation\":2,"
+        "\"pid\":1,\"phase\":\"ready\",\"schema\":\"%s\"}",
+        PROTOCOL_VERSION, msg_schema());
+    CHECK_EQ(msg_decode_between(text, strlen(text), &protocols, &got, &msg, &err),
+             STATUS_BAD_INPUT);
+    CHECK_STR(err.text, "shim_hello: unknown field \"mood\"");
+    clean();
+}
+
+/* The hash is of the schema's text: it changes with any line of it. */
+TEST(the_schema_hash_is_of_all_lines)
+{
+    struct buf text = {0};
+    uint64_t hash = UINT64_C(14695981039346656037);
+    char hex[SCHEMA_BYTES_MAX];
+
+    msg_schema_write(&text, PROTOCOL_VERSION);
+    for (size_t i = 0; i < text.byte_count; i++)
+        hash = (hash ^ (uint8_t)text.bytes[i]) * UINT64_C(1099511628211);
+    (void)snprintf(hex, sizeof hex, "%016llx", (unsigned long long)hash);
+    CHECK_STR(msg_schema(), hex);
+    buf_add(&text, "", 1);
+    CHECK(strstr(text.bytes, "\nnode_hello.schema LINE 0 16\n") != NULL);
+    buf_free(&text);
 }
 
 /* Workers and shims exchange no hello. Later fields of `progress` are sent only if the shim has set
@@ -109,7 +109,7 @@ static const char welcome_1[] = "{\"type\":\"node_welcome\",\"cluster\":\"c\","
 static struct msg welcome(void)
 {
     return (struct msg){.type = MSG_TYPE_NODE_WELCOME,
-                        .node_welcome = {"c", 1000000, 60000000, PROTOCOL_VERSION}};
+                        .node_welcome = {"c", 1000000, 60000000, PROTOCOL_VERSION, ""}};
 }
 
 TEST(an_earlier_peer_gets_the_fields_that_it_knows)
@@ -232,17 +232,6 @@ TEST(versions_are_near_or_not)
     CHECK(msg_protocol_is_near(2, 2) && msg_protocol_is_near(2, 1) && msg_protocol_is_near(2, 3));
     CHECK(!msg_protocol_is_near(2, 0) && !msg_protocol_is_near(2, 4) &&
           !msg_protocol_is_near(2, UINT32_MAX));
-}
-
-TEST(version_1_refuses_in_its_words)
-{
-    struct msg_error error = {"refused", "node0 speaks protocol 2, this server (0.1.0) speaks 1",
-                              "install the same version on both sides"};
-
-    CHECK(msg_wants_first_protocol(&error, 2));
-    CHECK(!msg_wants_first_protocol(&error, 3));
-    error.message = "this key is of node a, not of b";
-    CHECK(!msg_wants_first_protocol(&error, 2));
 }
 
 TEST_MAIN

@@ -176,40 +176,6 @@ TEST(nobody_leads)
     CHECK(all_us > 100 * 100000); /* launcherd does not hurry */
 }
 
-static uint32_t said_protocol(void)
-{
-    return actions.items[actions.count - 1].msg.node_hello.protocol;
-}
-
-/* A server of version 1 refuses hellos of later versions, and may have a later version when it
- * comes back. */
-TEST(a_server_of_version_1_gets_a_hello_of_version_1)
-{
-    struct msg msg = {.type = MSG_TYPE_ERROR,
-                      .error = {"refused", "node0 speaks protocol 2, this server (0.1.0) speaks 1",
-                                "install the same version on both sides"}};
-    const struct launcher_event refused = {.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg};
-
-    begin();
-    event(1, LAUNCHER_EVENT_ADOPTED);
-    CHECK_STR(event(2, LAUNCHER_EVENT_SERVER_OPEN), "hello(0)");
-    CHECK_EQ(said_protocol(), 2);
-    CHECK_STR(step(3, refused), "");
-    event(4, LAUNCHER_EVENT_SERVER_CLOSED);
-    CHECK_EQ(launcher.retry_at_us, 4 + 5000);
-    CHECK_STR(event(5004, LAUNCHER_EVENT_TICK), "connect");
-    CHECK_STR(event(5005, LAUNCHER_EVENT_SERVER_OPEN), "hello(0)");
-    CHECK_EQ(said_protocol(), 1);
-    CHECK_STR(welcome(5006, "one"), "beat(0)");
-    event(5007, LAUNCHER_EVENT_SERVER_CLOSED);
-    event(5008, LAUNCHER_EVENT_SERVER_OPEN);
-    CHECK_EQ(said_protocol(), 2);
-    CHECK_STR(step(5009, refused), "");
-    event(5010, LAUNCHER_EVENT_SERVER_CLOSED);
-    event(5011, LAUNCHER_EVENT_SERVER_OPEN);
-    CHECK_STR(step(5012, refused), "end"); /* the server does not accept version 1 either */
-}
-
 static const char *key_refused(uint64_t now_us)
 {
     return step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED,

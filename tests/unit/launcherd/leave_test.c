@@ -113,16 +113,4 @@ TEST(without_a_server_one_that_is_stuck_is_killed)
     CHECK_STR(shim_event(end_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed"), "left");
 }
 
-/* A server of version 1 ignores the field, so only this node can stop the job. */
-TEST(a_server_that_does_not_know_of_leaving_does_not_stop_it)
-{
-    with_shim();
-    beat_until(TOLD_US);
-    launcher.speaks_earlier = true;
-    leave(TOLD_US);
-    beat_ack(TOLD_US + 1, TOLD_US);
-    beat_until(ALONE_US);
-    CHECK(strstr(event(ALONE_US, LAUNCHER_EVENT_TICK), "1.1<stop") != NULL);
-}
-
 TEST_MAIN

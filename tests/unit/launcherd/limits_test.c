@@ -102,8 +102,9 @@ static void open_shim(uint32_t i)
 
 static void welcome(void)
 {
-    struct msg msg = {.type = MSG_TYPE_NODE_WELCOME,
-                      .node_welcome = {"one", (uint32_t)BEAT_US, 60 * SECOND_US, PROTOCOL_VERSION}};
+    struct msg msg = {
+        .type = MSG_TYPE_NODE_WELCOME,
+        .node_welcome = {"one", (uint32_t)BEAT_US, 60 * SECOND_US, PROTOCOL_VERSION, ""}};
     step((struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg});
 }
 

@@ -93,7 +93,7 @@ static void welcome(void)
     step((struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN});
     server((struct msg){
         .type = MSG_TYPE_NODE_WELCOME,
-        .node_welcome = {"one", (uint32_t)SECOND_US, 60 * SECOND_US, PROTOCOL_VERSION}});
+        .node_welcome = {"one", (uint32_t)SECOND_US, 60 * SECOND_US, PROTOCOL_VERSION, ""}});
 }
 
 /* Both GPUs are proved free, and the server is connected. */

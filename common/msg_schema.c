@@ -1,0 +1,102 @@
+#include "common/msg_schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/msg_table.h"
+#include "common/msg_version.h"
+
+/* 64-bit FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/: for accidents, not against an attacker. */
+#define FNV_OFFSET UINT64_C(14695981039346656037)
+#define FNV_PRIME UINT64_C(1099511628211)
+
+static const char *const kinds[] = {
+    [MSG_KIND_U32] = "U32",     [MSG_KIND_I32] = "I32",     [MSG_KIND_F64] = "F64",
+    [MSG_KIND_U64] = "U64",     [MSG_KIND_I64] = "I64",     [MSG_KIND_BOOL] = "BOOL",
+    [MSG_KIND_TEXT] = "TEXT",   [MSG_KIND_LINE] = "LINE",   [MSG_KIND_NAME] = "NAME",
+    [MSG_KIND_TEXTS] = "TEXTS", [MSG_KIND_PAIRS] = "PAIRS", [MSG_KIND_BYTES] = "BYTES",
+    [MSG_KIND_ENUM] = "ENUM",   [MSG_KIND_LIST] = "LIST",
+};
+
+static void write_field(struct buf *text, const struct msg_shape *shape,
+                        const struct msg_field *field)
+{
+    buf_printf(text, "%s.%s %s", shape->name, field->name, kinds[field->kind]);
+    if (field->kind == MSG_KIND_F64)
+        buf_printf(text, " %g %g", field->real_min, field->real_max);
+    else if (field->kind == MSG_KIND_LIST)
+        buf_printf(text, " %s %llu", field->part()->name, (unsigned long long)field->max);
+    else if (field->kind != MSG_KIND_ENUM)
+        buf_printf(text, " %lld %llu", (long long)field->min, (unsigned long long)field->max);
+    for (uint32_t i = 0; field->kind == MSG_KIND_ENUM && i < field->names->count; i++)
+        buf_printf(text, " %s", field->names->items[i]);
+    buf_printf(text, "\n");
+}
+
+static void write_shape(struct buf *text, const struct msg_shape *shape, uint32_t version)
+{
+    for (uint32_t i = 0; i < shape->field_count; i++) {
+        const struct msg_field *field = &shape->fields[i];
+
+        if (msg_field_since(shape->name, field->name) > version)
+            continue;
+        write_field(text, shape, field);
+        if (field->kind != MSG_KIND_LIST)
+            continue;
+        for (uint32_t k = 0; k < field->part()->field_count; k++) { /* parts hold no lists */
+            const struct msg_shape *part = field->part();
+
+            if (msg_field_since(part->name, part->fields[k].name) <= version)
+                write_field(text, part, &part->fields[k]);
+        }
+    }
+}
+
+void msg_schema_write(struct buf *text, uint32_t version)
+{
+    for (uint32_t i = 0; i < MSG_TYPE_COUNT; i++) {
+        const struct msg_shape *shape = msg_shape((enum msg_type)i);
+
+        if (msg_type_since((enum msg_type)i) > version)
+            continue;
+        buf_printf(text, "%s %zu\n", shape->name, shape->frame_bytes_max);
+        write_shape(text, shape, version);
+    }
+}
+
+const char *msg_schema(void)
+{
+    static char hash_text[SCHEMA_BYTES_MAX];
+    uint64_t hash = FNV_OFFSET;
+    struct buf text = {0};
+
+    if (hash_text[0] != '\0')
+        return hash_text;
+    msg_schema_write(&text, PROTOCOL_VERSION);
+    if (!text.failed) {
+        for (size_t i = 0; i < text.byte_count; i++)
+            hash = (hash ^ (uint8_t)text.bytes[i]) * FNV_PRIME;
+        (void)snprintf(hash_text, sizeof hash_text, "%016llx", (unsigned long long)hash);
+    }
+    buf_free(&text);
+    return hash_text;
+}
+
+bool msg_schema_differs(uint32_t own_protocol, uint32_t protocol, const char *schema)
+{
+    const char *own = msg_schema();
+
+    return own_protocol == protocol && schema[0] != '\0' && own[0] != '\0' &&
+           strcmp(own, schema) != 0;
+}
+
+const char *msg_hello_schema(const struct msg *msg)
+{
+    if (msg->type == MSG_TYPE_NODE_HELLO)
+        return msg->node_hello.schema;
+    if (msg->type == MSG_TYPE_CLIENT_HELLO)
+        return msg->client_hello.schema;
+    if (msg->type == MSG_TYPE_SHIM_HELLO)
+        return msg->shim_hello.schema;
+    return NULL;
+}
