@@ -474,14 +474,16 @@ static void take_version(struct decoder *decoder, const cJSON *root, enum msg_ty
         decoder->protocols.peer = version > 0 ? (uint32_t)version : 1; /* there is no version 0 */
 }
 
-/* A hello of a build with other messages but the same protocol is read as far as it is known here, so that
- * it can be refused for that reason, and not for a field. */
+/* A hello of a protocol that is not understood here, or of a build with other messages but the same
+ * protocol, is read as far as it is known, so that it is refused for that reason, and not for a field. */
 static void take_schema(struct decoder *decoder, const cJSON *root, enum msg_type type)
 {
     const char *said = cJSON_GetStringValue(json_member(root, "schema"));
 
-    if (msg_says_protocol(type) && said != NULL &&
-        msg_schema_differs(decoder->protocols.own, decoder->protocols.peer, said))
+    if (!msg_says_protocol(type) || json_member(root, "protocol") == NULL)
+        return;
+    if (!msg_protocol_is_near(decoder->protocols.own, decoder->protocols.peer) ||
+        (said != NULL && msg_schema_differs(decoder->protocols.own, decoder->protocols.peer, said)))
         decoder->is_lenient = true;
 }
 

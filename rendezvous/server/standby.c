@@ -7,13 +7,6 @@
 #include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
-/* Refuses a peer of protocol version 1, which takes any error as "try again". */
-static void refuse_earlier(struct peer *peer, const char *leader)
-{
-    peer_error(peer, "full", leader[0] != '\0' ? "name that server" : "try again",
-               "this server stands by%s%s", leader[0] != '\0' ? " for the one at " : "", leader);
-}
-
 void standby_refer(struct peer *peer, const struct msg *hello)
 {
     struct msg msg = {.type = MSG_TYPE_REFER};
@@ -30,10 +23,7 @@ void standby_refer(struct peer *peer, const struct msg *hello)
         peer_close(peer, STATUS_BAD_INPUT, "no hello");
         return;
     }
-    if (msg_hello_protocol(hello) < msg_type_since(MSG_TYPE_REFER))
-        refuse_earlier(peer, leader);
-    else
-        peer_send(peer, &msg);
+    peer_send(peer, &msg);
     peer_close(peer, STATUS_CLOSED, "this server stands by");
 }
 

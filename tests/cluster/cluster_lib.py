@@ -11,7 +11,7 @@ import traceback
 
 import machines
 sys.path.insert(0, os.path.join(os.path.dirname(machines.HERE), "../lib"))
-from ddpproto import encode, submission  # pylint: disable=wrong-import-position,unused-import
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode, submission  # pylint: disable=wrong-import-position,unused-import
 from machines import PATIENCE_S, Machine, Missing, Switch, wait_until  # pylint: disable=unused-import
 
 BUILD = os.path.abspath(os.environ.get("BUILD_ROOT", "build"))
@@ -43,11 +43,11 @@ class Session:
         return self.hear()
 
     def as_client(self):
-        return self.ask("client_hello", protocol=1, version="test")
+        return self.ask("client_hello", **CLIENT_HELLO)
 
     def as_node(self, name):
-        return self.ask("node_hello", protocol=1, version="test", name=name, boot_id="b", instance=1, pid=1,
-                        address="192.0.2.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
+        return self.ask("node_hello", protocol=PROTOCOL, version="test", name=name, boot_id="b", instance=1, pid=1,
+                        address="192.0.2.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
 
     def close(self):
         with contextlib.suppress(OSError):

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 
-from cluster_lib import PORT, Cluster, Session, main, submission, wait_until
+from cluster_lib import CLIENT_HELLO, PORT, Cluster, Session, main, submission, wait_until
 
 SLEEP = ["submit", "-q", "--", "sleep", "1000"]
 
@@ -44,7 +44,7 @@ def check_wrong(cluster, stranger, good_node, good_user):
     answer = refused_client(cluster, stranger, wrong(good_user))
     assert answer.get("event") == "closed" and answer["status"] == "REFUSED", answer
     plain = Session(cluster, stranger, None)
-    plain.say("client_hello", protocol=1, version="test")
+    plain.say("client_hello", **CLIENT_HELLO)
     answers = [plain.hear(), plain.hear()]
     assert not any(a and a.get("type") == "client_welcome" for a in answers), answers
     plain.close()

@@ -13,7 +13,10 @@ import subprocess
 import threading
 import time
 
-PROTOCOL = 2
+PROTOCOL = 3
+CLIENT_HELLO = dict(protocol=PROTOCOL, version="test", schema="")
+# the end of a node_hello of a node that says nothing of its build, its machine and its history
+NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="", state_id="", seen=[])
 PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 
 U64_FIELDS = frozenset(
@@ -160,7 +163,7 @@ class Client(Peer):
 
     def __init__(self, address, timeout_s=PATIENCE_S, key=None):
         super().__init__(address, timeout_s, key)
-        self.send("client_hello", protocol=PROTOCOL, version="test")
+        self.send("client_hello", **CLIENT_HELLO)
         self.welcome = self.recv()
         if self.welcome["type"] != "client_welcome":
             raise Refused(self.welcome)
@@ -244,7 +247,7 @@ class Node(threading.Thread):
         self.peer.send("node_hello", protocol=PROTOCOL, version="test", name=self.name_,
                        boot_id="boot", instance=self.instance, pid=os.getpid(),
                        address="127.0.0.1", slots=self.slots, gpus=self.gpus, shims=self.listing(),
-                       closed=self.closed, drains_on_term=False)
+                       closed=self.closed, **NODE_IDENTITY)
 
     def listing(self):
         with self.lock:

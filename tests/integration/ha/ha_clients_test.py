@@ -34,13 +34,8 @@ def a_standby_refers(cluster):
         assert found.returncode == 0, found
         assert len(json.loads(found.stdout)["nodes"]) == 2, found.stdout
     with ddpproto.Peer(standbys(cluster)[0].address) as peer:
-        peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+        peer.send("client_hello", **ddpproto.CLIENT_HELLO)
         assert peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
-    with ddpproto.Peer(standbys(cluster)[0].address) as peer:  # a client with protocol version 1
-        peer.send("client_hello", protocol=1, version="test")
-        (answer,) = peer.recv_until_closed()
-        assert (answer["type"], answer["code"]) == ("error", "full"), answer
-        assert cluster.leader().address in answer["message"], answer
     with ddpproto.Peer(standbys(cluster)[0].address) as peer:
         peer.send("submit", **ddpproto.submission())
         (answer,) = peer.recv_until_closed()
@@ -123,14 +118,14 @@ def keys_name_all_servers(cluster):
         def refers():
             try:
                 with ddpproto.Peer(server.address, key=user) as peer:
-                    peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+                    peer.send("client_hello", **ddpproto.CLIENT_HELLO)
                     return peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
             except ddpproto.Closed:
                 return False
         wait_for("the standby knows the key", refers)
         with ddpproto.Peer(server.address, key=user[:-6] + "AAAAAA") as peer:
             try:
-                peer.send("client_hello", protocol=ddpproto.PROTOCOL, version="test")
+                peer.send("client_hello", **ddpproto.CLIENT_HELLO)
             except ddpproto.Closed:
                 pass
             assert peer.recv_until_closed() == [] and "REFUSED" in peer.tunnel_end(), "a wrong key was referred"

@@ -12,13 +12,17 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from ddpproto import PROTOCOL  # noqa: E402  pylint: disable=wrong-import-position
+
 TIMEOUT_S = 120.0
 WIDE = {"job_id", "lease_us", "sent_us", "slot_mask", "grace_us", "offset", "request_id", "wait_us", "until_us",
-        "instance", "failed_age_us", "step", "steps", "checkpoint_step", "size", "array_job", "warn_after_us"}
+        "instance", "failed_age_us", "step", "steps", "checkpoint_step", "size", "array_job", "warn_after_us", "submitted_ms"}
 CLUSTER = "cluster0"
 
 REQUESTS = itertools.count(1_000_000)
@@ -142,7 +146,7 @@ class Server:
     def _take(self, peer, message):
         kind = message["type"]
         if kind == "node_hello":
-            peer.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us, protocol=2)
+            peer.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us, protocol=PROTOCOL, schema="")
         elif kind == "beat" and self.acks_beats:
             peer.send("beat_ack", sent_us=message["sent_us"])
         elif kind == "shim_report":
@@ -196,7 +200,8 @@ class Server:
                       node_rank=0, node_count=1, rank_base=0, local_count=nproc, world=nproc,
                       slot_mask=(1 << nproc) - 1, restart_count=generation - 1, max_restarts=3, checkpoint_step=0,
                       grace_us=1_000_000, cwd=cwd, argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env, nodes={}, launch={},
-                      array_job=0, array_index=0, array_count=0, array_min=0, array_max=0, warn_after_us=0, warn_signal=0)
+                      array_job=0, array_index=0, array_count=0, array_min=0, array_max=0, warn_after_us=0, warn_signal=0,
+                      submitted_ms=0)
         fields.update(more)
         self.send("start", **fields)
 
@@ -233,7 +238,7 @@ class Server:
     def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000, what="output"):
         request = next(REQUESTS)
         self.send("log_read", what=what, request_id=request, job_id=job, generation=generation, rank=rank, offset=offset,
-                  tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us)
+                  tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us, submitted_ms=0)
         data = dict(self.wait_for("log_data", lambda m: m["request_id"] == request, what="log_data"))
         data["bytes"] = base64.b64decode(data["bytes"])
         return data

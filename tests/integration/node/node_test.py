@@ -302,7 +302,7 @@ def test_a_log_that_cannot_be_read_holds_up_nothing_else():
             os.mkfifo(path)
         for rank in range(3):  # more requests than launcherd has threads for them
             world.server.send("log_read", what="output", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
-                              bytes_max=100, wait_us=30_000_000)
+                              bytes_max=100, wait_us=30_000_000, submitted_ms=0)
         assert world.server.run(2, ["true"])["failed_rank"] == -1
         since = len(world.server.messages)
         world.server.wait_for("beat", since=since, what="a beat")
@@ -922,7 +922,7 @@ def random_order(rng, keys):
                           world=rng.choice([1, 2, 1024]), slot_mask=slots, restart_count=0, max_restarts=0,
                           checkpoint_step=rng.choice([0, 1200]), grace_us=rng.choice([0, 1000]), cwd=rng.choice(["/", "/", "/\n" + "\u00e9" * 300]),
                           argv=rng.choice([["true"], ["false"], ["/\t\u00e9" * 90], [SHELL, "-c", "exit 3"]]),
-                          env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]), nodes=rng.choice([{}, {"node0": "127.0.0.1"}, {"a": "x"}]))
+                          env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]), nodes=rng.choice([{}, {"node0": "127.0.0.1"}, {"a": "x"}]), submitted_ms=rng.choice([0, 2**62]))
     if kind == "node_welcome":
         return kind, dict(cluster=rng.choice([node_lib.CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000)
     return kind, {
@@ -938,7 +938,7 @@ def random_order(rng, keys):
                       is_end=rng.random() < 0.5, rows=rng.choice([0, 65535]), columns=80),
         "log_read": dict(key, what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.choice([0, 2**63 - 1]),
                          tail_lines=rng.choice([0, 1000000]), bytes_max=rng.choice([1, 32768]),
-                         wait_us=rng.choice([0, 60_000_000])),
+                         wait_us=rng.choice([0, 60_000_000]), submitted_ms=0),
     }[kind]
 
 
@@ -969,7 +969,7 @@ def test_a_server_that_follows_no_protocol():
             try:
                 since, request = len(server.messages), rng.getrandbits(60)
                 server.send("log_read", what="output", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,
-                            bytes_max=1, wait_us=0)
+                            bytes_max=1, wait_us=0, submitted_ms=0)
                 wait_until(lambda: server.find("log_data", lambda m: m["request_id"] == request, since), "an answer", 2)
                 left = os.listdir(f"{world.folder}/{node.name}/run")
                 for cluster in ("other", node_lib.CLUSTER):

@@ -4,7 +4,7 @@ the server has mentioned."""
 import json
 import struct
 
-from ddpproto import PROTOCOL, Peer, encode, frame, from_wire, submission
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, Peer, encode, frame, from_wire, submission
 
 NAMES = ["n%d" % i for i in range(6)]
 PHASES = ["preparing", "ready", "running", "stopping", "ended"]
@@ -24,9 +24,9 @@ class Hostile:
             self.peer.send("node_hello", protocol=PROTOCOL, version="x", name=rng.choice(NAMES), boot_id="b",
                            instance=rng.choice([1, rng.getrandbits(64)]), pid=1, address="127.0.0.1",
                            slots=rng.choice([1, 2, 8, 64]), gpus=rng.choice([0, 1, 64]), shims=self.shims(),
-                           closed=self.closed(), drains_on_term=rng.random() < 0.5)
+                           closed=self.closed(), **dict(NODE_IDENTITY, drains_on_term=rng.random() < 0.5))
         else:
-            self.peer.send("client_hello", protocol=PROTOCOL, version="x")
+            self.peer.send("client_hello", **CLIENT_HELLO)
 
     def text(self, most):
         return "".join(self.rng.choice("a\u00e9\u6f22 ") for _ in range(self.rng.randrange(most)))
@@ -114,7 +114,7 @@ class Hostile:
             ("input", dict(self.key(), request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]), offset=rng.getrandbits(62), bytes=rng.choice(["", "AAAA"]),
                            is_end=rng.random() < 0.5, rows=0, columns=65535)),
             ("log_read", dict(self.key(), what="output", request_id=rng.getrandbits(60), rank=rng.choice([0, 1023]),
-                              offset=rng.getrandbits(62), tail_lines=0, bytes_max=1, wait_us=wait_us)),
+                              offset=rng.getrandbits(62), tail_lines=0, bytes_max=1, wait_us=wait_us, submitted_ms=0)),
         ])
 
     def speak(self, count):

@@ -13,7 +13,7 @@ import sys
 import time
 
 from server_test import BINARY, dump, expect_refused, server, state_dir, written_inputs  # also finds tests/lib
-from ddpproto import PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests, with_descriptors
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests, with_descriptors
 
 LISTEN = ("--listen", "127.0.0.1:0", "--require-key")
 OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "node_data", "looked", "input_state", "stage_get"}
@@ -146,9 +146,9 @@ def stored(process):
 
 def hello_of(role):
     if role == "node":
-        return "node_hello", dict(protocol=1, version="t", name="a-node", boot_id="b", instance=1, pid=1, slots=1, gpus=0,
-                                  address="127.0.0.1", shims=[], closed=[], drains_on_term=False)
-    return "client_hello", dict(protocol=1, version="t")
+        return "node_hello", dict(protocol=PROTOCOL, version="t", name="a-node", boot_id="b", instance=1, pid=1, slots=1, gpus=0,
+                                  address="127.0.0.1", shims=[], closed=[], **NODE_IDENTITY)
+    return "client_hello", CLIENT_HELLO
 
 
 def test_every_message_by_every_role():
@@ -229,7 +229,7 @@ def test_removal_cuts_connections():
             assert "the key of n1 was removed" in gone.error, gone.error
             other.submit()
             with contextlib.suppress(Closed):
-                silent.send("client_hello", protocol=1, version="t")
+                silent.send("client_hello", **CLIENT_HELLO)
             assert all(m["type"] == "error" for m in silent.recv_until_closed())
         assert "does not take this key" in refused_key(address, ann)
         new = add(admin, "ann")
@@ -301,8 +301,8 @@ def test_a_name_that_is_taken():
         address, key = network(process), add(admin, "n1", "node")
         with node(address, "n1", key, instance=1):
             with Peer(address, key=key) as second:
-                second.send("node_hello", protocol=1, version="t", name="n1", boot_id="b", instance=2, pid=1,
-                            address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
+                second.send("node_hello", protocol=PROTOCOL, version="t", name="n1", boot_id="b", instance=2, pid=1,
+                            address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
                 error = second.recv_until_closed()[-1]
                 assert error["code"] == "busy" and "a node named n1 is connected already" in error["message"], error
             with node(address, "n1", key, instance=1):  # the same process connects again and takes over
@@ -343,7 +343,7 @@ def test_strangers():
         with Client(address, key=key) as ann:
             with Peer(address) as plain:
                 with contextlib.suppress(Closed):
-                    plain.send("client_hello", protocol=1, version="t")
+                    plain.send("client_hello", **CLIENT_HELLO)
                 with contextlib.suppress(OSError, ValueError):  # an alert, which is no frame
                     assert plain.recv_until_closed() == []
             begin = time.monotonic()
@@ -442,8 +442,8 @@ def test_few_descriptors():
                 for i in range(15):  # with the admin that are 16, as many as there may be
                     peer = stack.enter_context(Client(process.address) if i < 7 else Peer(process.address))
                     if i >= 7:
-                        peer.send("node_hello", protocol=1, version="t", name="n%d" % i, boot_id="b", instance=1, pid=1,
-                                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
+                        peer.send("node_hello", protocol=PROTOCOL, version="t", name="n%d" % i, boot_id="b", instance=1, pid=1,
+                                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
                         assert peer.recv()["type"] == "node_welcome"
                 silent = [open_silent(address, "127.0.0.%d" % (i + 2)) for i in range(40)]
                 for _ in range(100):

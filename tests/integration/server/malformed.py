@@ -4,10 +4,10 @@ valid message with one thing broken."""
 import json
 import struct
 
-from ddpproto import PROTOCOL, encode, frame, submission
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode, frame, submission
 
 NODE_HELLO = dict(protocol=PROTOCOL, version="test", name="evil", boot_id="b", instance=1, pid=1,
-                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
+                  address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
 SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1)
 CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
@@ -15,7 +15,7 @@ REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1
               has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="node", cause="",
               tail="", error="", failed_oom=False, failed_core="", warm_late=False, ranks=[RANK])
 VALID = [
-    (None, "client_hello", dict(protocol=PROTOCOL, version="test")),
+    (None, "client_hello", CLIENT_HELLO),
     (None, "node_hello", NODE_HELLO),
     ("client", "submit", submission("0" * 32)),
     ("client", "why_get", dict(job="1", ranks_of=0)),
@@ -28,7 +28,7 @@ VALID = [
     ("client", "node_resume", dict(name="n", slot_mask=1)),
     ("client", "event_list", dict(job_id=0, after_id=0, limit=1, wait_us=0)),
     ("client", "log_read", dict(what="output", request_id=1, job_id=1, generation=1, rank=0, offset=0,
-                                tail_lines=0, bytes_max=1, wait_us=0)),
+                                tail_lines=0, bytes_max=1, wait_us=0, submitted_ms=0)),
     ("client", "node_read", dict(request_id=1, node="n", what="clock", job="", peers=[], args={})),
     ("node", "node_data", dict(request_id=1, bytes="", problem="p", node_ms=1, server_ms=0)),
     ("client", "input", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0, bytes="", is_end=False, rows=24, columns=80)),
@@ -100,7 +100,7 @@ RAW = [
     ("only a string", frame(b'"x"')),
     ("empty object", frame(b"{}")),
     ("only spaces", frame(b"    ")),
-    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", protocol=PROTOCOL, version="t"))),
+    ("a byte order mark", frame(b"\xef\xbb\xbf" + encode("client_hello", **CLIENT_HELLO))),
     ("deep arrays", frame(b"[" * 30000)),
     ("deep objects", frame(b'{"a":' * 10000)),
     ("many tokens", frame(b"[" + b"0," * 32000 + b"0]")),

@@ -10,7 +10,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import PATIENCE_S, PROTOCOL, Client, Peer, Server, run_tests
+from ddpproto import NODE_IDENTITY, PATIENCE_S, PROTOCOL, Client, Peer, Server, run_tests
 
 BINARY, DDPCTL = sys.argv[1:3]
 NODES, PAGE, SLOTS, SLOTS_PAGE = 600, 256, 64, 1024  # limits.h: NODES_LISTED_MAX, SLOTS_PER_NODE_MAX, SLOTS_LISTED_MAX
@@ -26,7 +26,7 @@ def say_hello(address, i, closed_count):
     closed = [dict(slot=k, state="quarantined", incident=0, reason="slot %d of %d" % (k, i)) for k in range(closed_count(i))]
     peer.send("node_hello", protocol=PROTOCOL, version="test", name="node%d" % i, boot_id="boot", instance=i + 1, pid=1,
               address="127.0.0.1", slots=SLOTS, gpus=SLOTS, shims=[], closed=closed,
-              drains_on_term=False)
+              **NODE_IDENTITY)
     assert peer.recv()["type"] == "node_welcome"
     return peer
 
@@ -234,11 +234,17 @@ def starts_node(starts, rank):
     return next("node%d" % i for i, s in enumerate(starts) if s["rank_base"] == rank)
 
 
+SINCE_3 = {"schema", "machine_id", "state_id", "seen"}
+
+
 def greet(address, kind, protocol, **more):
     fields = dict(name="n%d" % protocol, boot_id="boot", instance=1, pid=1, address="127.0.0.1", slots=1, gpus=0, shims=[],
-                  closed=[], drains_on_term=False) if kind == "node_hello" else {}
+                  closed=[], **NODE_IDENTITY) if kind == "node_hello" else {"schema": ""}
+    if protocol < PROTOCOL:
+        fields = {name: value for name, value in fields.items() if name not in SINCE_3}
+    fields.update(more)
     peer = Peer(address)
-    peer.send(kind, protocol=protocol, version="test", **fields, **more)
+    peer.send(kind, protocol=protocol, version="test", **fields)
     return peer, peer.recv()
 
 
@@ -256,7 +262,7 @@ def test_versions():
                 assert peer.recv_until_closed() == []
             for protocol in (PROTOCOL - 1, PROTOCOL):
                 peer, answer = greet(process.address, kind, protocol)
-                assert answer["type"] == welcome and answer.get("protocol") == (PROTOCOL if protocol > 1 else None), answer
+                assert answer["type"] == welcome and answer.get("protocol") == PROTOCOL, answer
                 peer, answer = greet(process.address, kind, protocol, mood="good")
                 assert answer["type"] == "error" and "unknown field" in answer["message"], answer
             peer, answer = greet(process.address, kind, PROTOCOL + 1, mood="good")
@@ -267,6 +273,26 @@ def test_versions():
             else:
                 peer.send("job_list", all=True, after_id=0, limit=5, mood=1)
                 assert peer.recv()["type"] == "jobs"
+        assert process.stop() == 0
+
+
+def test_another_build_with_the_same_protocol_is_refused():
+    """Even if its hello has other fields: the answer says that the builds differ, and both hashes."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = Server(sys.argv[1], directory)
+        with Client(process.address) as client:
+            own = client.welcome["schema"]
+        assert len(own) == 16, own
+        for kind, who in (("client_hello", "this client"), ("node_hello", "n%d" % PROTOCOL)):
+            for more in ({}, {"mood": "good"}):
+                peer, answer = greet(process.address, kind, PROTOCOL, schema="0123456789abcdef", **more)
+                assert (answer["type"], answer["code"]) == ("error", "refused"), answer
+                assert answer["message"].startswith(who) and "different builds" in answer["message"], answer
+                assert "0123456789abcdef" in answer["message"] and own in answer["message"], answer
+                assert answer["hint"] == "install the same build on both sides", answer
+                assert peer.recv_until_closed() == []
+            peer, answer = greet(process.address, kind, PROTOCOL, schema=own)
+            assert answer["type"].endswith("_welcome"), answer
         assert process.stop() == 0
 
 

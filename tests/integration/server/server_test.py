@@ -18,7 +18,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import (PROTOCOL, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
+from ddpproto import (CLIENT_HELLO, NODE_IDENTITY, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
                       run_tests, submission, with_descriptors)
 from hostile import Hostile
 from malformed import NODE_HELLO, malformed_inputs
@@ -100,7 +100,7 @@ def submit_all(address, requests, acked, stop_after):
     for request in [r for r in requests if r not in acked]:
         try:
             peer = Peer(address)
-            peer.send("client_hello", protocol=1, version="test")
+            peer.send("client_hello", **CLIENT_HELLO)
             peer.send("submit", **submission(request, name="job-" + request[:8]))
         except (OSError, Closed):
             return sent
@@ -275,7 +275,7 @@ def test_logs():
     with server() as process, Client(process.address) as client, Client(process.address) as other:
         def read(job, **fields):
             wanted = dict(what="output", request_id=7, job_id=job, generation=1, rank=0, offset=0, tail_lines=0,
-                          bytes_max=1000, wait_us=0)
+                          bytes_max=1000, wait_us=0, submitted_ms=0)
             wanted.update(fields)
             return client.ask("log_read", **wanted)
 
@@ -283,13 +283,13 @@ def test_logs():
         data = read(job, wait_us=1000)
         assert data["problem"] == "" and data["bytes"] == "" and not data["is_final"], data
         client.send("log_read", what="output", request_id=8, job_id=job, generation=1, rank=0, offset=0,
-                    tail_lines=0, bytes_max=1000, wait_us=50000000)
+                    tail_lines=0, bytes_max=1000, wait_us=50000000, submitted_ms=0)
         logs = {(job, 1, 0): b"hello\nworld\n", (job, 1, 1): b"one\n"}
         with node(process.address, logs=logs) as one:
             data = client.answer()  # the rank is on a node now, so the request is forwarded
             assert data["request_id"] == 8 and data["bytes"] == "aGVsbG8Kd29ybGQK", data
             other.send("log_read", what="output", request_id=7, job_id=job, generation=1, rank=1, offset=0,
-                       tail_lines=0, bytes_max=1000, wait_us=0)
+                       tail_lines=0, bytes_max=1000, wait_us=0, submitted_ms=0)
             data = read(job, offset=6, rank=0)
             assert data["request_id"] == 7 and data["bytes"] == "d29ybGQK", data
             assert other.answer()["bytes"] == "b25lCg=="  # the same id of two clients
@@ -300,7 +300,7 @@ def test_logs():
             assert data["is_final"] and "generation 2" in data["problem"], data
             one.logs["silent"] = True
             client.send("log_read", what="output", request_id=9, job_id=job, generation=1, rank=0, offset=0,
-                        tail_lines=0, bytes_max=10, wait_us=50000000)
+                        tail_lines=0, bytes_max=10, wait_us=50000000, submitted_ms=0)
             one.wait(lambda n: any(o["type"] == "log_read" and o["bytes_max"] == 10 for o in n.orders))
         data = client.answer()
         assert data["request_id"] == 9 and "node0" in data["problem"], data
@@ -386,7 +386,7 @@ def test_protocol_version_is_checked():
         for kind, rest in (("client_hello", {}),
                            ("node_hello", dict(name="node0", boot_id="b", instance=1, pid=1,
                                                address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[],
-                                               drains_on_term=False))):
+                                               **NODE_IDENTITY))):
             with Peer(process.address) as peer:
                 peer.send(kind, protocol=99, version="9", **rest)
                 messages = peer.recv_until_closed()
@@ -448,7 +448,7 @@ def test_a_burst_of_clients():
         crowd = []
         for _ in range(200):
             peer = Peer(process.address)
-            peer.send("client_hello", protocol=1, version="test")
+            peer.send("client_hello", **CLIENT_HELLO)
             peer.send("submit", **submission())
             crowd.append(peer)
         jobs = set()
@@ -499,7 +499,7 @@ def test_a_silent_node_is_lost():
             one.wait(lambda n: n.error, "the reason")
             assert "silent" in one.error, one.error
             ranks = client.ask("log_read", what="output", request_id=1, job_id=job, generation=1, rank=0, offset=0,
-                               tail_lines=0, bytes_max=1, wait_us=0)
+                               tail_lines=0, bytes_max=1, wait_us=0, submitted_ms=0)
             assert "node0" in ranks["problem"], ranks  # of the older generation
 
 
@@ -694,7 +694,7 @@ def test_users_see_their_own():
             assert nobody.ask("event_list", job_id=0, after_id=0, limit=9,
                               wait_us=0)["events"] == []
             assert nobody.ask("log_read", what="output", request_id=1, job_id=mine, generation=1, rank=0,
-                              offset=0, tail_lines=0, bytes_max=9, wait_us=0)["problem"]
+                              offset=0, tail_lines=0, bytes_max=9, wait_us=0, submitted_ms=0)["problem"]
             own = nobody.submit(name="own")["job_id"]
             assert nobody.job("@last")["jobs"][0]["job_id"] == own
 
@@ -777,7 +777,7 @@ def test_the_largest_job():
 
 def hello_first(peer, after):
     if after == "client":
-        peer.send("client_hello", protocol=PROTOCOL, version="test")
+        peer.send("client_hello", **CLIENT_HELLO)
     elif after == "node":
         peer.send("node_hello", **NODE_HELLO)
     if after and peer.recv()["type"] not in ("client_welcome", "node_welcome"):

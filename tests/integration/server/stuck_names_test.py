@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import PROTOCOL, Client, Peer, Server, run_tests
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, Client, Peer, Server, run_tests
 
 BINARY, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 
@@ -31,7 +31,7 @@ def hanging_server():
 def open_node(address):
     peer = Peer(address)
     peer.send("node_hello", protocol=PROTOCOL, version="test", name="n1", boot_id="boot", instance=1, pid=1,
-              address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], drains_on_term=False)
+              address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
     assert peer.recv()["type"] == "node_welcome"
     return peer
 
@@ -44,7 +44,7 @@ def test_nodes_are_heard_meanwhile():
             user = client.job(str(client.submit()["job_id"]))["jobs"][0]["user"]
         open(stuck, "w").close()
         waiting = Peer(process.address)
-        waiting.send("client_hello", protocol=PROTOCOL, version="test")
+        waiting.send("client_hello", **CLIENT_HELLO)
         for i in range(3):
             node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False, warm=[])
             while True:
@@ -66,7 +66,7 @@ def test_the_server_ends_all_the_same():
         open(stuck, "w").close()
         peers = [Peer(process.address) for _ in range(8)]
         for peer in peers:
-            peer.send("client_hello", protocol=PROTOCOL, version="test")
+            peer.send("client_hello", **CLIENT_HELLO)
         assert peers[0].recv()["type"] == "client_welcome"
         assert process.stop() == 0
         assert "the user database does not answer" in process.log(), process.log()
