@@ -118,9 +118,11 @@ enum status loop_open(uv_loop_t *loop, uint32_t descriptors, struct err *err)
 
     if (rc != 0)
         return err_set(err, STATUS_SYSTEM, rc, "no event loop: %s", uv_strerror(rc));
-    rc = start_pool(loop);
+    /* First the table: the kernel grows its own table with ours, and where threads share that, it waits
+     * for all processors (an RCU grace period, some 20 ms). */
+    rc = grow_table(loop, descriptors);
     if (rc == 0)
-        rc = grow_table(loop, descriptors);
+        rc = start_pool(loop);
     if (rc == 0)
         return STATUS_OK;
     (void)uv_loop_close(loop);
