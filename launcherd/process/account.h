@@ -8,13 +8,11 @@
 #include <sys/types.h>
 
 #include "common/status.h"
+#include "launcherd/process/clone_child.h"
 
 /* root (0) and system accounts are below it; UID_MIN in Debian's /etc/login.defs. */
 #define ACCOUNT_UID_MIN 1000u
 #define ACCOUNT_GROUPS_MAX 65536 /* Linux: NGROUPS_MAX */
-/* Marks functions that run in a child which shares our memory and stack and never returns from
- * them. A sanitizer's marks on the stack would stay behind. */
-#define IN_CHILD __attribute__((no_sanitize("address")))
 
 struct account {
     uid_t uid;

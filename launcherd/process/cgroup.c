@@ -9,6 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "launcherd/process/clone_child.h"
+
 #define FILE_BYTES_MAX 65536u
 
 static bool make_path(char path[PATH_MAX], const char *dir, const char *name)
@@ -139,11 +141,22 @@ enum status cgroup_locate(const char *mountinfo, const char *self, bool is_root,
     return status;
 }
 
-/* 0, or the errno of a child that moved itself into `dir`. */
-static int move_child(const char *dir)
+IN_CHILD static int be_there(void *nothing)
 {
-    int how = 0;
-    pid_t pid = fork();
+    (void)nothing;
+    return 0;
+}
+
+/* 0, or the errno of a child that could neither be born in `dir` nor move there. */
+static int try_child(const char *dir)
+{
+    int how = 0, fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    pid_t pid = fd >= 0 ? clone_child(fd, be_there, NULL) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    if (pid < 0)
+        pid = fork();
     if (pid == 0)
         _exit(write_file(dir, "cgroup.procs", "0") ? 0 : errno);
     if (pid < 0)
@@ -165,7 +178,7 @@ static enum status try_base(const char *base, struct err *err)
     enum status status = cgroup_make(dir, &none, err);
     if (status != STATUS_OK)
         return status;
-    int code = move_child(dir);
+    int code = try_child(dir);
     if (code != 0)
         status = err_set(err, STATUS_REFUSED, code, "no process can be moved to %.150s: %s", dir,
                          strerror(code));

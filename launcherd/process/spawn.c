@@ -19,7 +19,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define STACK_BYTES (64u * 1024u)
+#include "launcherd/process/clone_child.h"
+
 #define SOURCE_FD_MIN                                                                              \
     16 /* above every target: so no dup2 overwrites a source that is still needed */
 
@@ -42,7 +43,7 @@ struct child {
     const struct spawn_order *order;
     char **paths;  /* where to look for the program, in order; ends with NULL */
     int fds[4];    /* sources of 0, 1, 2 and SPAWN_EXTRA_FD; -1: none */
-    int cgroup_fd; /* its cgroup.procs; -1: ours */
+    int cgroup_fd; /* cgroup.procs of the one to move to; -1: stays in the one of its birth */
     pid_t parent;
     enum stage stage;
     int code;
@@ -117,7 +118,7 @@ IN_CHILD static void run_program(struct child *child)
 }
 
 /* The order matters:
- *   1. the cgroup, so that nothing that the child does is outside of it
+ *   1. the cgroup, unless it was born there, so that nothing that the child does is outside of it
  *   2. a session of its own; no handler and no mask of ours
  *   3. descriptors, while we still may use ours
  *   4. limits and umask, while root may still raise them
@@ -253,23 +254,26 @@ static bool open_cgroup(const char *dir, int *fd)
     return *fd >= 0;
 }
 
-/* All signals are blocked, so that none of our handlers runs in the child, which shares our
- * memory. */
-static pid_t start(struct child *child)
+/* The child is born in its cgroup, or else moves there. */
+static pid_t start(struct child *child, const char *cgroup)
 {
-    sigset_t all, before;
-    char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
-    if (stack == MAP_FAILED)
+    int dir_fd;
+    pid_t pid = -1;
+
+    if (cgroup == NULL)
+        return clone_child(-1, child_main, child);
+    dir_fd = open(cgroup, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir_fd >= 0) {
+        pid = clone_child(dir_fd, child_main, child);
+        close(dir_fd);
+    }
+    if (pid >= 0)
+        return pid;
+    if (!open_cgroup(cgroup, &child->cgroup_fd)) {
+        child_fail(child, STAGE_CGROUP);
         return -1;
-    sigfillset(&all);
-    sigprocmask(SIG_BLOCK, &all, &before);
-    pid_t pid = clone(child_main, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, child);
-    int code = errno;
-    sigprocmask(SIG_SETMASK, &before, NULL);
-    munmap(stack, STACK_BYTES);
-    errno = code;
-    return pid;
+    }
+    return clone_child(-1, child_main, child);
 }
 
 static enum status explain(const struct child *child, int *exit_code, struct err *err)
@@ -327,13 +331,11 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
         child_fail(&child, STAGE_DESCRIPTORS);
     } else if (!lift_fds(order, child.fds)) {
         child_fail(&child, STAGE_DESCRIPTORS);
-    } else if (order->cgroup != NULL && !open_cgroup(order->cgroup, &child.cgroup_fd)) {
-        child_fail(&child, STAGE_CGROUP);
     } else {
-        *pid = start(&child);
-        if (*pid < 0)
+        *pid = start(&child, order->cgroup);
+        if (*pid < 0 && child.stage == STAGE_NONE)
             child_fail(&child, STAGE_DESCRIPTORS);
-        else if (child.stage != STAGE_NONE)
+        else if (*pid >= 0 && child.stage != STAGE_NONE)
             waitpid(*pid, NULL, 0); /* reap it: it never became a worker */
     }
     if (child.stage != STAGE_NONE)
