@@ -3,17 +3,21 @@
 #ifndef COMMON_OPENSSL_LIBRARY_H
 #define COMMON_OPENSSL_LIBRARY_H
 
+#include <openssl/asn1.h>
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/rand.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 
 #include "common/dl_library.h"
 #include "common/status.h"
 
 /* X(member, function). What OpenSSL's headers have as a macro is called by the function behind it. */
 #define OPENSSL_LIBRARY_FUNCTIONS(X)                                                               \
+    X(asn1_time_diff, ASN1_TIME_diff)                                                              \
     X(bio_clear_flags, BIO_clear_flags)                                                            \
     X(bio_get_data, BIO_get_data)                                                                  \
     X(bio_get_new_index, BIO_get_new_index)                                                        \
@@ -37,7 +41,10 @@
     X(evp_md_ctx_free, EVP_MD_CTX_free)                                                            \
     X(evp_md_ctx_new, EVP_MD_CTX_new)                                                              \
     X(evp_md_get_type, EVP_MD_get_type)                                                            \
+    X(evp_pkey_free, EVP_PKEY_free)                                                                \
     X(evp_sha256, EVP_sha256)                                                                      \
+    X(pem_read_private_key, PEM_read_PrivateKey)                                                   \
+    X(pem_read_x509, PEM_read_X509)                                                                \
     X(rand_bytes, RAND_bytes)                                                                      \
     X(ssl_cipher_find, SSL_CIPHER_find)                                                            \
     X(ssl_ctx_ctrl, SSL_CTX_ctrl)                                                                  \
@@ -70,7 +77,10 @@
     X(ssl_version, SSL_version)                                                                    \
     X(ssl_write_ex, SSL_write_ex)                                                                  \
     X(tls_client_method, TLS_client_method)                                                        \
-    X(tls_server_method, TLS_server_method)
+    X(tls_server_method, TLS_server_method)                                                        \
+    X(x509_check_private_key, X509_check_private_key)                                              \
+    X(x509_free, X509_free)                                                                        \
+    X(x509_get0_not_after, X509_get0_notAfter)
 
 struct openssl_library {
     void *handle; /* of dlopen; NULL: not loaded */

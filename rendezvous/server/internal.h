@@ -299,9 +299,11 @@ void server_flush(struct server *server);
 void server_flush_soon(struct server *server);
 
 /* keys.c: keys and the principals that have them. */
-/* Reads the keys from the store. Call before endpoints are opened. Errors: STATUS_LIBRARY,
+/* Reads the keys from the store. Call before endpoints are opened. */
+void keys_open(struct server *server);
+/* Loads and sets up TLS, once; call before an endpoint that uses it is opened. Errors: STATUS_LIBRARY,
  * STATUS_MEMORY. */
-enum status keys_open(struct server *server, struct err *err);
+enum status keys_secure(struct server *server, struct err *err);
 void keys_close(struct server *server);
 /* Opens an endpoint that uses TLS, or logs what it waits for. Errors: listener_start's. */
 enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err);

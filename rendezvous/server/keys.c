@@ -3,7 +3,6 @@
  * secret only refuses new handshakes. The store is written before the answer leaves, so a key that
  * was shown is never lost. */
 #include <assert.h>
-#include <openssl/crypto.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -87,13 +86,17 @@ static void restore(const struct store_principal *stored, void *context)
                  err.text);
 }
 
-enum status keys_open(struct server *server, struct err *err)
+enum status keys_secure(struct server *server, struct err *err)
+{
+    return server->tls != NULL ? STATUS_OK : tls_server_new(&server->tls, find_secret, server, err);
+}
+
+void keys_open(struct server *server)
 {
     if (!server->stands_by) {
         store_principals(server->store, restore, server);
         drop_expired(server);
     }
-    return tls_server_new(&server->tls, find_secret, server, err);
 }
 
 void server_keys_begin(struct server *server)
@@ -258,7 +261,7 @@ static void answer_key(struct peer *peer, const struct store_principal *stored)
     msg.principal_key.old_until_ms = stored->secret_count > 1 ? stored->secrets[1].until_ms : 0;
     peer_send(peer, &msg);
     key_forget(&key);
-    OPENSSL_cleanse(url, sizeof url);
+    explicit_bzero(url, sizeof url);
 }
 
 static void refuse_name(struct peer *peer, const struct principal *found)

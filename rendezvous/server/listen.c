@@ -353,7 +353,9 @@ static enum status listen_on(struct server *server, const char *address, int mod
     endpoint->uses_tls = listener->is_network || requires_key;
     (void)snprintf(server->addresses + used, sizeof server->addresses - used, "%s%s",
                    used > 0 ? " " : "", listener->bound);
-    return keys_start_endpoint(server, endpoint, err);
+    if (endpoint->uses_tls)
+        status = keys_secure(server, err);
+    return status == STATUS_OK ? keys_start_endpoint(server, endpoint, err) : status;
 }
 
 /* Maps the core's tables at their largest size. Pages that are never touched take no memory. */
@@ -516,7 +518,7 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         status = restore(server, options, err);
     (void)snprintf(address, sizeof address, "unix:%s", options->socket_path);
     if (status == STATUS_OK)
-        status = keys_open(server, err);
+        keys_open(server);
     if (status == STATUS_OK)
         status = listen_on(server, address, options->is_for_all ? 0666 : 0600, false, err);
     if (status == STATUS_OK && options->listen != NULL)

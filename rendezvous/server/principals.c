@@ -1,7 +1,6 @@
 #include "rendezvous/server/principals.h"
 
 #include <assert.h>
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 void principals_free(struct principals *principals)
 {
     if (principals->items != NULL)
-        OPENSSL_cleanse(principals->items, principals->capacity * sizeof *principals->items);
+        explicit_bzero(principals->items, principals->capacity * sizeof *principals->items);
     free(principals->items);
     *principals = (struct principals){0};
 }
@@ -96,7 +95,7 @@ enum status principals_restore(struct principals *principals, const struct store
         *place = added;
         principals->count++;
     }
-    OPENSSL_cleanse(&added, sizeof added);
+    explicit_bzero(&added, sizeof added);
     return status;
 }
 
@@ -110,7 +109,7 @@ enum status principals_add(struct principals *principals, const char *name, enum
     (void)snprintf(stored.name, sizeof stored.name, "%s", name);
     if (status == STATUS_OK)
         status = principals_restore(principals, &stored, err);
-    OPENSSL_cleanse(&stored, sizeof stored);
+    explicit_bzero(&stored, sizeof stored);
     if (status == STATUS_OK)
         *out = principals_find(principals, name);
     return status;
@@ -123,7 +122,7 @@ void principals_remove(struct principals *principals, struct principal *principa
     assert(at < principals->count);
     principals->count--;
     memmove(principal, principal + 1, (principals->count - at) * sizeof *principal);
-    OPENSSL_cleanse(&principals->items[principals->count], sizeof *principal);
+    explicit_bzero(&principals->items[principals->count], sizeof *principal);
 }
 
 static bool is_valid(const struct store_secret *secret, int64_t now_ms)
@@ -135,7 +134,7 @@ static bool is_valid(const struct store_secret *secret, int64_t now_ms)
 static void keep_secrets(struct principal *principal, uint32_t count)
 {
     for (uint32_t i = count; i < SECRETS_PER_PRINCIPAL_MAX; i++)
-        OPENSSL_cleanse(&principal->stored.secrets[i], sizeof principal->stored.secrets[i]);
+        explicit_bzero(&principal->stored.secrets[i], sizeof principal->stored.secrets[i]);
     principal->stored.secret_count = count;
 }
 
@@ -156,7 +155,7 @@ enum status principal_rotate(struct principal *principal, int64_t until_ms, int6
         status = set_ids(&made, err);
     if (status == STATUS_OK)
         *principal = made;
-    OPENSSL_cleanse(&made, sizeof made);
+    explicit_bzero(&made, sizeof made);
     return status;
 }
 

@@ -3,11 +3,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "common/openssl_library.h"
 
 static const char magic[] = "ddp-backup 1\n";
 
@@ -21,8 +22,12 @@ static enum status io_failed(const struct backup_file *file, const char *doing, 
 
 static enum status begin_hash(struct backup_file *file, struct err *err)
 {
-    file->hash = EVP_MD_CTX_new();
-    if (file->hash == NULL || EVP_DigestInit_ex(file->hash, EVP_sha256(), NULL) != 1)
+    file->openssl = openssl_library(err);
+    if (file->openssl == NULL)
+        return STATUS_LIBRARY;
+    file->hash = file->openssl->evp_md_ctx_new();
+    if (file->hash == NULL ||
+        file->openssl->evp_digest_init_ex(file->hash, file->openssl->evp_sha256(), NULL) != 1)
         return err_set(err, STATUS_LIBRARY, 0, "libcrypto: no SHA-256");
     return STATUS_OK;
 }
@@ -32,7 +37,7 @@ static enum status begin_hash(struct backup_file *file, struct err *err)
 static enum status put_bytes(struct backup_file *file, const void *bytes, size_t byte_count,
                              struct err *err)
 {
-    (void)EVP_DigestUpdate(file->hash, bytes, byte_count);
+    (void)file->openssl->evp_digest_update(file->hash, bytes, byte_count);
     return fwrite(bytes, 1, byte_count, file->file) == byte_count ? STATUS_OK
                                                                   : io_failed(file, "write", err);
 }
@@ -92,7 +97,7 @@ enum status backup_file_finish(struct backup_file *file, struct err *err)
     uint8_t sum[EVP_MAX_MD_SIZE];
     int rc;
 
-    (void)EVP_DigestFinal_ex(file->hash, sum, NULL);
+    (void)file->openssl->evp_digest_final_ex(file->hash, sum, NULL);
     if (fwrite(sum, 1, SUM_BYTES, file->file) != SUM_BYTES || fflush(file->file) != 0 ||
         fsync(fileno(file->file)) != 0)
         return io_failed(file, "write", err);
@@ -127,14 +132,14 @@ static enum status check_sum(struct backup_file *file, struct err *err)
         fread(bytes, 1, MAGIC_BYTES, file->file) != MAGIC_BYTES ||
         memcmp(bytes, magic, MAGIC_BYTES) != 0)
         return damaged(file, "it does not begin like one", err);
-    (void)EVP_DigestUpdate(file->hash, bytes, MAGIC_BYTES);
+    (void)file->openssl->evp_digest_update(file->hash, bytes, MAGIC_BYTES);
     for (left = (uint64_t)info.st_size - MAGIC_BYTES - SUM_BYTES; left > 0; left -= n) {
         n = fread(bytes, 1, left < sizeof bytes ? (size_t)left : sizeof bytes, file->file);
         if (n == 0)
             return io_failed(file, "read", err);
-        (void)EVP_DigestUpdate(file->hash, bytes, n);
+        (void)file->openssl->evp_digest_update(file->hash, bytes, n);
     }
-    (void)EVP_DigestFinal_ex(file->hash, sum, NULL);
+    (void)file->openssl->evp_digest_final_ex(file->hash, sum, NULL);
     if (fread(stored, 1, SUM_BYTES, file->file) != SUM_BYTES)
         return io_failed(file, "read", err);
     if (memcmp(sum, stored, SUM_BYTES) != 0)
@@ -199,7 +204,8 @@ void backup_file_close(struct backup_file *file)
     if (file->file != NULL && file->tag == 'W')
         (void)unlink(file->path);
     file->file = NULL;
-    EVP_MD_CTX_free(file->hash);
+    if (file->hash != NULL)
+        file->openssl->evp_md_ctx_free(file->hash);
     file->hash = NULL;
     buf_free(&file->part);
 }

@@ -12,10 +12,12 @@
 #define BACKUP_PART_BYTES_MAX (64u << 20)
 
 struct evp_md_ctx_st;
+struct openssl_library;
 
 struct backup_file {
     FILE *file;
     const char *path; /* borrowed */
+    const struct openssl_library *openssl;
     struct evp_md_ctx_st *hash;
     struct buf part; /* the part that was read, with a NUL after it */
     char tag;

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -348,7 +347,7 @@ static enum status get_token(struct etcd_client *client, uint64_t deadline_us, s
         status = err_set(err, STATUS_REFUSED, 0, "etcd's token for user %s is too long", user);
     if (status == STATUS_OK)
         (void)snprintf(client->token, sizeof client->token, "%s", reply.token);
-    OPENSSL_cleanse(client->request.bytes, client->request.byte_count);
+    explicit_bzero(client->request.bytes, client->request.byte_count);
     buf_free(&client->request);
     client->request = kept;
     (void)snprintf(client->user, sizeof client->user, "%s", user);
@@ -583,7 +582,7 @@ void etcd_close(struct etcd_client **out)
     buf_free(&client->request);
     buf_free(&client->body);
     free(client->cert_path);
-    OPENSSL_cleanse(client, sizeof *client);
+    explicit_bzero(client, sizeof *client);
     free(client);
     *out = NULL;
 }

@@ -1,6 +1,5 @@
 /* Rows of principals and their secrets. */
 #include <assert.h>
-#include <openssl/crypto.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -128,5 +127,5 @@ void store_principals(struct store *store,
         }
         is_good = is_good && row_is_good && read_secret(stmt, &one);
     }
-    OPENSSL_cleanse(&one, sizeof one);
+    explicit_bzero(&one, sizeof one);
 }
