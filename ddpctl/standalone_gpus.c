@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/nvml_library.h"
+
 extern char **environ;
 
 /* Reads what `launcherd --list-gpus` prints, up to `text_bytes`; false: it failed. It ends soon:
@@ -95,7 +97,7 @@ enum status standalone_gpus_find(struct standalone_gpus *gpus, const char *launc
     char text[1024];
 
     *gpus = (struct standalone_gpus){0};
-    if (read_output(launcherd, text, sizeof text))
+    if (nvml_library_is_there() && read_output(launcherd, text, sizeof text))
         take_list(gpus, text);
     if (visible == NULL || gpus->count == 0)
         return STATUS_OK;

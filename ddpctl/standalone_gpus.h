@@ -16,8 +16,8 @@ struct standalone_gpus {
     uint32_t items[SLOTS_PER_NODE_MAX]; /* NVML's numbers */
 };
 
-/* Asks the program `launcherd`, and applies CUDA_VISIBLE_DEVICES (`visible`, NULL: not set). A
- * launcherd that cannot be asked has no GPU.
+/* Asks the program `launcherd` if there is an NVIDIA driver, and applies CUDA_VISIBLE_DEVICES
+ * (`visible`, NULL: not set). A launcherd that cannot be asked has no GPU.
  *   STATUS_BAD_INPUT  `visible` has something else than numbers */
 enum status standalone_gpus_find(struct standalone_gpus *gpus, const char *launcherd,
                                  const char *visible, struct err *err);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/nvml_library.h"
 #include "launcherd/gpu/gpu_holders.h"
 
 #define UNCORRECTED 1 /* nvmlMemoryErrorType_t */
@@ -44,15 +45,16 @@ static void find_health(struct nvml *nvml)
 enum status nvml_load(struct nvml *nvml, struct err *err)
 {
     memset(nvml, 0, sizeof *nvml);
-    nvml->library = dlopen(NVML_NAME, RTLD_NOW | RTLD_LOCAL);
+    nvml->library = dlopen(NVML_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (nvml->library == NULL)
-        return err_set(err, STATUS_NOT_FOUND, 0, "no NVIDIA driver here (%s)", NVML_NAME);
+        return err_set(err, STATUS_NOT_FOUND, 0, "no NVIDIA driver here (%s)", NVML_LIBRARY);
     if (!find(nvml, "nvmlInit_v2", &nvml->init) || !find(nvml, "nvmlShutdown", &nvml->shut_down) ||
         !find(nvml, "nvmlDeviceGetCount_v2", &nvml->get_count) ||
         !find(nvml, "nvmlDeviceGetHandleByIndex_v2", &nvml->get_handle) ||
         !find(nvml, "nvmlDeviceGetMemoryInfo", &nvml->get_memory)) {
         nvml_unload(nvml);
-        return err_set(err, STATUS_LIBRARY, 0, "%s lacks functions that any NVML has", NVML_NAME);
+        return err_set(err, STATUS_LIBRARY, 0, "%s lacks functions that any NVML has",
+                       NVML_LIBRARY);
     }
     find_processes(nvml, "nvmlDeviceGetComputeRunningProcesses", &nvml->get_compute);
     find_processes(nvml, "nvmlDeviceGetMPSComputeRunningProcesses", &nvml->get_mps);

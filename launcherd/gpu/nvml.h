@@ -10,8 +10,6 @@
 #include "launcherd/core/gpu_facts.h"
 #include "launcherd/gpu/gauges.h"
 
-#define NVML_NAME "libnvidia-ml.so.1"
-
 /* Declarations of NVML. Source: NVIDIA's NVML API reference (docs.nvidia.com/deploy/nvml-api),
  * "Structs", "Enums", "Event Handling Methods". The ABI is stable: a new version of a function gets
  * a new name. */
