@@ -108,17 +108,18 @@ enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err
 {
     assert(!daemon->running && daemon->handles_open == 0 && daemon->arg_count > 0);
     int log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    uv_stdio_container_t stdio[3] = {
+    uv_stdio_container_t stdio[DAEMON_SOCKET_FD + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&daemon->out},
-        {.flags = UV_INHERIT_FD, .data.fd = log_fd}};
+        {.flags = UV_INHERIT_FD, .data.fd = log_fd},
+        {.flags = UV_INHERIT_FD, .data.fd = daemon->socket_fd}};
     uv_process_options_t options = {
         .exit_cb = on_exit,
         .file = daemon->program,
         .args = daemon->args,
         .env = (char **)(uintptr_t)daemon->environ,
         .flags = UV_PROCESS_DETACHED, /* so that Ctrl-C at the terminal signals only us */
-        .stdio_count = 3,
+        .stdio_count = daemon->socket_fd > 0 ? DAEMON_SOCKET_FD + 1 : DAEMON_SOCKET_FD,
         .stdio = stdio,
     };
     int code;

@@ -12,6 +12,7 @@
 #include "common/status.h"
 
 #define DAEMON_ARGS_MAX 24
+#define DAEMON_SOCKET_FD 3
 
 struct daemon;
 
@@ -30,6 +31,7 @@ struct daemon {
     char *args[DAEMON_ARGS_MAX + 1];
     uint32_t arg_count;
     char *const *environ; /* borrowed */
+    int socket_fd;        /* becomes its descriptor DAEMON_SOCKET_FD; 0: none; borrowed */
     const struct daemon_handlers *handlers;
     void *owner;
     uv_loop_t *loop;

@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/address.h"
 #include "common/io/conn.h"
+#include "common/io/service.h"
 #include "ddpctl/daemon.h"
 #include "ddpctl/leftover.h"
 #include "ddpctl/private_daemons.h"
@@ -37,7 +39,8 @@ struct standalone {
     bool nodes_started, attach_started, attach_done, stopping;
     struct daemon *daemons; /* [daemon_count]: rendezvous first */
     uint32_t daemon_count, daemons_running;
-    char **environ; /* the environment of the daemons */
+    char **environ, **server_environ; /* the environment of the nodes, and of the server */
+    int socket_fd;                    /* listens for the server; 0: that does it itself */
     struct scratch scratch;
     char dir[PATH_MAX - 64];
     char server[PATH_MAX];
@@ -183,16 +186,18 @@ static uint32_t count_nodes(const struct standalone *standalone)
 static bool waits_for_nodes(const struct standalone *standalone)
 {
     const struct msg_submit *submit = standalone->options.submit;
+    const bool is_elastic = submit->nodes_min > 0 && submit->nodes_min < submit->nodes;
     bool all_are_ready = true;
 
     for (uint32_t i = 1; i < standalone->daemon_count; i++)
         all_are_ready = all_are_ready && standalone->daemons[i].is_ready;
-    return !all_are_ready && (submit->nodes_min < submit->nodes || submit->spares > 0);
+    return !all_are_ready && (is_elastic || submit->spares > 0);
 }
 
 static void attach_job(struct standalone *standalone)
 {
-    if (standalone->attach_started || standalone->stopping || waits_for_nodes(standalone))
+    if (standalone->attach_started || standalone->stopping || !standalone->daemons[0].is_ready ||
+        waits_for_nodes(standalone))
         return;
     (void)uv_timer_stop(&standalone->timer);
     standalone->attach_started = true;
@@ -205,7 +210,6 @@ static void start_nodes(struct standalone *standalone)
     struct err err = {0};
 
     standalone->nodes_started = true;
-
     for (uint32_t i = 1; i < standalone->daemon_count; i++) {
         if (start_daemon(standalone, &standalone->daemons[i], &err) != STATUS_OK) {
             stop(standalone, ctl_fail_err(standalone->ctl, CTL_FAILED, &err, ""));
@@ -274,8 +278,7 @@ static void on_daemon_ready(struct daemon *daemon)
     int rc = CTL_OK;
 
     if (daemon == &standalone->daemons[0] && !standalone->nodes_started) {
-        if (standalone->keep_dir)
-            rc = cancel_left(standalone);
+        rc = cancel_left(standalone);
         if (rc != CTL_OK) {
             stop(standalone, rc);
             return;
@@ -328,7 +331,8 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
 
     daemon->owner = standalone;
     daemon->handlers = &daemon_handlers;
-    daemon->environ = standalone->environ;
+    daemon->environ = index == 0 ? standalone->server_environ : standalone->environ;
+    daemon->socket_fd = index == 0 ? standalone->socket_fd : 0;
     status = private_program(standalone->ctl->options.bindir,
                              index == 0 ? "rendezvous" : "launcherd", daemon->program, err);
     if (status != STATUS_OK)
@@ -376,12 +380,22 @@ static enum status find_gpus(struct standalone *standalone, struct err *err)
     return STATUS_OK;
 }
 
+/* Nodes then need not wait until the server has started. Its file goes with the folder. */
+static enum status open_socket(struct standalone *standalone, struct err *err)
+{
+    struct stat made;
+
+    return address_listen(standalone->server, 0600, &standalone->socket_fd, &made, err);
+}
+
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
+    static char socket[] = SERVICE_SOCKET_VARIABLE "=3";
     const char *log_dir = standalone->ctl->options.log_dir;
     uint32_t nodes = count_nodes(standalone);
     enum status status;
 
+    static_assert(DAEMON_SOCKET_FD == 3, "as the variable says");
     if (nodes > STANDALONE_NODES_MAX)
         return err_set(
             err, STATUS_TOO_BIG, 0,
@@ -398,12 +412,17 @@ static enum status prepare(struct standalone *standalone, struct err *err)
         return status;
     (void)snprintf(standalone->server, sizeof standalone->server, "unix:%s/rendezvous.sock",
                    standalone->dir);
+    if (!standalone->keep_dir)
+        status = open_socket(standalone, err);
+    if (status != STATUS_OK)
+        return status;
     standalone->ctl->server = (struct server){.address = standalone->server};
     standalone->ctl->options.server = standalone->server; /* for commands that are shown to be
                                                            * copied */
     standalone->daemons = calloc(1 + nodes, sizeof *standalone->daemons);
     standalone->environ = private_environ(NULL);
-    if (!standalone->daemons || !standalone->environ)
+    standalone->server_environ = private_environ(standalone->socket_fd > 0 ? socket : NULL);
+    if (!standalone->daemons || !standalone->environ || !standalone->server_environ)
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
     standalone->daemon_count = 1 + nodes;
     for (uint32_t i = 0; i < standalone->daemon_count && status == STATUS_OK; i++)
@@ -434,6 +453,8 @@ static void run_loop(struct standalone *standalone)
     (void)uv_timer_start(&standalone->timer, on_ready_timeout, READY_TIMEOUT_MS, 0);
     if (start_daemon(standalone, &standalone->daemons[0], &err) != STATUS_OK)
         stop(standalone, ctl_fail_err(standalone->ctl, CTL_FAILED, &err, ""));
+    else if (!standalone->keep_dir) /* else first the job is cancelled that may be left there */
+        start_nodes(standalone);
     (void)uv_run(&standalone->loop, UV_RUN_DEFAULT);
     rc = uv_loop_close(&standalone->loop);
     assert(rc == 0);
@@ -473,6 +494,8 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
         screen_message(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
     else
         scratch_remove(&standalone->scratch);
+    if (standalone->socket_fd > 0)
+        (void)close(standalone->socket_fd);
     if (standalone->log_dir[0])
         screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
     (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
@@ -480,6 +503,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     if (standalone->attach_started)
         attach_free(&standalone->attach);
     free(standalone->environ);
+    free(standalone->server_environ);
     free(standalone->daemons);
     free(standalone);
     return code;

@@ -297,6 +297,7 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
     }
     options->is_for_all = options->is_for_all || settings->all_users;
     options->socket_path = path;
+    options->socket_fd = service_socket();
     return status;
 }
 

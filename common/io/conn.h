@@ -137,6 +137,10 @@ enum status listener_open(struct listener *listener, uv_loop_t *loop, const char
  * nobody can connect before listener_start. */
 enum status listener_bind(struct listener *listener, uv_loop_t *loop, const char *address, int mode,
                           struct err *err);
+/* Instead of listener_bind: `fd` is a unix socket that listens already, at `address`, made by whoever started
+ * this process. Its file is theirs to remove. STATUS_BAD_INPUT: it is no such socket, and stays open. */
+enum status listener_adopt(struct listener *listener, uv_loop_t *loop, const char *address, int fd,
+                           struct err *err);
 enum status listener_start(struct listener *listener, struct err *err);
 /* Removes its socket file. The struct must stay until the loop has run once more. A second call
  * does nothing. */

@@ -1,4 +1,6 @@
 #include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -78,6 +80,39 @@ enum status listener_bind(struct listener *listener, uv_loop_t *loop, const char
                        uv_strerror(code));
     }
     return STATUS_OK;
+}
+
+static bool is_listening(int fd)
+{
+    struct sockaddr_storage own = {0};
+    socklen_t own_bytes = sizeof own, answer_bytes = sizeof(int);
+    int answer = 0;
+
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 && own.ss_family == AF_UNIX &&
+           getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &answer, &answer_bytes) == 0 && answer != 0;
+}
+
+enum status listener_adopt(struct listener *listener, uv_loop_t *loop, const char *address, int fd,
+                           struct err *err)
+{
+    const struct stat made = {0};
+    int code;
+
+    assert(listener->on_connection != NULL && address_is_unix(address));
+    if (!is_listening(fd))
+        return err_set(err, STATUS_BAD_INPUT, errno,
+                       "descriptor %d, which this process was given, is no socket that listens at "
+                       "%.150s",
+                       fd, address);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+    set_bound(listener, address, fd, &made);
+    listener->unlink_path[0] = '\0';
+    code = open_handle(listener, loop, true, fd);
+    if (code == 0)
+        return STATUS_OK;
+    listener_close(listener);
+    return err_set(err, STATUS_SYSTEM, code, "listen on %.150s: %s", address, uv_strerror(code));
 }
 
 enum status listener_start(struct listener *listener, struct err *err)

@@ -124,6 +124,15 @@ bool service_begin(const char *program, const struct service_settings *settings,
            !starter_has_ended();
 }
 
+int service_socket(void)
+{
+    const char *said = getenv(SERVICE_SOCKET_VARIABLE);
+    const long fd = said != NULL ? strtol(said, NULL, 10) : 0;
+
+    (void)unsetenv(SERVICE_SOCKET_VARIABLE);
+    return fd > STDERR_FILENO && fd <= INT_MAX ? (int)fd : 0;
+}
+
 /* Kernels treat a limit of 1 byte as "no core file and no pipe either". With 0, a collector behind
  * a pipe would still get the memory. */
 void service_no_core(void)

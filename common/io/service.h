@@ -16,6 +16,10 @@
  * end before main is not seen. */
 #define SERVICE_STARTER_VARIABLE "DDP_STARTER_PID"
 
+/* By which whoever starts a server hands it a descriptor (from 3 on) that listens on the server's unix socket
+ * already: so nodes and clients can connect while the server still starts. */
+#define SERVICE_SOCKET_VARIABLE "DDP_SOCKET_FD"
+
 struct service_settings {
     uint32_t log_format; /* index in "text|json" */
     bool exit_with_parent;
@@ -53,6 +57,8 @@ void service_state_dir(const char *name, char dir[PATH_MAX]);
  * SIGHUP is ignored, and the process gets stop_signal() when `parent` ends; `parent` is getppid()
  * at the start of main. False: the parent has ended already. */
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent);
+/* The descriptor of SERVICE_SOCKET_VARIABLE; 0: none. Once: the variable is of nobody whom we start. */
+int service_socket(void);
 /* Keeps the memory of this process, which has keys, out of core files and of programs that collect
  * them (core(5)). */
 void service_no_core(void);

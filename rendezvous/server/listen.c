@@ -335,7 +335,8 @@ static void on_connection(struct listener *listener)
         give_place(peer);
 }
 
-static enum status listen_on(struct server *server, const char *address, int mode,
+/* `fd`: it listens there already; 0: none. */
+static enum status listen_on(struct server *server, const char *address, int fd, int mode,
                              bool requires_key, struct err *err)
 {
     struct endpoint *endpoint = &server->endpoints[server->endpoint_count];
@@ -346,7 +347,8 @@ static enum status listen_on(struct server *server, const char *address, int mod
     endpoint->server = server;
     listener->owner = endpoint;
     listener->on_connection = on_connection;
-    status = listener_bind(listener, server->loop, address, mode, err);
+    status = fd > 0 ? listener_adopt(listener, server->loop, address, fd, err)
+                    : listener_bind(listener, server->loop, address, mode, err);
     if (status != STATUS_OK)
         return status;
     server->endpoint_count++;
@@ -520,9 +522,10 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
     if (status == STATUS_OK)
         keys_open(server);
     if (status == STATUS_OK)
-        status = listen_on(server, address, options->is_for_all ? 0666 : 0600, false, err);
+        status = listen_on(server, address, options->socket_fd, options->is_for_all ? 0666 : 0600,
+                           false, err);
     if (status == STATUS_OK && options->listen != NULL)
-        status = listen_on(server, options->listen, 0600, options->requires_key, err);
+        status = listen_on(server, options->listen, 0, 0600, options->requires_key, err);
     if (status == STATUS_OK && options->listen != NULL)
         status = advertise(server, options->advertise, err);
     if (status == STATUS_OK && !server->stands_by)
