@@ -215,20 +215,6 @@ static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
            found.st_ino == wanted->st_ino;
 }
 
-bool proc_has_child(pid_t parent, pid_t but)
-{
-    struct proc_stat stat;
-    bool found = false;
-    DIR *dir = opendir("/proc");
-
-    if (dir == NULL)
-        return true;
-    for (pid_t pid = proc_next_pid(dir); pid != 0 && !found; pid = proc_next_pid(dir))
-        found = pid != but && proc_stat_of(pid, &stat) && stat.ppid == parent;
-    closedir(dir);
-    return found;
-}
-
 pid_t proc_find_command(const char *word, const char *path)
 {
     struct stat wanted;

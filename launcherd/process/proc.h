@@ -52,9 +52,6 @@ int proc_pidfd(pid_t pid);
  * process). */
 bool proc_dumps_core(pid_t pid, uint32_t *signal);
 
-/* Whether the process `parent` has a child other than `but`, including unreaped ones. */
-bool proc_has_child(pid_t parent, pid_t but);
-
 /* A process with `word` as its second word and the directory `path` as its third; 0: none. */
 pid_t proc_find_command(const char *word, const char *path);
 

@@ -325,14 +325,12 @@ void shim_workers_warn(struct shim_workers *workers, int signal)
 }
 
 /* True: no child except the store is left, and no process in the cgroup of the workers, even one
- * that others moved there. */
+ * that others moved there. The store is the child of another thread, which __WNOTHREAD leaves out; orphans that
+ * we adopt become children of this one, the first. */
 static bool tree_is_empty(const struct shim_workers *workers)
 {
     siginfo_t info;
-    if (workers->store.pid > 0 && proc_has_child(getpid(), workers->store.pid))
-        return false;
-    if (workers->store.pid <= 0 &&
-        (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD))
+    if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) == 0 || errno != ECHILD)
         return false;
     return !workers->has_cgroup || !cgroup_is_populated(workers->rank_cgroup);
 }

@@ -35,8 +35,20 @@ void store_child_init(struct store_child *store, uv_loop_t *loop)
     store->patience.data = store;
 }
 
+/* The thread that is its parent may end, and nobody need wait for it. */
+static void release_parent(struct store_child *store)
+{
+    if (!store->has_parent)
+        return;
+    uv_sem_post(&store->may_end);
+    (void)uv_thread_join(&store->parent);
+    uv_sem_destroy(&store->may_end);
+    store->has_parent = false;
+}
+
 void store_child_close(struct store_child *store)
 {
+    release_parent(store);
     uv_close((uv_handle_t *)&store->patience, NULL);
     if (store->status_fd >= 0)
         close(store->status_fd);
@@ -87,6 +99,48 @@ static char **make_argv(const struct store_child_order *order, char memory[24])
     return argv;
 }
 
+struct spawning {
+    const struct spawn_order *order;
+    struct store_child *store;
+    uv_sem_t is_done;
+    enum status status;
+    struct err *err;
+};
+
+static void be_parent(void *argument)
+{
+    struct spawning *spawning = argument;
+    struct store_child *store = spawning->store;
+    int exit_code;
+
+    spawning->status = spawn_process(spawning->order, &store->pid, &exit_code, spawning->err);
+    uv_sem_post(&spawning->is_done); /* from here on it may be gone */
+    uv_sem_wait(&store->may_end);
+}
+
+static enum status spawn_in_thread(struct store_child *store, const struct spawn_order *order,
+                                   struct err *err)
+{
+    struct spawning spawning = {.order = order, .store = store, .err = err};
+    int rc = uv_sem_init(&spawning.is_done, 0);
+
+    assert(!store->has_parent);
+    if (rc != 0)
+        return err_set(err, STATUS_SYSTEM, rc, "no semaphore: %s", uv_strerror(rc));
+    rc = uv_sem_init(&store->may_end, 0);
+    if (rc == 0 && (rc = uv_thread_create(&store->parent, be_parent, &spawning)) != 0)
+        uv_sem_destroy(&store->may_end);
+    store->has_parent = rc == 0;
+    if (rc == 0)
+        uv_sem_wait(&spawning.is_done);
+    else
+        spawning.status = err_set(err, STATUS_SYSTEM, rc, "no thread: %s", uv_strerror(rc));
+    uv_sem_destroy(&spawning.is_done);
+    if (spawning.status != STATUS_OK)
+        release_parent(store);
+    return spawning.status;
+}
+
 enum status store_child_spawn(struct store_child *store, const struct store_child_order *order,
                               struct err *err)
 {
@@ -109,7 +163,6 @@ enum status store_child_spawn(struct store_child *store, const struct store_chil
     };
     enum status status;
     struct err why = {0};
-    int exit_code;
 
     static_assert(STORE_LISTEN_FD == 0 && STORE_STATUS_FD == SPAWN_EXTRA_FD, "as spawned");
     if (argv == NULL)
@@ -121,7 +174,7 @@ enum status store_child_spawn(struct store_child *store, const struct store_chil
                        "older version: upgrade it, or submit with --no-store");
     }
     (void)snprintf(token, sizeof token, "%s=%s", PROC_TOKEN_NAME, order->token);
-    status = spawn_process(&spawn, &store->pid, &exit_code, &why);
+    status = spawn_in_thread(store, &spawn, &why);
     free(argv);
     if (status == STATUS_OK)
         return STATUS_OK;
@@ -150,6 +203,7 @@ const char *store_child_ended(struct store_child *store, const siginfo_t *info)
     const char *name;
 
     (void)uv_timer_stop(&store->patience);
+    release_parent(store);
     if (info->si_code == CLD_EXITED) {
         (void)snprintf(store->text, sizeof store->text, "process %d exited with code %d",
                        (int)store->pid, info->si_status);

@@ -14,8 +14,13 @@
 #include "common/status.h"
 #include "launcherd/process/account.h"
 
+/* The process is the child of a thread of its own. So waitid tells with __WNOTHREAD, for all others together, whether there is
+ * one, without a search through /proc. */
 struct store_child {
-    pid_t pid; /* 0: none, or reaped */
+    pid_t pid;       /* 0: none, or reaped */
+    bool has_parent; /* the thread runs: if it ended, the kernel would kill its child */
+    uv_thread_t parent;
+    uv_sem_t may_end;
     int status_fd;
     uv_timer_t patience; /* the time from SIGTERM to SIGKILL */
     char text[96];       /* how it ended */
@@ -34,7 +39,7 @@ struct store_child_order {
 bool store_child_is_wanted(const struct msg_start *start);
 
 void store_child_init(struct store_child *store, uv_loop_t *loop);
-/* Closes its handle and socket, not the process. The loop must run once more. */
+/* Closes its handle and socket; the process is killed if it still runs. The loop must run once more. */
 void store_child_close(struct store_child *store);
 
 /* Listens on `listen_fd`, a bound socket, so that no client is refused from now on; makes
