@@ -1,6 +1,7 @@
 #include "ddpctl/follow.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "common/options.h"
@@ -11,7 +12,7 @@
 
 void follow_init(struct follow *follow, const struct follow_options *options)
 {
-    memset(follow, 0, sizeof *follow);
+    memset(follow, 0, offsetof(struct follow, ranks)); /* their table is large: see follow_job */
     follow->options = *options;
     follow->only_one = options->generation > 0 || options->previous;
 }
@@ -116,6 +117,7 @@ enum status follow_job(struct follow *follow, const struct msg_job_info *info, s
         follow->changes_size = job->nodes_min < job->nodes_max;
         if (follow->world > RANKS_PER_JOB_MAX)
             follow->world = RANKS_PER_JOB_MAX;
+        memset(follow->ranks, 0, follow->world * sizeof follow->ranks[0]);
         status = choose_ranks(follow, info, err);
         if (status != STATUS_OK)
             return status;

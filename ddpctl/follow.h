@@ -49,8 +49,8 @@ struct follow {
     uint32_t generation; /* being read; 0: none yet */
     uint32_t current;    /* the job's current generation */
     bool ended, only_one;
-    uint32_t next_rank; /* the next rank to request: ranks take turns */
-    struct follow_rank ranks[RANKS_PER_JOB_MAX];
+    uint32_t next_rank;                          /* the next rank to request: ranks take turns */
+    struct follow_rank ranks[RANKS_PER_JOB_MAX]; /* [world] are in use: the last member */
 };
 
 enum follow_data {

@@ -26,8 +26,20 @@ struct pending_write {
     struct buf buf;
 };
 
-/* All connections of a thread share this buffer: libuv reads and calls back within one call. */
-static _Thread_local char read_bytes[READ_BYTES];
+/* All connections share this buffer: libuv reads and calls back within one call, and one thread of a process
+ * has connections. (In thread-local memory every other thread would have a copy.) */
+static char read_bytes[READ_BYTES];
+
+static bool is_same_thread(void)
+{
+    static uv_thread_t first;
+    static bool is_known;
+    const uv_thread_t self = uv_thread_self();
+
+    first = is_known ? first : self;
+    is_known = true;
+    return uv_thread_equal(&first, &self) != 0;
+}
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -399,6 +411,7 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *into)
 {
     (void)handle;
     (void)suggested;
+    assert(is_same_thread());
     *into = uv_buf_init(read_bytes, sizeof read_bytes);
 }
 

@@ -10,7 +10,8 @@
  *
  * Ownership: the owner embeds `struct conn`. Its memory is free only in or after on_closed, which
  * is called exactly once for each conn_open_* that succeeded, and never from within a call of ours.
- * on_message may call conn_close, conn_send and conn_deadline of any connection.
+ * on_message may call conn_close, conn_send and conn_deadline of any connection. All connections of a process
+ * belong to one thread.
  *
  * The first connection makes the process ignore SIGPIPE, which libuv does not do: whoever spawns a
  * program must restore the default action. */

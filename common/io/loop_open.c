@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -87,12 +88,14 @@ static int grow_table(uv_loop_t *loop, uint32_t descriptors)
     struct rlimit limit;
     uv_poll_t poll;
     int fd, high, rc;
-    void *volatile memory =
-        malloc(4 * sizeof(void *) * (size_t)descriptors); /* twice what it takes */
+    const size_t byte_count = 4 * sizeof(void *) * (size_t)descriptors; /* twice what it takes */
+    /* not malloc and free: after a large free, malloc no longer gives memory back in large pieces */
+    void *memory =
+        mmap(NULL, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (memory == NULL)
+    if (memory == MAP_FAILED)
         return UV_ENOMEM;
-    free(memory);
+    (void)munmap(memory, byte_count);
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < descriptors)
         descriptors = (uint32_t)limit.rlim_cur;
     fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

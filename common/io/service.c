@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -110,8 +111,17 @@ static bool starter_has_ended(void)
     return has_ended;
 }
 
+/* One arena for all threads: each arena of its own would take 100 KB and more, and our threads allocate little. And a
+ * fixed threshold: glibc raises it when a large block is freed, and then keeps such blocks for ever. */
+void service_memory(void)
+{
+    (void)mallopt(M_ARENA_MAX, 1);
+    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024); /* glibc's first one */
+}
+
 bool service_begin(const char *program, const struct service_settings *settings, pid_t parent)
 {
+    service_memory();
     log_open(program, LOG_INFO, settings->log_format == 1);
     log_never_wait();
     (void)signal(SIGPIPE, SIG_IGN);

@@ -53,6 +53,8 @@ int service_complain(const struct option_table *table, const char *format, ...)
  * $XDG_STATE_HOME. `name`: "" or "/launcherd", appended to it. */
 void service_state_dir(const char *name, char dir[PATH_MAX]);
 
+/* Sets malloc up for a process that lives long and uses little; service_begin does it. Before there are threads. */
+void service_memory(void);
 /* Sets up the process: log lines carry `program`, and SIGPIPE is ignored. With exit_with_parent,
  * SIGHUP is ignored, and the process gets stop_signal() when `parent` ends; `parent` is getppid()
  * at the start of main. False: the parent has ended already. */

@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "common/io/service.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/msg_schema.h"
@@ -555,6 +556,7 @@ int shim_main(char *const *arguments)
     static struct shim_io io; /* too large for the stack */
     struct err err;
 
+    service_memory();
     log_open("shim", LOG_INFO, false);
     (void)signal(SIGPIPE, SIG_IGN);
     (void)signal(SIGHUP, SIG_IGN); /* the shim outlives the process that started it */
