@@ -144,9 +144,9 @@ enum status store_make_cluster(char cluster[33], struct err *err)
 }
 
 /* Fills a new database without journal and syncs. It still has its temporary name, and if a crash
- * interrupts this, it is made again. Its mode is 0600 before SQLite opens it, because SQLite gives
+ * interrupts this, it is made again. Free pages are neither zeroed nor written. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
-static enum status fill_new(const char *path, const char *vfs, struct err *err)
+static enum status fill_new(const char *path, const char *vfs, bool reserves, struct err *err)
 {
     struct store store = {0};
     char text[256], cluster[33];
@@ -164,10 +164,14 @@ static enum status fill_new(const char *path, const char *vfs, struct err *err)
         status = err_set(err, STATUS_IO, sqlite3_extended_errcode(store.db), "cannot open %s: %s",
                          path, sqlite3_errmsg(store.db));
     else
-        status = store_execute(
-            &store, "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF; BEGIN", err);
+        status = store_execute(&store,
+                               "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
+                               " PRAGMA secure_delete = OFF; PRAGMA cache_spill = OFF; BEGIN",
+                               err);
     if (status == STATUS_OK)
         status = store_make_tables(&store, err);
+    if (status == STATUS_OK && reserves)
+        status = store_room_fill(&store, err);
     if (status == STATUS_OK)
         status = store_execute(&store, text, err);
     (void)sqlite3_close(store.db);
@@ -195,12 +199,13 @@ static void drop_old_log(const struct store *store)
 
 /* Makes the file atomically: under another name, synced, then renamed. This takes two fsyncs; SQLite
  * with its journal would take a dozen. */
-enum status store_make_file(const struct store *store, const char *dir, struct err *err)
+enum status store_make_file(struct store *store, const char *dir, struct err *err)
 {
     const struct store_disk *disk = store->disk;
     char path[sizeof store->path + 8];
     enum status status;
 
+    store->may_have_holes = store->survives_power;
     if (disk->byte_count(store->path) > 0) {
         if (disk->make_private(store->path) == 0)
             return STATUS_OK;
@@ -211,7 +216,8 @@ enum status store_make_file(const struct store *store, const char *dir, struct e
     (void)disk->remove(path); /* left by a process that was killed here */
     if (disk->make(path) < 0)
         return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
-    status = fill_new(path, disk->vfs, err);
+    store->is_new = true;
+    status = fill_new(path, disk->vfs, store->survives_power, err);
     if (status == STATUS_OK && store->survives_power)
         status = sync_path(store, path, err);
     drop_old_log(store);

@@ -71,6 +71,7 @@ struct store {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
+    bool is_new, may_have_holes;               /* its free pages may have no blocks yet */
     int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions, writes;
     char cluster[33];
@@ -82,6 +83,8 @@ struct store {
     uint64_t seen_at_us;   /* of store_note_seen */
 };
 
+/* In the first transaction of a new file: makes its free pages. */
+enum status store_room_fill(struct store *store, struct err *err);
 /* At the end of store_open. */
 void store_room_open(struct store *store);
 /* Called when the store closes. The log is kept if the disk is nearly full. */
@@ -147,7 +150,7 @@ enum status store_check_seen(struct store *store, struct err *err);
 enum status store_make_tables(struct store *store, struct err *err);
 /* 32 hex digits. */
 enum status store_make_cluster(char cluster[33], struct err *err);
-enum status store_make_file(const struct store *store, const char *dir, struct err *err);
+enum status store_make_file(struct store *store, const char *dir, struct err *err);
 /* Call before SQLite opens the file. */
 enum status store_rewrite_log(const struct store *store, struct err *err);
 enum status store_check_schema(struct store *store, struct err *err);

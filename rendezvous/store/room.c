@@ -1,7 +1,9 @@
 /* Reserves room on the disk of the state directory, so that what running jobs need can be written even when
  * the disk is completely full:
  *   - state.db has free pages inside: a large row was written and deleted again. Blocks beyond its end would
- *     not help, since SQLite truncates the file to its pages after it has copied the log into it;
+ *     not help, since SQLite truncates the file to its pages after it has copied the log into it. In a new file
+ *     this happens in its first transaction, which writes no free pages, only the size: so blocks for them are
+ *     allocated afterwards, as for the log;
  *   - its log has blocks, also beyond its end. The log is removed when the server ends, so that no old secrets
  *     stay in it, except while the disk is nearly full. */
 #include <errno.h>
@@ -57,13 +59,34 @@ static bool make_free_pages(struct store *store)
     return false;
 }
 
+enum status store_room_fill(struct store *store, struct err *err)
+{
+    char sql[128];
+
+    (void)snprintf(sql, sizeof sql,
+                   "INSERT INTO reserve VALUES (zeroblob(%llu)); DELETE FROM reserve",
+                   (unsigned long long)FILE_BYTES);
+    return store_execute(store, sql, err);
+}
+
+/* Where the file system cannot allocate blocks, those of a new file are written. */
+static bool fill_holes(struct store *store)
+{
+    if (store->may_have_holes && !allocate_file(store) &&
+        (!store->is_new || !make_free_pages(store)))
+        return false;
+    store->may_have_holes = false;
+    return true;
+}
+
 static void reserve(struct store *store)
 {
     int64_t pages = 0;
     struct err err;
 
     if (store_number(store, "PRAGMA freelist_count", &pages, &err) == STATUS_OK &&
-        (pages >= FREE_PAGES_MIN || make_free_pages(store)) && allocate_log(store))
+        (pages >= FREE_PAGES_MIN ? fill_holes(store) : make_free_pages(store)) &&
+        allocate_log(store))
         return;
     if (!store->cannot_reserve)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,

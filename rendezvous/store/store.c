@@ -131,11 +131,19 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_MARK_GET] = "SELECT name FROM meta WHERE name IN ('moved', 'restoring')",
 };
 
+static bool prepare(struct store *store, enum store_statement which)
+{
+    return sqlite3_prepare_v3(store->db, statement_sql[which], -1, SQLITE_PREPARE_PERSISTENT,
+                              &store->statements[which], NULL) == SQLITE_OK;
+}
+
 sqlite3_stmt *store_use(struct store *store, enum store_statement which)
 {
-    sqlite3_stmt *stmt = store->statements[which];
+    sqlite3_stmt *stmt;
 
-    assert(stmt != NULL);
+    if (store->statements[which] == NULL && !prepare(store, which))
+        store_fail(store, "prepare a statement of");
+    stmt = store->statements[which];
     (void)sqlite3_reset(stmt); /* returns the last step's error once more; it was handled then */
     (void)sqlite3_clear_bindings(stmt);
     return stmt;
@@ -291,9 +299,10 @@ enum status store_prepare(struct store *store, struct err *err)
     sqlite3_stmt *stmt;
     size_t i;
 
-    for (i = 0; i < STORE_STATEMENT_COUNT; i++)
-        if (sqlite3_prepare_v3(store->db, statement_sql[i], -1, SQLITE_PREPARE_PERSISTENT,
-                               &store->statements[i], NULL) != SQLITE_OK)
+    /* All statements together use every table and column of the schema. A new file has them, and most
+     * servers of private runs use few statements. */
+    for (i = 0; i < STORE_STATEMENT_COUNT && !store->is_new; i++)
+        if (!prepare(store, i))
             return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db),
                            "%s does not have the tables of its schema: %s", store->path,
                            sqlite3_errmsg(store->db));
