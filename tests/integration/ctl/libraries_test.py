@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Checks which libraries our programs load at start: shims and ddpctl's verbs start often, and OpenSSL alone takes as long to load as all
-other libraries."""
+other libraries, and 4 MB of memory."""
 import os
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
 
 LATER = ("libssl", "libcrypto", "libarchive", "libcurl", "libmicrohttpd")  # loaded when they are first needed
-LAUNCHERD = os.path.join(os.path.abspath(BUILD), "launcherd", "launcherd")
+LAUNCHERD, RENDEZVOUS = (os.path.join(os.path.abspath(BUILD), name, name) for name in ("launcherd", "rendezvous"))
 
 
 def loaded(pid):
@@ -23,7 +23,7 @@ def loaded_by(program):
 
 
 def the_programs_start_without_them():
-    for program in (DDPCTL, LAUNCHERD):
+    for program in (DDPCTL, LAUNCHERD, RENDEZVOUS):
         equal(loaded_by(program), [], program)
 
 
@@ -37,5 +37,18 @@ def a_shim_needs_none():
         equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
 
 
+def daemons_on_a_unix_socket_need_none():
+    with Case() as case, Cluster(case) as cluster:
+        job = cluster.submit("--", "/bin/true")
+        equal(cluster.ctl("wait", job).returncode, 0)
+        for name, daemon in cluster.daemons.items():
+            equal(loaded(daemon.pid), [], name)
+
+
+def a_server_with_tls_needs_openssl():
+    with Case() as case, Cluster(case, nodes=0, server_options=("--listen", "127.0.0.1:0", "--require-key")) as cluster:
+        equal(loaded(cluster.daemons["rendezvous"].pid), ["libcrypto", "libssl"])
+
+
 if __name__ == "__main__":
-    run_tests([the_programs_start_without_them, a_shim_needs_none])
+    run_tests([the_programs_start_without_them, a_shim_needs_none, daemons_on_a_unix_socket_need_none, a_server_with_tls_needs_openssl])

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/address.h"
 #include "common/io/conn.h"
 #include "tests/lib/test.h"
 #include "tests/unit/common/conn_tools.h"
@@ -199,6 +200,47 @@ TEST(a_bound_address_waits_for_its_start)
     CHECK_EQ(listener_start(&server.listener, &err), STATUS_OK);
     check_echo(&server, server.listener.bound);
     listener_close(&server.listener);
+    close_loop();
+}
+
+/* A client can connect before the server exists, and the server does not remove the file, which is not its own. */
+TEST(a_socket_that_listens_already_is_adopted)
+{
+    struct server server = {.listener = {.owner = &server, .on_connection = on_connection}};
+    struct stat made;
+    struct err err = {.text = ""};
+    char address[256];
+    int fd, client;
+
+    open_loop();
+    (void)snprintf(address, sizeof address, "unix:%s/adopted", test_dir());
+    CHECK_EQ(address_listen(address, 0600, &fd, &made, &err), STATUS_OK);
+    CHECK_EQ(address_connect(address, &client, &err), STATUS_OK);
+    CHECK_EQ(listener_adopt(&server.listener, &loop, address, fd, &err), STATUS_OK);
+    CHECK_STR(server.listener.bound, address);
+    CHECK_EQ(listener_start(&server.listener, &err), STATUS_OK);
+    RUN_UNTIL(server.side_count == 1);
+    (void)close(client);
+    RUN_UNTIL(server.sides[0].closed_count == 1);
+    server.side_count = 0;
+    check_echo(&server, address);
+    listener_close(&server.listener);
+    close_loop();
+    CHECK_EQ(access(address_path(address), F_OK), 0);
+}
+
+TEST(a_descriptor_that_does_not_listen_is_refused)
+{
+    struct server server = {.listener = {.owner = &server, .on_connection = on_connection}};
+    struct err err = {.text = ""};
+    int pair[2];
+
+    open_loop();
+    CHECK_EQ(listener_adopt(&server.listener, &loop, "unix:/x", 999, &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "descriptor 999") != NULL);
+    CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    CHECK_EQ(listener_adopt(&server.listener, &loop, "unix:/x", pair[0], &err), STATUS_BAD_INPUT);
+    CHECK(close(pair[0]) == 0 && close(pair[1]) == 0);
     close_loop();
 }
 

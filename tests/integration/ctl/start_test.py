@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""What keeps the start of a private run short, without a clock: which processes start, and which wait for which. Our daemons are started through
+scripts that note their calls or wait for something, so a wait in the other direction would never end."""
+import ctypes
+import os
+import signal
+import struct
+
+from ctl_lib import BUILD, Case, DDPCTL, command_of, equal, run_tests, wait_until
+
+PROGRAMS = {name: os.path.join(os.path.abspath(BUILD), name, name) for name in ("rendezvous", "launcherd")}
+
+
+def wrap(case, **before):
+    """A --bindir in which each program is a script that runs these lines first, and notes its arguments."""
+    folder = f"{case.dir}/bin"
+    os.mkdir(folder)
+    for name, program in PROGRAMS.items():
+        with open(f"{folder}/{name}", "w", encoding="ascii") as script:
+            script.write(f'#!/bin/sh\necho "$*" >> {case.dir}/{name}.calls\n{before.get(name, ":")}\nexec {program} "$@"\n')
+            os.fchmod(script.fileno(), 0o755)
+    return folder
+
+
+def calls(case, name):
+    with open(f"{case.dir}/{name}.calls", encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def run_true(case, folder, *more):
+    done = case.ctl("run", "--standalone", "--bindir", folder, *more, "--", "/bin/true")
+    equal((done.returncode, done.stdout), (0, ""), done.stderr)
+
+
+def has_driver():
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+        return True
+    except OSError:
+        return False
+
+
+def nobody_asks_for_gpus_without_a_driver():
+    if has_driver():
+        print("skipped: there is a driver of NVIDIA")
+        return
+    with Case() as case:
+        run_true(case, wrap(case))
+        equal([call for call in calls(case, "launcherd") if "--list-gpus" in call], [])
+        equal((len(calls(case, "launcherd")), len(calls(case, "rendezvous"))), (1, 1))
+
+
+def nodes_start_while_the_server_starts():
+    with Case() as case:
+        wait = f"until grep -q -- --server {case.dir}/launcherd.calls 2> /dev/null; do sleep 0.02; done"
+        run_true(case, wrap(case, rendezvous=wait))
+
+
+def a_job_is_submitted_before_its_node_is_ready():
+    with Case() as case:
+        wait = f"until grep -q 'was submitted' {case.temp}/ddp-*/rendezvous.log 2> /dev/null; do sleep 0.02; done"
+        run_true(case, wrap(case, launcherd=f'case "$*" in *--server*) {wait};; esac'))
+
+
+def a_state_that_is_kept_is_cleared_first():
+    """There the job that a killed run has left must be cancelled before a node can start it."""
+    with Case() as case:
+        check = f'case "$*" in *--server*) test -S {case.dir}/state/rendezvous.sock || touch {case.dir}/too-early;; esac'
+        run_true(case, wrap(case, launcherd=check), "--state-dir", f"{case.dir}/state")
+        assert not os.path.exists(f"{case.dir}/too-early")
+        assert not os.path.exists(f"{case.dir}/state/rendezvous.sock")
+
+
+def servers(case):
+    return [pid for pid in case.processes() if os.path.basename((command_of(pid) or [""])[0]) == "rendezvous"]
+
+
+def the_server_s_socket_outlives_it():
+    with Case() as case:
+        run = case.start("run", "--standalone", "--", "sh", "-c",
+                         f"echo up; while [ ! -e {case.dir}/gate ]; do sleep 0.02; done")
+        equal(run.stdout.readline(), "up\n")
+        server, = servers(case)
+        os.kill(server, signal.SIGKILL)
+        wait_until("the restart", lambda: set(servers(case)) - {server})
+        open(f"{case.dir}/gate", "w", encoding="ascii").close()
+        out, err = run.communicate(timeout=60)
+        equal((out, run.returncode), ("", 0), err)
+        assert "rendezvous ended unexpectedly" in err, err
+
+
+def thread_local_bytes(path):
+    """The size of PT_TLS (elf(5)): every thread gets a copy, which is written to when it starts."""
+    with open(path, "rb") as file:
+        head = file.read(64)
+        equal(head[:5], b"\x7fELF\x02", path)
+        at, = struct.unpack_from("<Q", head, 32)
+        entry_bytes, count = struct.unpack_from("<HH", head, 54)
+        file.seek(at)
+        table = file.read(entry_bytes * count)
+    segments = [struct.unpack_from("<IIQQQQQQ", table, entry_bytes * i) for i in range(count)]
+    return sum(segment[6] for segment in segments if segment[0] == 7)
+
+
+def threads_carry_no_large_buffer():
+    for path in (DDPCTL, *PROGRAMS.values()):
+        assert thread_local_bytes(path) <= 1024, path
+
+
+if __name__ == "__main__":
+    run_tests([nobody_asks_for_gpus_without_a_driver, nodes_start_while_the_server_starts, a_job_is_submitted_before_its_node_is_ready,
+               a_state_that_is_kept_is_cleared_first, the_server_s_socket_outlives_it, threads_carry_no_large_buffer])
