@@ -1,5 +1,6 @@
-"""Control-plane figures beside torchrun in the same run, pairs interleaved. usage: control.py BUILD [--torchrun PATH] [--rounds N]
-Prints one JSON object: medians in milliseconds, memory in MB."""
+"""Control-plane figures beside torchrun in the same run, in turns. usage: control.py BUILD [--before BUILD] [--torchrun PATH] [--rounds N]
+--before: another build of ours, such as that of the commit before, in the same turns. Prints one JSON object: milliseconds, memory in MB.
+The job that is restarted has run for a moment: what the kernel does lazily after an idle time (RCU) is part of a restart."""
 
 import argparse
 import json
@@ -14,6 +15,7 @@ import tempfile
 import time
 
 PATIENCE_S = 120
+RUNS_S = 0.3
 
 
 def run_to_exit(argv):
@@ -62,8 +64,8 @@ def tree(pid):
     return found
 
 
-def memory_mb(pid, field="VmRSS"):
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+def memory_mb(pid, field="VmRSS", file="status"):
+    with open(f"/proc/{pid}/{file}", encoding="ascii", errors="replace") as status:
         for line in status:
             if line.startswith(field):
                 return int(line.split()[1]) / 1024
@@ -82,6 +84,7 @@ def restart(argv, path, memory):
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             first = wait_stamps(path, 4)
+            select.select([], [], [], RUNS_S)
             memory(process.pid)
             killed_ns = time.time_ns()
             os.kill(first[2][2], signal.SIGKILL)
@@ -97,10 +100,15 @@ def restart(argv, path, memory):
 
 
 class Memory:
-    """RSS of each kind of our processes, and of the whole that torchrun is, while four workers run."""
+    """RSS of each kind of our processes, and of the whole that torchrun is, while four workers run. own_mb: what belongs to the process
+    alone (private and dirty); the rest is mostly pages of libraries, which others share."""
 
     def __init__(self):
         self.figures = {}
+
+    def take(self, name, pid):
+        self.figures[f"{name}_rss_mb"] = round(memory_mb(pid), 1)
+        self.figures[f"{name}_own_mb"] = round(memory_mb(pid, "Private_Dirty", "smaps_rollup"), 1)
 
     def ours(self, root):
         for pid in tree(root):
@@ -108,8 +116,31 @@ class Memory:
             name = os.path.basename(words[0]).decode() if words and words[0] else ""
             if b"--shim" in words:
                 name = "shim"
-            if name in ("rendezvous", "launcherd", "shim", "ddpctl"):
-                self.figures[f"{name}_rss_mb"] = round(memory_mb(pid), 1)
+            if b"--store" in words:
+                name = "store"
+            if name in ("rendezvous", "launcherd", "shim", "store", "ddpctl"):
+                self.take(name, pid)
+
+    def idle(self, build):
+        """Daemons that serve nobody, and how long the first start of a server takes."""
+        folder = tempfile.mkdtemp(prefix="ddp-bench-")
+        server = ["--socket", f"{folder}/s", "--state-dir", f"{folder}/r"]
+        node = ["--server", f"unix:{folder}/s", "--state-dir", f"{folder}/n", "--name", "n", "--slots", "4", "--allow-root"]
+        daemons, start = [], time.monotonic()
+        try:
+            for name, args in (("rendezvous", server), ("launcherd", node)):
+                daemons.append(subprocess.Popen([f"{build}/{name}/{name}", *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL))
+                if not daemons[-1].stdout.readline():
+                    raise RuntimeError(f"{name} does not start")
+                self.figures.setdefault("new_store_ready_ms", round((time.monotonic() - start) * 1e3, 1))
+            for name, daemon in zip(("rendezvous", "launcherd"), daemons):
+                self.take(f"idle_{name}", daemon.pid)
+        finally:
+            for daemon in reversed(daemons):
+                daemon.terminate()
+                daemon.wait(PATIENCE_S)
+                daemon.stdout.close()
+            shutil.rmtree(folder, ignore_errors=True)
 
     def torchrun(self, root):
         self.figures["torchrun_rss_mb"] = round(max(memory_mb(pid) for pid in tree(root)), 1)
@@ -120,34 +151,42 @@ def summary(values):
             "max": round(max(values), 1), "n": len(values)}
 
 
-def measure(build, torchrun, rounds):
+class Sides:
+    """The figures of each side, by name."""
+
+    def __init__(self):
+        self.times = {"start_ms": {}, "restart_first_ms": {}, "restart_all_ms": {}}
+
+    def add(self, who, start, first, last):
+        for name, value in (("start_ms", start), ("restart_first_ms", first), ("restart_all_ms", last)):
+            self.times[name].setdefault(who, []).append(value)
+
+    def summary(self):
+        return {name: {who: summary(values) for who, values in sides.items()} for name, sides in self.times.items()}
+
+
+def measure(args):
     folder = tempfile.mkdtemp(prefix="ddp-bench-")
-    stamp = f"{build}/tests/bench/stamp"
-    memory = Memory()
-    ours = [f"{build}/ddpctl/ddpctl", "run", "--standalone", "--nproc-per-node", "4"]
-    theirs = torchrun and [torchrun, "--standalone", "--nproc-per-node", "4", "--no-python"]
-    found = {"start_ms": {"ours": [], "torchrun": []}, "restart_first_ms": {"ours": [], "torchrun": []},
-             "restart_all_ms": {"ours": [], "torchrun": []}}
+    builds = {"ours": args.build, **({"before": args.before} if args.before else {})}
+    memories = {who: Memory() for who in (*builds, "torchrun")}
+    stamp = [f"{args.build}/tests/bench/stamp", f"{folder}/s"]
+    theirs = [args.torchrun, "--standalone", "--nproc-per-node", "4"]
+    sides = Sides()
     try:
-        for i in range(rounds):
-            found["start_ms"]["ours"].append(run_to_exit([*ours, "--", "/bin/true"]))
-            if theirs and i % 4 == 0:
-                found["start_ms"]["torchrun"].append(run_to_exit([*theirs, "/bin/true"]))
-            first, last = restart([*ours, "--max-restarts", "3", "--", stamp, f"{folder}/s"],
-                                  f"{folder}/s", memory.ours)
-            found["restart_first_ms"]["ours"].append(first)
-            found["restart_all_ms"]["ours"].append(last)
-            if theirs and i % 4 == 0:
-                first, last = restart(theirs[:4] + ["--max-restarts", "3", "--no-python", stamp,
-                                                    f"{folder}/s"], f"{folder}/s", memory.torchrun)
-                found["restart_first_ms"]["torchrun"].append(first)
-                found["restart_all_ms"]["torchrun"].append(last)
+        for i in range(args.rounds):
+            for who, build in builds.items():
+                ours = [f"{build}/ddpctl/ddpctl", "run", "--standalone", "--nproc-per-node", "4"]
+                sides.add(who, run_to_exit([*ours, "--", "/bin/true"]),
+                          *restart([*ours, "--max-restarts", "3", "--", *stamp], f"{folder}/s", memories[who].ours))
+            if args.torchrun and i % 4 == 0:
+                sides.add("torchrun", run_to_exit([*theirs, "--no-python", "/bin/true"]),
+                          *restart([*theirs, "--max-restarts", "3", "--no-python", *stamp], f"{folder}/s", memories["torchrun"].torchrun))
+        for who, build in builds.items():
+            memories[who].idle(build)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return {"bench": "control",
-            **{name: {who: summary(times) for who, times in sides.items() if times}
-               for name, sides in found.items()},
-            "memory": memory.figures}
+    return {"bench": "control", **sides.summary(), "memory": {**memories["ours"].figures, **memories["torchrun"].figures},
+            **({"memory_before": memories["before"].figures} if args.before else {})}
 
 
 def main():
@@ -155,8 +194,10 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--torchrun", default=shutil.which("torchrun"))
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--before")
     args = parser.parse_args()
-    json.dump(measure(os.path.abspath(args.build), args.torchrun, args.rounds), sys.stdout)
+    args.build = os.path.abspath(args.build)
+    json.dump(measure(args), sys.stdout)
     print()
 
 

@@ -53,8 +53,9 @@ def control_lines(control):
              row("SIGKILL of a worker to the next generation's first main",
                  control["restart_first_ms"], "50"),
              row("... to its last main (4 ranks)", control["restart_all_ms"], "-"), "",
-             "| memory with 4 workers running, RSS in MB | |", "|---|---|"]
-    return lines + [f"| {name.removesuffix('_rss_mb')} | {value} |" for name, value in sorted(memory.items())]
+             "| memory with 4 workers running (idle: no job), MB | RSS | private and dirty |", "|---|---|---|"]
+    names = [name.removesuffix("_rss_mb") for name in sorted(memory) if name.endswith("_rss_mb")]
+    return lines + [f"| {name} | {memory[f'{name}_rss_mb']} | {memory.get(f'{name}_own_mb', '-')} |" for name in names]
 
 
 def speed_lines(result):
