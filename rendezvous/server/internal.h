@@ -189,6 +189,8 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
  * `internal`. */
 void peer_send(struct peer *peer, struct msg *msg);
 void peer_close(struct peer *peer, enum status why, const char *text);
+/* Logs how the connection ended. */
+void peer_log_closed(const struct peer *peer, enum status why, const char *text);
 /* Send msg error. `code` as in msg.h; `hint` may be "". */
 void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -301,11 +303,9 @@ void server_flush_soon(struct server *server);
 /* keys.c: keys and the principals that have them. */
 /* Reads the keys from the store. Call before endpoints are opened. */
 void keys_open(struct server *server);
-/* Loads and sets up TLS, once; call before an endpoint that uses it is opened. Errors: STATUS_LIBRARY,
- * STATUS_MEMORY. */
-enum status keys_secure(struct server *server, struct err *err);
 void keys_close(struct server *server);
-/* Opens an endpoint that uses TLS, or logs what it waits for. Errors: listener_start's. */
+/* Opens an endpoint, or logs what one that uses TLS waits for. Loads OpenSSL for the first of these. Errors:
+ * listener_start's, STATUS_LIBRARY, STATUS_MEMORY. */
 enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err);
 /* Counts a connection for the principal whose key the peer has proved. NULL: the principal was
  * removed. The pointer is valid until the next principal is added or removed. */

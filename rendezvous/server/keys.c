@@ -86,11 +86,6 @@ static void restore(const struct store_principal *stored, void *context)
                  err.text);
 }
 
-enum status keys_secure(struct server *server, struct err *err)
-{
-    return server->tls != NULL ? STATUS_OK : tls_server_new(&server->tls, find_secret, server, err);
-}
-
 void keys_open(struct server *server)
 {
     if (!server->stands_by) {
@@ -132,8 +127,12 @@ void keys_close(struct server *server)
 
 enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err)
 {
-    enum status status;
+    enum status status = STATUS_OK;
 
+    if (endpoint->uses_tls && server->tls == NULL)
+        status = tls_server_new(&server->tls, find_secret, server, err);
+    if (status != STATUS_OK)
+        return status;
     if (endpoint->uses_tls && server->principals.count == 0 && server->stands_by)
         return STATUS_OK;
     if (endpoint->uses_tls && server->principals.count == 0) {

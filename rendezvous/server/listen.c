@@ -33,28 +33,6 @@ static void accept_waiting(struct server *server)
     }
 }
 
-/* Logs a connection that was refused or sent something that is no message. Anyone on the network
- * can cause such lines, so their number is limited. */
-static void log_refused(struct server *server, const char *who, const char *text)
-{
-    uint64_t now_us = clock_boot_us();
-
-    if (now_us - server->refused_since_us >= REFUSED_WINDOW_US) {
-        if (server->refused_omitted > 0)
-            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%u more connections were refused meanwhile",
-                     server->refused_omitted);
-        server->refused_since_us = now_us;
-        server->refused_lines = 0;
-        server->refused_omitted = 0;
-    }
-    if (server->refused_lines == REFUSED_LINES_MAX) {
-        server->refused_omitted++;
-        return;
-    }
-    server->refused_lines++;
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
-}
-
 /* The connection has said hello or is gone. */
 static void drop_unknown(struct peer *peer)
 {
@@ -109,31 +87,13 @@ static void on_message(struct conn *conn, const struct msg *msg)
         server_step(peer->server, &event);
 }
 
-static void log_closed(const struct peer *peer, enum status why, const char *text)
-{
-    const struct log_about about = {.node = peer->kind == PEER_NODE ? peer->name : NULL,
-                                    .rank = -1};
-    const bool is_unknown = peer->kind == PEER_UNKNOWN || peer->kind == PEER_REFUSED;
-    const bool is_bad = why == STATUS_BAD_INPUT || why == STATUS_TOO_BIG;
-    char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
-
-    (void)snprintf(who, sizeof who, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
-                   peer->conn.label);
-    if (peer->endpoint->uses_tls &&
-        (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
-        log_refused(peer->server, who, text);
-    else
-        log_line(is_bad ? LOG_WARNING : LOG_DEBUG, about, "connection %s closed: %s",
-                 peer->conn.label, text);
-}
-
 static void on_closed(struct conn *conn, enum status why, const char *text)
 {
     struct peer *peer = conn->owner;
     struct server *server = peer->server;
     struct rdzv_event event = {.type = RDZV_EVENT_NODE_CLOSED, .conn = peer->id};
 
-    log_closed(peer, why, text);
+    peer_log_closed(peer, why, text);
     peer->is_closing = true;
     server->peers[peer->id % PEERS_MAX] = NULL;
     server->peer_count--;
@@ -355,9 +315,7 @@ static enum status listen_on(struct server *server, const char *address, int fd,
     endpoint->uses_tls = listener->is_network || requires_key;
     (void)snprintf(server->addresses + used, sizeof server->addresses - used, "%s%s",
                    used > 0 ? " " : "", listener->bound);
-    if (endpoint->uses_tls)
-        status = keys_secure(server, err);
-    return status == STATUS_OK ? keys_start_endpoint(server, endpoint, err) : status;
+    return keys_start_endpoint(server, endpoint, err);
 }
 
 /* Maps the core's tables at their largest size. Pages that are never touched take no memory. */

@@ -107,3 +107,43 @@ uint32_t peer_uid(const struct peer *peer)
 {
     return peer->principal_serial == 0 ? peer->uid : UINT32_MAX;
 }
+
+/* Logs a connection that was refused or sent something that is no message. Anyone on the network
+ * can cause such lines, so their number is limited. */
+static void log_refused(struct server *server, const char *who, const char *text)
+{
+    uint64_t now_us = clock_boot_us();
+
+    if (now_us - server->refused_since_us >= REFUSED_WINDOW_US) {
+        if (server->refused_omitted > 0)
+            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%u more connections were refused meanwhile",
+                     server->refused_omitted);
+        server->refused_since_us = now_us;
+        server->refused_lines = 0;
+        server->refused_omitted = 0;
+    }
+    if (server->refused_lines == REFUSED_LINES_MAX) {
+        server->refused_omitted++;
+        return;
+    }
+    server->refused_lines++;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
+}
+
+void peer_log_closed(const struct peer *peer, enum status why, const char *text)
+{
+    const struct log_about about = {.node = peer->kind == PEER_NODE ? peer->name : NULL,
+                                    .rank = -1};
+    const bool is_unknown = peer->kind == PEER_UNKNOWN || peer->kind == PEER_REFUSED;
+    const bool is_bad = why == STATUS_BAD_INPUT || why == STATUS_TOO_BIG;
+    char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
+
+    (void)snprintf(who, sizeof who, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
+                   peer->conn.label);
+    if (peer->endpoint->uses_tls &&
+        (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
+        log_refused(peer->server, who, text);
+    else
+        log_line(is_bad ? LOG_WARNING : LOG_DEBUG, about, "connection %s closed: %s",
+                 peer->conn.label, text);
+}
