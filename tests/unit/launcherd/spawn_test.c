@@ -135,8 +135,9 @@ static pid_t start_sleeper(void)
 {
     const pid_t pid = fork();
 
-    while (pid == 0)
-        (void)pause();
+    if (pid == 0)
+        for (;;)
+            (void)pause();
     return pid;
 }
 
