@@ -13,6 +13,7 @@
                                 * new */
 #define ANSWER_TIMEOUT_US 10000000u
 #define TICK_MS 250
+#define FIRST_TICK_MS 50 /* nobody notices that the first output comes so much later */
 #define EVENTS_PAGE 200u
 
 uint64_t attach_job_id(const struct attach *attach)
@@ -215,6 +216,7 @@ static void on_tick(uv_timer_t *timer)
 {
     struct attach *attach = timer->data;
 
+    follow_go(&attach->follow);
     attach_tick(attach);
     if (!attach->done)
         attach_pump_logs(attach);
@@ -279,10 +281,13 @@ void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
     attach->ctl = ctl;
     attach->loop = loop;
     attach->options = *options;
-    follow_init(&attach->follow, &options->follow);
+    /* A job that ends before the first tick has its logs read once. A node whose logs somebody waits for watches
+     * them, and closing the watch takes it up to 15 ms. */
+    attach->options.follow.is_held = options->submit != NULL;
+    follow_init(&attach->follow, &attach->options.follow);
     (void)uv_timer_init(loop, &attach->tick);
     attach->tick.data = attach;
-    (void)uv_timer_start(&attach->tick, on_tick, TICK_MS, TICK_MS);
+    (void)uv_timer_start(&attach->tick, on_tick, FIRST_TICK_MS, TICK_MS);
     open_interrupt(attach);
     open_stdin(attach);
     client_open(&attach->job_client, loop, &ctl->server, options->patience_us, &job_handlers,

@@ -137,11 +137,16 @@ static bool is_over(const struct follow *follow)
     return follow->ended || follow->generation < follow->current;
 }
 
+void follow_go(struct follow *follow)
+{
+    follow->options.is_held = false;
+}
+
 bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,
                  uint64_t *ask_at_us)
 {
     assert(follow->generation == 0 || follow->world > 0);
-    if (follow->generation == 0)
+    if (follow->generation == 0 || (follow->options.is_held && !follow->ended))
         return false;
     for (uint32_t i = 0; i < follow->world; i++) {
         uint32_t rank = (follow->next_rank + i) % follow->world;

@@ -24,6 +24,7 @@ struct follow_options {
     bool ranks_failed;        /* the rank that failed last; generation 0: as of where it failed */
     const uint8_t *rank_mask; /* else: bit (rank % 8) of byte (rank / 8); [RANKS_PER_JOB_MAX / 8] */
     uint32_t tail_lines;      /* start so many lines before the end; 0: at the start */
+    bool is_held;             /* request nothing until follow_go, or until the job has ended */
 };
 
 #define FOLLOW_RANKS_MAX 1024u /* most logs that are read at a time */
@@ -64,6 +65,8 @@ void follow_init(struct follow *follow, const struct follow_options *options);
 /* Takes the state of the job. STATUS_NOT_FOUND: a selected rank or generation does not exist; `err`
  * names it. */
 enum status follow_job(struct follow *follow, const struct msg_job_info *info, struct err *err);
+/* Ends is_held. */
+void follow_go(struct follow *follow);
 /* The next request; request_id is the rank. False: none now. The caller presets `*ask_at_us`; it is
  * lowered to the time when a rank that must wait can be requested. */
 bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *read,

@@ -171,6 +171,24 @@ TEST(generations_are_read_to_the_end_before_the_next)
     CHECK(follow_done(&follow));
 }
 
+TEST(a_new_job_s_logs_are_held_until_its_end)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true, .is_held = true};
+    struct msg_job_info ended;
+    struct msg_log_read read;
+
+    begin(&options, 1, false);
+    CHECK(!next(&read));
+    ended = info(1, true);
+    CHECK_EQ(follow_job(&follow, &ended, NULL), STATUS_OK);
+    CHECK(next(&read));
+
+    begin(&options, 1, false);
+    CHECK(!next(&read));
+    follow_go(&follow);
+    CHECK(next(&read));
+}
+
 TEST(without_follow_existing_logs_are_enough)
 {
     struct follow_options options = {.ranks_all = true, .tail_lines = 3};
