@@ -29,6 +29,7 @@ struct spec {
     const char *after; /* common/after_spec.h; NULL: none */
     const char *array; /* common/array_spec.h; NULL: one job */
     uint32_t max_restarts;
+    bool restarts_given; /* max_restarts is not the default */
     uint64_t grace_us, time_limit_us;
     int32_t priority;
     bool wait_for_nodes;
