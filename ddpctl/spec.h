@@ -40,6 +40,13 @@ struct spec {
     uint32_t launch_count;
 };
 
+/* Sets max_restarts to what the user has asked for. */
+static inline void spec_set_restarts(struct spec *spec, uint32_t count)
+{
+    spec->max_restarts = count;
+    spec->restarts_given = true;
+}
+
 /* Sets the defaults. STATUS_MEMORY. */
 enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
 /* Reads a JSON job specification over the present values. Keys: name nodes nproc_per_node argv env
