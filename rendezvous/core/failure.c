@@ -185,6 +185,27 @@ static void count_crash(struct rdzv *rdzv, struct job *job)
     write_faults(rdzv, job);
 }
 
+/* Whether enough nodes could start the job at once without this one. A job whose command is missing
+ * must not wait for slots before it fails. */
+static bool has_room_elsewhere(const struct rdzv *rdzv, const struct job *job, const char *name)
+{
+    const uint32_t slots = job->record.nproc_per_node;
+    uint32_t count = 0;
+
+    if (rdzv->reservation.job_id != 0)
+        return false; /* the next free slots are for a job that waits */
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+        const bool is_own = roster_part_of(rdzv, node, job) != UINT32_MAX;
+
+        count += node->state == NODE_UP && node->conn != 0 && !node->is_drained &&
+                 !node->is_leaving && !failure_excludes(rdzv, job, rdzv->by_name[i]) &&
+                 (is_own || bits_count(roster_free_mask(rdzv, node)) >= slots) &&
+                 strcmp(node->name, name) != 0;
+    }
+    return count >= job->record.nodes_min;
+}
+
 bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
@@ -194,7 +215,7 @@ bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
     for (uint32_t i = 0; i < record->part_count; i++)
         count += job->gang.parts[i].cannot_run;
     if (record->errno_exit == 0 || record->max_restarts == 0 || job->went_elsewhere || count > 1 ||
-        record->failed_node[0] == '\0' || !can_spare(rdzv, job, record->failed_node))
+        record->failed_node[0] == '\0' || !has_room_elsewhere(rdzv, job, record->failed_node))
         return false;
     job->went_elsewhere = true;
     record->failed_class = FAILURE_NODE;

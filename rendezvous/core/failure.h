@@ -54,7 +54,7 @@ void failure_count(struct rdzv *rdzv, struct job *job);
 bool failure_is_alone(const struct rdzv *rdzv, const struct job *job);
 /* If a node cannot run the command (126, 127), another one may: a shared disk may not be mounted there.
  * True: another node is tried, once and at once, the first one is excluded, and this counts as a
- * failure of the node. False: no other node can run the job, a second node says the same, restarts are
+ * failure of the node. False: no other node has room for the job now, a second node says the same, restarts are
  * off, or it was no such failure. */
 bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job);
 /* Detects a program that can never work: a missing file, a wrong argument or a syntax error fails

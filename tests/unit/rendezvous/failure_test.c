@@ -223,7 +223,7 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     wait_for_retry(1);
     CHECK_EQ(job(id)->part_count, 0);
-    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
+    CHECK(strstr(job(id)->reason, "without node a, which the job does not use now") != NULL);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1);
     end_by_program(other);
@@ -290,7 +290,7 @@ TEST(others_use_the_excluded_node_meanwhile)
     CHECK_EQ(conn_of(other), 1); /* while the job waits for its next try */
     tick(2 * SECOND_US);
     CHECK_EQ(job(id)->part_count, 0);
-    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
+    CHECK(strstr(job(id)->reason, "without node a, which the job does not use now") != NULL);
     end_by_program(other);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1); /* and while it waits for slots */
@@ -442,6 +442,12 @@ TEST(a_program_that_is_missing_ends_the_job_at_once)
 
     begin(2, 1);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    end_not_run(id, 1, 127);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+
+    begin(2, 1); /* nobody waits for slots to learn of a typing error */
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+    (void)step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     end_not_run(id, 1, 127);
     CHECK_EQ(job(id)->state, JOB_FAILED);
 
