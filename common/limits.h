@@ -84,6 +84,6 @@
 
 /* The schema version of the server's store (rendezvous/store). ddpctl upgrade compares it with the
  * server's. */
-#define STORE_SCHEMA_VERSION 8
+#define STORE_SCHEMA_VERSION 9
 
 #endif

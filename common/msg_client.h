@@ -68,6 +68,7 @@
     F(U32, nodes, 1, NODES_PER_JOB_MAX)                                                            \
     F(U32, nproc_per_node, 1, SLOTS_PER_NODE_MAX)                                                  \
     F(U32, max_restarts, 0, 1000)                                                                  \
+    F(BOOL, restarts_given, 0, 0)                /* max_restarts is the user's; false: the default */ \
     F(U64, grace_us, 0, DURATION_US_MAX)                                                           \
     F(U64, time_limit_us, 0, DURATION_US_MAX)    /* of running; 0: none */                         \
     F(I32, priority, PRIORITY_MIN, PRIORITY_MAX) /* above 0: admins alone */                       \

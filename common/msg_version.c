@@ -79,6 +79,7 @@ static const struct {
     {"start", "submitted_ms", 3},
     {"warm", "submitted_ms", 3},
     {"log_read", "submitted_ms", 3},
+    {"submit", "restarts_given", 3},
 };
 
 /* Messages that are not in version 1. */

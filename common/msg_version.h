@@ -26,12 +26,11 @@ struct msg_protocols {
     uint32_t own, peer;
 };
 
-/* The version that this program speaks: PROTOCOL_VERSION. It is in a file of its own,
- * msg_protocol.c, so that tests can link programs that speak another one. */
+/* The version that this program speaks: PROTOCOL_VERSION. */
 uint32_t msg_protocol(void);
 
-/* The release that this program reports to its peers and with --version: the project's version. In
- * the same file for the same reason. A static text. */
+/* The release that this program reports to its peers and with --version: the project's version. A
+ * static text. */
 const char *msg_release(void);
 
 /* Whether the two versions are equal or neighbours. */

@@ -97,7 +97,8 @@ const struct option_row options_rows[] = {
      .verbs = JOB,
      .value = "N",
      OPTION_INTO(struct options, max_restarts),
-     .help = "restarts after failures of the program (default: 3); 0: never any"},
+     .help = "restarts after failures of the program; 0: never any (default: 3, fewer if the same "
+             "failure comes three times right after the start)"},
     {.name = "grace",
      .synonyms = "shutdown-timeout",
      .kind = OPTION_DURATION,

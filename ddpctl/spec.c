@@ -390,6 +390,7 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .nodes = spec->nodes,
         .nproc_per_node = spec->nproc_per_node,
         .max_restarts = spec->max_restarts,
+        .restarts_given = spec->restarts_given,
         .grace_us = spec->grace_us,
         .time_limit_us = spec->time_limit_us,
         .priority = spec->priority,

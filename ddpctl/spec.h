@@ -29,6 +29,7 @@ struct spec {
     const char *after; /* common/after_spec.h; NULL: none */
     const char *array; /* common/array_spec.h; NULL: one job */
     uint32_t max_restarts;
+    bool restarts_given; /* max_restarts is not the default */
     uint64_t grace_us, time_limit_us;
     int32_t priority;
     bool wait_for_nodes;
@@ -38,6 +39,13 @@ struct spec {
     struct msg_pair launch[LAUNCH_COUNT]; /* [launch_count]; options of common/launch.h */
     uint32_t launch_count;
 };
+
+/* Sets max_restarts to what the user has asked for. */
+static inline void spec_set_restarts(struct spec *spec, uint32_t count)
+{
+    spec->max_restarts = count;
+    spec->restarts_given = true;
+}
 
 /* Sets the defaults. STATUS_MEMORY. */
 enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);

@@ -266,8 +266,10 @@ static enum status read_key(const struct source *source, const cJSON *item, stru
         spec->nproc_given = true;
         return read_number(source, item, 1, SLOTS_PER_NODE_MAX, &spec->nproc_per_node, err);
     }
-    if (strcmp(key, "max_restarts") == 0)
+    if (strcmp(key, "max_restarts") == 0) {
+        spec->restarts_given = true;
         return read_number(source, item, 0, 1000, &spec->max_restarts, err);
+    }
     if (strcmp(key, "grace") == 0)
         return read_duration(source, item, &spec->grace_us, err);
     if (strcmp(key, "time") == 0)

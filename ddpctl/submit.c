@@ -169,7 +169,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
 
     spec->name = options->name ? options->name : spec->name;
     if (options->max_restarts != OPTION_NO_NUMBER)
-        spec->max_restarts = options->max_restarts;
+        spec_set_restarts(spec, options->max_restarts);
     if (options->grace_us != OPTION_NO_DURATION)
         spec->grace_us = options->grace_us;
     if (options->time_us != OPTION_NO_DURATION)

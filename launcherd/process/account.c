@@ -11,7 +11,9 @@
 
 #define ENTRY_BYTES_MAX (1u << 20)
 
-/* Calls `look` with a buffer that is large enough for the entry. 0, or errno. */
+/* Calls `look` with a buffer that is large enough for the entry. 0, or errno. Only 0 without an
+ * entry says that there is none: glibc also returns errno of a service that did not answer, and that
+ * can be ENOENT (its socket is missing). */
 static int look_up(const char *name, uid_t uid, struct passwd *entry, char **buffer,
                    struct passwd **found)
 {
@@ -26,8 +28,7 @@ static int look_up(const char *name, uid_t uid, struct passwd *entry, char **buf
         code = name != NULL ? getpwnam_r(name, entry, *buffer, bytes, found)
                             : getpwuid_r(uid, entry, *buffer, bytes, found);
     }
-    /* Systems report "not found" by different error numbers, getpwnam_r(3). */
-    return code == ENOENT || code == ESRCH || code == EBADF || code == EPERM ? 0 : code;
+    return code;
 }
 
 static enum status take_groups(struct account *account, const char *name, struct err *err)
@@ -74,7 +75,7 @@ static enum status find(struct account *account, const char *name, uid_t uid, st
 
     memset(account, 0, sizeof *account);
     if (code != 0)
-        status = err_set(err, STATUS_SYSTEM, code, "the user database cannot be read: %s",
+        status = err_set(err, STATUS_SYSTEM, code, "the user database does not answer: %s",
                          strerror(code));
     else if (found == NULL)
         status = STATUS_NOT_FOUND;
@@ -93,9 +94,15 @@ enum status account_find(struct account *account, const char *name, struct err *
 
 enum status account_own(struct account *account, struct err *err)
 {
-    enum status status = find(account, NULL, geteuid(), err);
-    if (status != STATUS_NOT_FOUND)
+    struct err why = {0};
+    enum status status = find(account, NULL, geteuid(), &why);
+    if (status == STATUS_OK)
         return status;
+    /* Our uid is certain without a database. Some containers have an account without a name, and a
+     * service for names that never answers: then ENOENT and the like mean the same. */
+    if (status != STATUS_NOT_FOUND && why.code != ENOENT && why.code != ESRCH &&
+        why.code != EBADF && why.code != EPERM)
+        return err_set(err, status, why.code, "%s", why.text);
     account->uid = geteuid();
     account->gid = getegid();
     (void)snprintf(account->name, sizeof account->name, "uid%u", (unsigned)account->uid);
@@ -148,7 +155,7 @@ enum status account_choose(const struct account_policy *policy, const struct acc
                        "root, or submit as %.40s",
                        policy->node, own->name, user, own->name);
     enum status status = account_find(account, user, &why);
-    if (status == STATUS_NOT_FOUND && is_own)
+    if (status != STATUS_OK && is_own)
         status = account_own(account, &why);
     if (status == STATUS_NOT_FOUND)
         return err_set(err, status, 0,

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "launcherd/process/clone_child.h"
+#include "launcherd/process/run_error.h"
 
 #define SOURCE_FD_MIN                                                                              \
     16 /* above every target: so no dup2 overwrites a source that is still needed */
@@ -103,14 +104,16 @@ IN_CHILD static bool set_limits(void)
 
 /* Like execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
  * run. Unlike execvp it passes no file to /bin/sh. A file that is neither a program nor begins with
- * #! may be in any language, and a shell would execute whatever it has in backticks. */
+ * #! may be in any language, and a shell would execute whatever it has in backticks. Also unlike
+ * execvp it stops at a folder that does not answer: the program that is meant may be there, and a
+ * later one of its name is another program. */
 IN_CHILD static void run_program(struct child *child)
 {
     int code = ENOENT;
     for (char **path = child->paths; *path != NULL; path++) {
         execve(*path, child->order->argv, child->order->envp);
-        if (errno == ENOEXEC)
-            return; /* this one is meant: a later one of its name is another program */
+        if (errno == ENOEXEC || !run_error_is_final(errno))
+            return; /* this one is meant, or may be */
         if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
             code = errno;
     }
@@ -208,6 +211,8 @@ bool spawn_find_program(const char *name, const char *search, int *code)
     bool found = false, is_searched = search != NULL && strchr(name, '/') == NULL;
     *code = paths == NULL ? ENOMEM : ENOENT;
     for (char **path = paths; path != NULL && *path != NULL && !found; path++) {
+        if (!run_error_is_final(*code))
+            break; /* as in run_program */
         bool is_there = stat(*path, &stat_of) == 0;
         if (!is_there && is_searched && errno == EACCES)
             continue; /* this user may not enter that folder of the PATH */
@@ -280,7 +285,7 @@ static enum status explain(const struct child *child, int *exit_code, struct err
 {
     const struct spawn_order *order = child->order;
     const char *why = strerror(child->code);
-    *exit_code = 125;
+    *exit_code = RUN_EXIT_MACHINE;
     switch (child->stage) {
     case STAGE_NONE:
     case STAGE_DESCRIPTORS:
@@ -299,12 +304,12 @@ static enum status explain(const struct child *child, int *exit_code, struct err
         return err_set(err, STATUS_SYSTEM, child->code, "the shim ended while it started '%s'",
                        order->argv[0]);
     case STAGE_CWD:
-        *exit_code = 126;
+        *exit_code = run_error_is_final(child->code) ? RUN_EXIT_NOT_RUNNABLE : RUN_EXIT_MACHINE;
         return err_set(err, STATUS_NOT_FOUND, child->code,
                        "cannot run '%s': its working directory %.100s: %s", order->argv[0],
                        order->cwd, why);
     case STAGE_EXEC:
-        *exit_code = child->code == ENOENT || child->code == ENOTDIR ? 127 : 126;
+        *exit_code = run_error_exit(child->code);
         if (child->code == ENOEXEC)
             return err_set(err, STATUS_NOT_FOUND, child->code,
                            "cannot run '%s': it is no program for this machine, and its first line "

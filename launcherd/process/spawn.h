@@ -31,7 +31,8 @@ struct spawn_order {
 
 /* The process leads a session of its own, has only the named descriptors open, and has default
  * signal handling. On failure `exit_code` is what a shell would return: 127 not found, 126 found
- * but not runnable, 125 any other failure; `err` has the reason. */
+ * but not runnable; or 125 for the machine's failure, which may pass (run_error.h). `err` has the
+ * reason. */
 enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit_code,
                           struct err *err);
 

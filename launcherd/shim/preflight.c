@@ -17,6 +17,7 @@
 #include "common/io/write_all.h"
 #include "common/launch.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/process/run_error.h"
 #include "launcherd/process/spawn.h"
 
 #define CHILD_FD 3
@@ -44,8 +45,9 @@ static void fail_cwd(struct preflight_result *result, const char *node, const ch
         fail(result, 126, "node %s: working directory %.90s is not a directory (job of %.40s): %s",
              node, cwd, user, remedy);
     else
-        fail(result, 126, "node %s: working directory %.90s cannot be entered by %.40s: %s", node,
-             cwd, user, strerror(errno));
+        fail(result, run_error_is_final(errno) ? RUN_EXIT_NOT_RUNNABLE : RUN_EXIT_MACHINE,
+             "node %s: working directory %.90s cannot be entered by %.40s: %s", node, cwd, user,
+             strerror(errno));
 }
 
 static void fail_program(struct preflight_result *result, const char *node, const char *user,
@@ -64,8 +66,8 @@ static void fail_program(struct preflight_result *result, const char *node, cons
             "give its path",
             node, program, user);
     else
-        fail(result, 126, "node %s: program %.90s cannot be run by %.40s: %s", node, program, user,
-             strerror(code));
+        fail(result, run_error_exit(code), "node %s: program %.90s cannot be run by %.40s: %s",
+             node, program, user, strerror(code));
 }
 
 static void check_as_user(const char *node, const struct worker_env_facts *given,
@@ -129,8 +131,9 @@ void preflight_check(const struct account_policy *policy, const struct account *
         status = stage_unpack(stage, &err);
     if (status == STATUS_OK)
         check_as_user(policy->node, env, result);
-    else
-        fail(result, 125, "node %s: %.200s", policy->node, err.text);
+    else /* a bad archive is as bad on every node */
+        fail(result, status == STATUS_BAD_INPUT || status == STATUS_TOO_BIG ? 126 : 125,
+             "node %s: %.200s", policy->node, err.text);
 }
 
 /* Runs in the child, and never returns. Closes all of our descriptors that it does not use, because

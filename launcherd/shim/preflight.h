@@ -19,7 +19,8 @@
 
 /* The result of the check. */
 struct preflight_result {
-    int32_t code;           /* 0: the job can run; 126, 127: it cannot; 125: the check failed */
+    int32_t code;           /* 0: the job can run; 126, 127: it cannot; 125: the check failed, which
+                             * may pass (run_error.h) */
     bool as_self;           /* the job runs as the user of this process */
     struct account account; /* only if code is 0. Valid during on_done, which may take `groups` */
     char text[256];         /* only for other codes: for the submitter, with the node's name */

@@ -9,6 +9,7 @@
 
 #include "common/archive_library.h"
 #include "common/limits.h"
+#include "launcherd/process/run_error.h"
 #include "launcherd/process/rundir.h"
 
 #define BLOCK_BYTES (64u * 1024u)
@@ -22,13 +23,22 @@ struct unpacking {
     struct archive *from, *to;
 };
 
+/* Whether the archive is bad, and not the disk: libarchive's own errors are EILSEQ, EINVAL and -1
+ * (archive.h). */
+static bool is_bad_archive(int code)
+{
+    return code <= 0 || code == EILSEQ || code == EEXIST || code == ENOTEMPTY ||
+           run_error_is_final(code);
+}
+
 static enum status archive_failed(const struct unpacking *u, struct archive *archive,
                                   struct err *err)
 {
     const char *why = u->lib.error_string(archive);
+    const int code = u->lib.get_errno(archive);
 
-    return err_set(err, STATUS_BAD_INPUT, u->lib.get_errno(archive), "the staged directory: %.180s",
-                   why != NULL ? why : "not a tar archive");
+    return err_set(err, is_bad_archive(code) ? STATUS_BAD_INPUT : STATUS_IO, code,
+                   "the staged directory: %.180s", why != NULL ? why : "not a tar archive");
 }
 
 static enum status copy_content(const struct unpacking *u, uint64_t *left, struct err *err)

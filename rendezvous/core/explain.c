@@ -109,7 +109,7 @@ void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job
     format_closed(rdzv, &sight, closed);
     if (sight.excluded != NULL)
         text_format(excluded,
-                    "; without node %s, which has failed the job twice: for some minutes, or until "
+                    "; without node %s, which the job does not use now: for some minutes, or until "
                     "\"ddpctl node resume %s\"",
                     sight.excluded, sight.excluded);
     if (sight.up_count == 0)

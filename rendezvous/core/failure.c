@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/restart.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -97,27 +98,6 @@ void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node)
     write_faults(rdzv, job);
 }
 
-static void count_for_node(struct rdzv *rdzv, struct job *job)
-{
-    struct node_fault *fault = find_fault(job, job->record.failed_node);
-    char text[REASON_BYTES_MAX];
-
-    if (fault->failures < EXCLUDE_FAILURES)
-        fault->failures++;
-    fault->until_us = rdzv->out.now_us + EXCLUDE_US;
-    if (fault->failures < EXCLUDE_FAILURES)
-        text_format(text, "node %s has failed the job once; --max-restarts does not count that",
-                    fault->node);
-    else
-        text_format(
-            text,
-            "node %s has failed the job again: the job does not use it for %llu minutes, or "
-            "until \"ddpctl node resume %s\"",
-            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
-    job_log(rdzv, job, text);
-    write_faults(rdzv, job);
-}
-
 /* Whether the failure looks like that of a bad processor, memory or GPU. SIGABRT does not: programs
  * raise it themselves. */
 static bool is_crash(const struct rdzv_record *record)
@@ -145,6 +125,41 @@ static bool can_spare(const struct rdzv *rdzv, const struct job *job, const char
     return count >= job->record.nodes_min;
 }
 
+bool failure_is_alone(const struct rdzv *rdzv, const struct job *job)
+{
+    return job->record.failed_class == FAILURE_NODE &&
+           !can_spare(rdzv, job, job->record.failed_node);
+}
+
+static void count_for_node(struct rdzv *rdzv, struct job *job)
+{
+    struct node_fault *fault = find_fault(job, job->record.failed_node);
+    char text[REASON_BYTES_MAX];
+    const bool is_again = fault->failures > 0;
+    /* What keeps it from running the job may pass, and the job has no other. */
+    const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < RESTART_ALONE;
+
+    if (fault->failures + is_spared < EXCLUDE_FAILURES)
+        fault->failures++;
+    fault->until_us = rdzv->out.now_us + EXCLUDE_US;
+    if (fault->failures < EXCLUDE_FAILURES && is_again)
+        text_format(text,
+                    "node %s has failed the job again, and no other node can run it: it is tried "
+                    "there again, for a minute at least",
+                    fault->node);
+    else if (fault->failures < EXCLUDE_FAILURES)
+        text_format(text, "node %s has failed the job once; --max-restarts does not count that",
+                    fault->node);
+    else
+        text_format(
+            text,
+            "node %s has failed the job again: the job does not use it for %llu minutes, or "
+            "until \"ddpctl node resume %s\"",
+            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+    job_log(rdzv, job, text);
+    write_faults(rdzv, job);
+}
+
 static void count_crash(struct rdzv *rdzv, struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -168,6 +183,49 @@ static void count_crash(struct rdzv *rdzv, struct job *job)
         job_log(rdzv, job, text);
     }
     write_faults(rdzv, job);
+}
+
+/* Whether enough nodes could start the job at once without this one. A job whose command is missing
+ * must not wait for slots before it fails. */
+static bool has_room_elsewhere(const struct rdzv *rdzv, const struct job *job, const char *name)
+{
+    const uint32_t slots = job->record.nproc_per_node;
+    uint32_t count = 0;
+
+    if (rdzv->reservation.job_id != 0)
+        return false; /* the next free slots are for a job that waits */
+    for (uint32_t i = 0; i < rdzv->node_count; i++) {
+        const struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+        const bool is_own = roster_part_of(rdzv, node, job) != UINT32_MAX;
+
+        count += node->state == NODE_UP && node->conn != 0 && !node->is_drained &&
+                 !node->is_leaving && !failure_excludes(rdzv, job, rdzv->by_name[i]) &&
+                 (is_own || bits_count(roster_free_mask(rdzv, node)) >= slots) &&
+                 strcmp(node->name, name) != 0;
+    }
+    return count >= job->record.nodes_min;
+}
+
+bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_record *record = &job->record;
+    char text[REASON_BYTES_MAX];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < record->part_count; i++)
+        count += job->gang.parts[i].cannot_run;
+    if (record->errno_exit == 0 || record->max_restarts == 0 || job->went_elsewhere || count > 1 ||
+        record->failed_node[0] == '\0' || !has_room_elsewhere(rdzv, job, record->failed_node))
+        return false;
+    job->went_elsewhere = true;
+    record->failed_class = FAILURE_NODE;
+    failure_exclude(rdzv, job, record->failed_node);
+    text_format(text,
+                "node %s cannot run the command: it is tried on other nodes, and the job does not "
+                "use this one for %llu minutes",
+                record->failed_node, (unsigned long long)(EXCLUDE_US / 60000000));
+    job_log(rdzv, job, text);
+    return true;
 }
 
 /* If the rank's GPU was drained by its node for a fault, the failure is the node's. */
@@ -288,8 +346,7 @@ static uint64_t early_mark(const struct job *job)
 
 #define CAUSE_BYTES 110 /* bytes of the old reason that are kept: `why` has room after it */
 
-/* The reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
-static void put_before_why(struct rdzv_record *record, const char *why)
+void failure_explain(struct rdzv_record *record, const char *why)
 {
     char cause[REASON_BYTES_MAX];
     size_t end = CAUSE_BYTES - 3;
@@ -321,15 +378,15 @@ bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX
     mark = early_mark(job);
     is_same = mark != 0 && (before | 2) == (mark | 2);
     record->early_failure = is_same ? mark | 2 : mark;
+    if (!is_same)
+        record->alike_ms = rdzv->out.wall_ms;
     job_set_dirty(rdzv, job);
     if (!is_same || (before & 2) == 0)
         return false;
     (void)snprintf(
         why, REASON_BYTES_MAX,
-        "exit %d came within %llu s of the start three times in a row, with the same last line: "
-        "not tried again (--max-restarts %u)",
-        record->failed_exit, seconds, record->max_restarts);
-    put_before_why(record, why);
+        "exit %d came within %llu s of the start three times in a row, with the same last line",
+        record->failed_exit, seconds);
     return true;
 }
 
@@ -367,16 +424,16 @@ bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]
         record->same_count++;
     else
         record->same_count = mark != 0 ? 1 : 0;
+    if (record->same_count == 1)
+        record->alike_ms = rdzv->out.wall_ms;
     record->same_failure = mark;
     record->same_step = record->step;
     job_set_dirty(rdzv, job);
     if (record->same_count < SAME_MAX)
         return false;
-    (void)snprintf(
-        why, REASON_BYTES_MAX,
-        "rank %d failed at step %llu in the same way three times in a row: not tried again",
-        record->failed_rank, (unsigned long long)record->step);
-    put_before_why(record, why);
+    (void)snprintf(why, REASON_BYTES_MAX,
+                   "rank %d failed at step %llu in the same way three times in a row",
+                   record->failed_rank, (unsigned long long)record->step);
     return true;
 }
 

@@ -12,7 +12,11 @@
  * is placed there for EXCLUDE_US, or until an operator resumes the node. After that, one more failure
  * excludes it again. Failures of class node count for this. So do crashes (SIGSEGV, SIGBUS, SIGILL,
  * SIGFPE, a CUDA error) and hangs of ranks on the node, if enough other nodes are available: the machine
- * may be the cause. They still count against --max-restarts. */
+ * may be the cause. They still count against --max-restarts.
+ *
+ * Again: much of what makes a node fail passes within seconds (no process, no memory, a file server
+ * that is being restarted). The job goes to another node first (place.h). A node without which it cannot
+ * run is excluded only after RESTART_ALONE restarts, whose back-off takes a minute. */
 #ifndef RENDEZVOUS_CORE_FAILURE_H
 #define RENDEZVOUS_CORE_FAILURE_H
 
@@ -46,21 +50,30 @@ static inline bool failure_may_be_for_want(const struct rdzv_record *record)
 /* Counts the failure of the current generation: renews the job's restarts if it ran long enough,
  * and excludes the node if it failed too often. Call once, before the decision about a restart. */
 void failure_count(struct rdzv *rdzv, struct job *job);
+/* Whether the node failed the job, and no other node could run it now. */
+bool failure_is_alone(const struct rdzv *rdzv, const struct job *job);
+/* If a node cannot run the command (126, 127), another one may: a shared disk may not be mounted there.
+ * True: another node is tried, once and at once, the first one is excluded, and this counts as a
+ * failure of the node. False: no other node has room for the job now, a second node says the same, restarts are
+ * off, or it was no such failure. */
+bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job);
 /* Detects a program that can never work: a missing file, a wrong argument or a syntax error fails
  * in the same way each time. True: the program has failed three times in a row within EARLY_US of
  * its start, each time with the same exit code and the same last line of output, and it has never
  * run for longer nor reported a step or a checkpoint. (Two equal failures may come from one
- * shortage of the machine.) Then `why` and the job's reason say so. These never count: a death by a
+ * shortage of the machine.) Then `why` says so. These never count: a death by a
  * signal, also as a shell passes it on (128 + N); a failure without output; failures of nodes or of
  * the network. Call once for each failed generation, after failure_count: it stores the newest
  * failure. */
 bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]);
 /* Detects a program that always fails at the same step. True: three failures of the program (or
  * hangs) in a row had the same rank, exit code or signal, and last line of output, at the same
- * step, as exactly as reported progress tells. Then `why` and the job's reason say so. These never
+ * step, as exactly as reported progress tells. Then `why` says so. These never
  * count: a signal from outside (SIGKILL, SIGTERM and so on); a failure without output, unless it is
  * a crash; a generation that reported no step. */
 bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]);
+/* The job's reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
+void failure_explain(struct rdzv_record *record, const char *why);
 /* False: the only node that this server has ever known is excluded for the job. If it has known
  * several, the job waits: a lost or drained node may come back. */
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job);

@@ -22,6 +22,7 @@ struct part_state {
     bool has_world;
     bool has_joined; /* all its ranks have joined */
     bool warm_late;  /* see msg.h; the job's events have it already */
+    bool cannot_run; /* the command cannot be run there */
     enum shim_phase phase;
     uint32_t master_port;
 };

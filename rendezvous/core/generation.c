@@ -410,6 +410,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     state->is_reported = true;
     state->phase = report->phase;
     state->has_world = report->has_world;
+    state->cannot_run = state->cannot_run || report->failed_errno_exit >= 126;
     if (report->master_port != 0)
         state->master_port = report->master_port;
     if (part == 0 && report->blob.count > 0 && report->blob.count <= sizeof job->blob) {

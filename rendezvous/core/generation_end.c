@@ -89,17 +89,49 @@ static void start_again(struct rdzv *rdzv, struct job *job, uint64_t delay_us, b
     queue_add(rdzv, job);
 }
 
+/* The next restart waits longer than usual, or again and again: the reason says when it comes. */
+static void explain_restart(const struct rdzv *rdzv, struct job *job, bool is_alike,
+                            const struct restart_answer *answer)
+{
+    struct rdzv_record *record = &job->record;
+    const unsigned long long delay_s = (answer->delay_us + 999999) / 1000000;
+    char text[REASON_BYTES_MAX];
+
+    if (is_alike)
+        text_format(text,
+                    "three times in a row the same: restart %u of --max-restarts %u follows after "
+                    "%llu s, since they are spread over a minute",
+                    record->restarts_without_progress + 1, record->max_restarts, delay_s);
+    else if (failure_is_alone(rdzv, job) && answer->delay_us > 0)
+        text_format(text, "no other node can run it: it is tried again after %llu s", delay_s);
+    else
+        return;
+    failure_explain(record, text);
+}
+
+/* How long ago the first of the equal failures came. The wall clock may have been set since. */
+static uint64_t alike_us(const struct rdzv *rdzv, const struct rdzv_record *record)
+{
+    const int64_t ms = rdzv->out.wall_ms - record->alike_ms;
+
+    return ms <= 0 ? 0 : (uint64_t)ms * 1000;
+}
+
 /* After a failure: restarts the job or ends it. The job's exit code is that of the rank that failed
  * first, or 125 if no rank failed (a lost node, a start order that cannot be made). */
 static void conclude_failure(struct rdzv *rdzv, struct job *job)
 {
     struct restart_case failed;
     struct restart_answer answer;
-    char early[REASON_BYTES_MAX];
-    bool is_given_up;
+    char alike[REASON_BYTES_MAX], not_again[REASON_BYTES_MAX];
+    bool is_alike, goes_elsewhere;
 
     failure_count(rdzv, job);
-    is_given_up = failure_early(rdzv, job, early) || failure_same(rdzv, job, early);
+    goes_elsewhere = failure_goes_elsewhere(rdzv, job);
+    is_alike = failure_early(rdzv, job, alike) || failure_same(rdzv, job, alike);
+    if (is_alike)
+        text_format(not_again, "%s: not tried again (--max-restarts %u)", alike,
+                    job->record.max_restarts);
     failed = (struct restart_case){
         .class = job->record.failed_class,
         .max_restarts = job->record.max_restarts,
@@ -108,10 +140,17 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
                         !failure_leaves_nodes(rdzv, job),
         .restarts_without_progress = job->record.restarts_without_progress,
         .errno_exit = job->record.errno_exit,
+        .goes_elsewhere = goes_elsewhere,
         .cannot_start = job->record.cannot_start,
-        .early = is_given_up ? early : NULL,
+        .alike = is_alike ? not_again : NULL,
+        .alike_us = alike_us(rdzv, &job->record),
+        .is_given = job->record.restarts_given,
     };
     answer = restart_decide(&failed, &rdzv->random);
+    if (answer.restart)
+        explain_restart(rdzv, job, is_alike, &answer);
+    else if (answer.why_not == not_again)
+        failure_explain(&job->record, not_again);
     failure_note_end(rdzv, job, &answer);
     if (!answer.restart) {
         action_log(&rdzv->out, job->record.job_id, job->record.generation, "not restarted: %s",

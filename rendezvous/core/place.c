@@ -118,6 +118,25 @@ static void place_on_spares(struct choice *choice)
     }
 }
 
+/* After the failure of a node the job goes elsewhere first, and to that node again if it must. */
+static void leave_out_failed(struct choice *choice)
+{
+    const struct rdzv_record *record = &choice->job->record;
+    const uint32_t slots = record->nproc_per_node;
+    const struct node *node;
+    uint32_t index, others;
+
+    if (record->generation == 0 || record->failed_class != FAILURE_NODE)
+        return;
+    node = roster_find(choice->rdzv, record->failed_node);
+    if (node == NULL)
+        return;
+    index = roster_index(choice->rdzv, node);
+    others = choice->pool->fit[slots] - (bits_count(choice->pool->masks[index]) >= slots);
+    if (others >= choice->missing)
+        choice->taken[index / 64] |= 1ull << index % 64;
+}
+
 /* The nodes with the fewest free slots are chosen first. *most: the number of free slots of the
  * largest node that is needed. Returns how many nodes with exactly *most slots are chosen; all
  * nodes with fewer are. */
@@ -140,6 +159,7 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
         .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .missing = nodes};
     uint32_t most, of_largest, rank = 0;
 
+    leave_out_failed(&choice);
     place_as_before(&choice);
     place_on_spares(&choice);
     of_largest = count_largest(&choice, &most);

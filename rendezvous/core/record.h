@@ -44,6 +44,7 @@
     X(U32,   array_at_most,             array_at_most,             KEPT,  0) /* 0: all */          \
     X(U32,   nproc_per_node,            nproc_per_node,            SHOWN, 0)                       \
     X(U32,   max_restarts,              max_restarts,              SHOWN, 0)                       \
+    X(BOOL,  restarts_given,            restarts_given,            KEPT,  0) /* see below */       \
     X(U64,   grace_us,                  grace_us,                  KEPT,  0)                       \
     X(U64,   time_limit_us,             time_limit_us,             KEPT,  0)                       \
     X(BOOL,  requeue_at_limit,          requeue_at_limit,          KEPT,  0)                       \
@@ -71,6 +72,7 @@
     X(U32,   failed_class,              failed_class,              KEPT,  0)                       \
     X(U32,   node_failures,             node_failures,             KEPT,  0) /* see below */       \
     X(U64,   early_failure,             early_failure,             KEPT,  0) /* see below */       \
+    X(I64,   alike_ms,                  alike_ms,                  KEPT,  0) /* see below */       \
     X(TEXT,  node_faults,               node_faults,               KEPT,  NODE_FAULTS_BYTES_MAX)   \
     X(U64,   same_failure,              same_failure,              KEPT,  0) /* see below */       \
     X(U64,   same_step,                 same_step,                 KEPT,  0)                       \
@@ -112,6 +114,9 @@
  * early_failure: a hash of the exit code and last line of the newest failure of the program, if it came right
  *   after the start (failure_early); its bit 1 is set if the last two were the same. 2: the program has run
  *   for longer once. 0: neither.
+ * restarts_given: max_restarts is what the user has asked for, and not the default.
+ * alike_ms: wall clock, when the first of the newest failures came that are the same (failure_early,
+ *   failure_same).
  * resumed_step: the checkpoint that the newest generation resumed from.
  * same_failure: a hash of the rank, exit and last line of the newest failure of the program. same_step: the
  *   last step reported before it. same_count: how many in a row were the same (failure_same).

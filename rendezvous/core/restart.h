@@ -4,7 +4,11 @@
  * first restart is immediate. Then comes exponential back-off from 1 s to 60 s, with jitter over
  * the upper half. Failures of nodes and of the network (failure.h) have a limit of their own. After
  * a failure of a node the first restart waits as well, since the node may recover. A failure that a
- * restart cannot cure (the command does not exist) is not tried again. */
+ * restart cannot cure (the command does not exist) is not tried again.
+ *
+ * A failure that came several times in a row (failure_early, failure_same) ends the job, unless the
+ * user has asked for a number of restarts: that many are made. They are spread over RESTART_SPREAD_US
+ * at least, since the same failure right after the last one says nothing new. */
 #ifndef RENDEZVOUS_CORE_RESTART_H
 #define RENDEZVOUS_CORE_RESTART_H
 
@@ -17,6 +21,11 @@
 /* The job fails after this many restarts without progress that were for failures of nodes or of the
  * network. */
 #define RESTART_NODE_FAILURES_MAX 20u
+/* From the first of the failures in a row that are the same to the last restart. */
+#define RESTART_SPREAD_US 60000000u
+/* Restarts after failures of nodes with a back-off, until the only node that can run a job is excluded:
+ * they take a minute at least. */
+#define RESTART_ALONE 7u
 /* Faster than any program takes steps. */
 #define RESTART_STEPS_PER_S_MAX 10000u
 
@@ -27,14 +36,17 @@ struct restart_case {
     uint32_t node_failures; /* restarts without progress for failures of nodes or of the network */
     bool no_node_left;      /* it has never run, and the nodes that could run it are excluded */
     uint32_t errno_exit;    /* 126 or 127: the command could not be run; 0 otherwise */
-    bool cannot_start;      /* its start order cannot be made */
-    const char *early;      /* why the same failure would come again, as text; NULL: it need not */
+    bool goes_elsewhere; /* the command cannot be run on one node: another node is asked at once */
+    bool cannot_start;   /* its start order cannot be made */
+    const char *alike;   /* the failure came several times in a row: as text; NULL: it did not */
+    uint64_t alike_us;   /* since the first of these failures */
+    bool is_given;       /* the user has asked for max_restarts */
 };
 
 struct restart_answer {
     bool restart;
     uint64_t delay_us;
-    const char *why_not; /* static, or `early`; NULL when it restarts */
+    const char *why_not; /* static, or `alike`; NULL when it restarts */
 };
 
 /* `random`: the state of xorshift64*, never 0; it is advanced. */

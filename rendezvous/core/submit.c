@@ -108,6 +108,7 @@ static void fill(struct rdzv_record *record, const struct rdzv_event *event)
     after_list_write(&event->after, record);
     record->nproc_per_node = request->nproc_per_node;
     record->max_restarts = request->max_restarts;
+    record->restarts_given = request->restarts_given;
     record->grace_us = request->grace_us;
     record->time_limit_us = request->time_limit_us;
     record->requeue_at_limit = request->requeue_at_limit;

@@ -224,6 +224,7 @@ static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456
                                        {"nodes", "1"},
                                        {"nproc_per_node", "1"},
                                        {"max_restarts", "0"},
+                                       {"restarts_given", "false"},
                                        {"grace_us", "\"1\""},
                                        {"time_limit_us", "\"0\""},
                                        {"priority", "0"},

@@ -208,7 +208,7 @@ def request_id():
 
 
 def submission(request=None, **fields):
-    wanted = dict(name="job", nodes=1, nproc_per_node=1, max_restarts=0, grace_us=1000000,
+    wanted = dict(name="job", nodes=1, nproc_per_node=1, max_restarts=0, restarts_given=True, grace_us=1000000,
                   time_limit_us=0, priority=0, wait_for_nodes=False, nodes_min=0, spares=0,
                   replace_stragglers=False, hang_timeout_us=0, warn_us=0, warn_signal=0, requeue_at_limit=False, after="", array="", cwd="/tmp", argv=["/bin/true"], env={}, launch={})
     wanted.update(fields, request_id=request or request_id())

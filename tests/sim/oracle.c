@@ -147,15 +147,18 @@ void oracle_add_cause(struct sim *sim, uint64_t job_id, uint32_t generation, int
 
     if (gen == NULL || gen->cause_count == ORACLE_CAUSES_MAX)
         return;
-    gen->causes[gen->cause_count++] =
-        (struct oracle_cause){.at_us = sim->now_us, .rank = rank, .number = number};
+    gen->causes[gen->cause_count++] = (struct oracle_cause){
+        .at_us = sim->now_us, .rank = rank, .number = number, .node = UINT32_MAX};
 }
 
 void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, int32_t rank,
                    uint32_t number)
 {
-    (void)node;
+    struct oracle_gen *gen = oracle_gen(sim, shim->job_id, shim->generation);
+
     oracle_add_cause(sim, shim->job_id, shim->generation, rank, number);
+    if (gen != NULL)
+        gen->causes[gen->cause_count - 1].node = node;
     if (number >= 1000 && oracle_job(sim, shim->job_id) != NULL)
         oracle_job(sim, shim->job_id)->crashes++;
 }
@@ -185,21 +188,25 @@ static bool has_exit(const struct oracle_gen *gen, uint32_t exit_code)
     return gen->cause_count == ORACLE_CAUSES_MAX;
 }
 
-static bool cannot_run(const struct oracle_gen *gen)
+bool oracle_cannot_run(const struct oracle_gen *gen)
 {
     return gen != NULL && (has_exit(gen, 126) || has_exit(gen, 127));
 }
 
+/* How often a machine may fail a job that has no other one, until the job is given up. */
+#define ALONE_FAILURES 8u
+
 /* --max-restarts limits restarts after failures of the program; for failures of machines the limit
- * is 20. Two failures of a machine exclude the job from it, and then it may find no other
- * machine. */
-static bool may_give_up(const struct oracle_job *job, const struct rdzv_record *record)
+ * is 20, or less for a job with one machine. A user who asks for a number of restarts gets them, even
+ * if the program always fails at the same step. */
+static bool may_give_up(const struct oracle_job *job, const struct sim_client *client)
 {
     const uint32_t unsure = job->failures[BLAME_UNSURE];
 
-    return job->restarts[BLAME_PROGRAM] + unsure >= record->max_restarts ||
-           job->failures[BLAME_MACHINE] + unsure + job->crashes >= 2 || cannot_run(job->newest) ||
-           job->crashes >= 3; /* perhaps all at the same step */
+    return job->restarts[BLAME_PROGRAM] + unsure >= client->max_restarts ||
+           job->failures[BLAME_MACHINE] + unsure >= ALONE_FAILURES ||
+           oracle_cannot_run(job->newest) ||
+           (job->crashes >= 3 && (client->max_restarts == SIM_RESTARTS_DEFAULT || job->is_old));
 }
 
 static void check_failed(struct sim *sim, const struct sim_client *client,
@@ -210,7 +217,7 @@ static void check_failed(struct sim *sim, const struct sim_client *client,
 
     if (code == 124 && client->time_limit_us != 0)
         return;
-    if (!may_give_up(job, record))
+    if (!may_give_up(job, client))
         sim_fail(sim, "outcome", "job %llu was given up after %u of %u restarts: %s",
                  (unsigned long long)record->job_id, job->restarts[BLAME_PROGRAM],
                  record->max_restarts, record->reason);

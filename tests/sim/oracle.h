@@ -42,6 +42,7 @@
  *   warn             the warning of --warn comes once in a generation, at the chosen time before the time limit
  *   preempt          a running job is stopped only for a waiting job of higher priority, and starts
  *                    again after that job
+ *   elsewhere        after a failure of a node the job starts on others, if they have room
  *   ranks            a restart keeps ranks on nodes that still have room for them; if the number of nodes
  *                    changes, the nodes that stay come first and keep their order
  *   elastic          a job has as many nodes as it asked for; only a job whose number of nodes may change is

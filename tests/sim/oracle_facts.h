@@ -14,6 +14,7 @@ struct oracle_cause {
     uint64_t at_us;
     int32_t rank;    /* -1: none */
     uint32_t number; /* exit code, or 1000 and a signal */
+    uint32_t node;   /* of a rank or part that could not be started; else UINT32_MAX */
     bool was_told;   /* the server was told when it happened, by the age in the report */
     bool came_late;  /* it came after its node was lost, so its part counts as over */
     uint64_t told_us;
@@ -137,6 +138,8 @@ struct oracle_gen *oracle_gen(const struct sim *sim, uint64_t job_id, uint32_t g
 struct oracle_part *oracle_part(const struct oracle_gen *gen, uint32_t node);
 /* How long the server has run in total, without times in which it was stopped for more than 2 s. */
 uint64_t oracle_ran_us(const struct sim *sim);
+/* Whether a node may have said that the command cannot be run. */
+bool oracle_cannot_run(const struct oracle_gen *gen);
 void oracle_add_cause(struct sim *sim, uint64_t job_id, uint32_t generation, int32_t rank,
                       uint32_t number);
 /* The node has been silent long enough to count as lost. */

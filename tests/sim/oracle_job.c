@@ -153,6 +153,8 @@ static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen
         return BLAME_UNSURE;
     if (gen->has_hung)
         return BLAME_PROGRAM;
+    if (oracle_cannot_run(gen)) /* the program, or this one node, and then another is tried */
+        return BLAME_UNSURE;
     if (shown == NULL || shown->number == 125)
         return BLAME_MACHINE;
     if (cause_of_rank(gen, -1) != NULL) /* a peer on a lost node may be the cause */

@@ -168,10 +168,42 @@ static void check_survivors(struct sim *sim, const struct oracle_gen *last,
     }
 }
 
+/* The node that could not start its part of the last generation, and ended it by that; UINT32_MAX:
+ * none, or it is not certain. */
+static uint32_t failed_node(const struct oracle_job *job, const struct oracle_gen *last)
+{
+    return job->blame == BLAME_MACHINE && last->cause_count == 1 && last->causes[0].number == 125
+               ? last->causes[0].node
+               : UINT32_MAX;
+}
+
+static bool is_usable(const struct sim *sim, uint32_t index, const struct rdzv_record *record)
+{
+    const struct oracle_node *node = &sim->oracle->nodes[index];
+    const uint64_t free = oracle_free_mask(sim, index, record->job_id);
+
+    return node->conn != 0 && sim->now_us <= node->heard_at_us + 4 * SECOND_US &&
+           (uint32_t)__builtin_popcountll(free) >= record->nproc_per_node;
+}
+
+/* A job goes elsewhere after a failure of a node, if it can. */
+static void check_elsewhere(struct sim *sim, const struct oracle_gen *gen, uint32_t failed,
+                            const struct rdzv_record *record)
+{
+    uint32_t others = 0;
+
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        others += i != failed && is_usable(sim, i, record);
+    if (others >= gen->part_count && oracle_part(gen, failed) != NULL)
+        sim_fail(sim, "elsewhere", "job %llu g%u: node%u, which has just failed it, has it again",
+                 (unsigned long long)gen->job_id, gen->generation, failed);
+}
+
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
 {
     const struct oracle_job *job = oracle_job(sim, record->job_id);
     const struct oracle_gen *gen = job->newest, *last = gen->older;
+    uint32_t failed;
 
     /* Two failures of a node exclude it; a crash counts as one. The store does not say which slots
      * are held as spares. */
@@ -179,19 +211,19 @@ void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 ||
         job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
         return;
+    failed = failed_node(job, last);
+    if (failed != UINT32_MAX)
+        check_elsewhere(sim, gen, failed, record);
     if (last->part_count != gen->part_count) {
         check_survivors(sim, last, gen);
         return;
     }
     for (uint32_t i = 0; i < last->part_count && i < gen->part_count; i++) {
         const uint32_t index = last->parts[i].node;
-        const struct oracle_node *node = &sim->oracle->nodes[index];
-        const uint64_t free = oracle_free_mask(sim, index, record->job_id);
 
-        if (gen->parts[i].node == index || node->conn == 0 ||
-            sim->now_us > node->heard_at_us + 4 * SECOND_US ||
-            (uint32_t)__builtin_popcountll(free) < record->nproc_per_node)
-            continue;
+        if (gen->parts[i].node == index || !is_usable(sim, index, record) ||
+            (job->blame != BLAME_PROGRAM && job->blame != BLAME_NOBODY))
+            continue; /* a node that may have failed the job is left out */
         sim_fail(sim, "ranks", "job %llu g%u: ranks from %u on move from node%u to node%u",
                  (unsigned long long)record->job_id, record->generation, gen->parts[i].rank_base,
                  index, gen->parts[i].node);

@@ -209,6 +209,7 @@ struct sim_disk {
 };
 
 /* One job, as its user sees it. */
+#define SIM_RESTARTS_DEFAULT 3u /* --max-restarts of ddpctl, if the user names none */
 #define SIM_GROW_US (5 * SECOND_US)
 
 #define SIM_AFTER_MAX 3u

@@ -101,6 +101,8 @@ void disk_downgrade(struct sim *sim)
         record->failed_class = FAILURE_UNSAID;
         record->node_failures = 0;
         record->early_failure = 0;
+        record->restarts_given = false;
+        record->alike_ms = 0;
         record->node_faults[0] = '\0';
         record->running_ms = 0;
         record->limit_at_ms = record->retry_at_ms = 0;

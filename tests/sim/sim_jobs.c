@@ -122,6 +122,7 @@ static void submit(struct sim *sim, uint32_t index)
         .nproc_per_node = client->nproc,
         .spares = client->spares,
         .max_restarts = client->max_restarts,
+        .restarts_given = client->max_restarts != SIM_RESTARTS_DEFAULT,
         .grace_us = client->grace_us,
         .time_limit_us = client->time_limit_us,
         .priority = client->priority,

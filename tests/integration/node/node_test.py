@@ -15,7 +15,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
-from ddpproto import run_tests
+from ddpproto import PROTOCOL, run_tests
 from node_lib import World, is_alive, token_holders, wait_until
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
@@ -226,7 +226,7 @@ def test_environment_exact():
                 "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False",
                 "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "DDP_JOB_ID": "1",
-                "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_SHIM_PROTOCOL": "2",
+                "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_SHIM_PROTOCOL": str(PROTOCOL),
                 "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
                 "DDP_JOB_TOKEN": shim["token"], "NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo",

@@ -1,27 +1,30 @@
 #!/usr/bin/env python3
-"""A job on two nodes of which one lacks the working directory or the program: one error that names the node and the path.
+"""What a failed start means. A job on two nodes of which one lacks the working directory or the program: one error that names the node and
+the path. What may pass, or is so on one node only, is tried elsewhere and again.
 
 The second node's launcherd is in a mount namespace of its own with an empty home, so that the two are like two machines that
 share no disk. That needs root; without it only the tests of one node run."""
 import os
+import shutil
 import subprocess
 import sys
 
 BUILD = os.environ["BUILD_ROOT"]
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ctl"))
-from ctl_lib import Case, Cluster, clean_environ, equal, run_tests  # pylint: disable=wrong-import-position
+from ctl_lib import Case, Cluster, clean_environ, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
 
 REMEDY = "make it there, share the disk, or submit with --stage DIR"
 
 
 class Machines(Cluster):
-    """node0 sees all files, node1 an empty `home`; further arguments are for both."""
+    """node0 sees all files, node1 a `home` with nothing but a program `only1`."""
 
     def __init__(self, case):
         super().__init__(case, nodes=1, slots=1)
         self.home = f"{case.dir}/home"
         os.mkdir(self.home)
-        script = 'mount -t tmpfs -o size=1m none "$1" && shift && exec "$@"'
+        script = ('mount -t tmpfs -o size=1m none "$1" && printf "#!/bin/sh\\necho it runs\\n" > "$1/only1" && chmod 755 "$1/only1" && '
+                  'shift && exec "$@"')
         with open(f"{case.dir}/node1.log", "ab") as log:
             daemon = subprocess.Popen(
                 ["unshare", "-m", "sh", "-c", script, "sh", self.home, os.path.join(BUILD, "launcherd", "launcherd"),
@@ -89,5 +92,40 @@ def one_of_two_nodes_without_the_program():
         equal(os.listdir(case.temp), [], "a rank ran")
 
 
+def a_program_that_only_the_other_node_has():
+    if not has_mount_namespaces():
+        return
+    with Case() as case, Machines(case) as cluster:
+        job = cluster.submit("--max-restarts", "3", "--cwd", case.temp, "--", f"{cluster.home}/only1")
+        equal(cluster.ctl("wait", job).returncode, 0)
+        status = cluster.status(job)
+        equal((status["state"], status["generation"], status["restarts_used"]), ("succeeded", 2, 0), status)
+        equal(cluster.ctl("logs", job, "--raw").stdout, "it runs\n")
+
+
+def a_program_that_is_being_written():
+    with Case() as case, Cluster(case) as cluster:
+        program = f"{case.dir}/program"
+        shutil.copy("/bin/true", program)
+        with open(program, "r+b"):
+            job = cluster.submit("--max-restarts", "1", "--", program)
+            status = wait_until("the first failure", lambda: (now := cluster.status(job))["state"] in ("restarting", "failed") and now)
+            equal(status["state"], "restarting", status)
+            text = ": Text file busy: no other node can run it: it is tried again after "
+            assert text in status["reason"], status
+        equal(cluster.ctl("wait", job).returncode, 0)
+        equal(cluster.status(job)["restarts_used"], 0)
+
+
+def a_given_number_of_restarts_is_kept():
+    """The fifth try succeeds, and whoever waits is told what for."""
+    with Case() as case, Cluster(case) as cluster:
+        script = "echo >> tries; test $(wc -l < tries) -ge 5 || { echo no; exit 3; }"
+        done = cluster.ctl("run", "--max-restarts", "10", "--cwd", case.dir, "--", "sh", "-c", script)
+        equal(done.returncode, 0, done)
+        text = "three times in a row the same: restart 3 of --max-restarts 10 follows after 2 s, since they are spread over a minute"
+        assert text in done.stderr, done
+
+
 if __name__ == "__main__":
-    run_tests([one_node_without_the_directory, one_of_two_nodes_without_the_directory, one_of_two_nodes_without_the_program])
+    run_tests([a_program_that_only_the_other_node_has, a_program_that_is_being_written, a_given_number_of_restarts_is_kept, one_node_without_the_directory, one_of_two_nodes_without_the_directory, one_of_two_nodes_without_the_program])

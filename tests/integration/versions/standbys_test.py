@@ -1,9 +1,10 @@
-"""Three servers on etcd and two nodes are upgraded to the next version, and back, while a job trains and others are submitted.
+"""Three servers on etcd and two nodes are upgraded from the release before, while a job trains and others are submitted.
 
 usage: standbys_test.py BUILD [UPGRADES]
 
-All programs start as an earlier release with the same protocol. The test carries out the steps of `ddpctl upgrade --plan` one by one: standbys,
-the leader, nodes. Then it goes back, in the same order. No training step is repeated or missing; each acknowledged job is stored and run once."""
+All programs start as the release before (release_before.py), also the job's. The test carries out the steps of `ddpctl upgrade --plan` one by one:
+standbys, the leader, nodes. Then it goes back, in the same order: the nodes, and the servers if the schema of the store has not gone up. No training
+step is repeated or missing; each acknowledged job is stored and run once."""
 
 import json
 import os
@@ -13,12 +14,9 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ha"))
 import printed_steps  # noqa: E402
+import release_before  # noqa: E402
 from ha_lib import Cluster, count_servers, wait_for  # noqa: E402
 from ha_test import check_end  # noqa: E402
-
-
-def program(build, name, is_before):
-    return f"{build}/tests/integration/versions/{name}-release" if is_before else f"{build}/{name}/{name}"
 
 
 def last_step(cluster, job):
@@ -47,34 +45,42 @@ def plan(cluster):
     return [(step["kind"], step["name"]) for step in upgrade["steps"] if step["kind"] != "clients"]
 
 
+def program(folder, kind):
+    return f"{folder}/launcherd/launcherd" if kind == "node" else f"{folder}/rendezvous/rendezvous"
+
+
 def named(cluster, kind, name):
     if kind == "node":
         return cluster.nodes[int(name.removeprefix("n"))]
     return next(server for server in cluster.servers if name in (server.address, server.asked))
 
 
-def go_back(cluster, job):
-    """Back to the previous release, which offers no plan: standbys first, the leader last."""
+def go_back(cluster, job, folder, has_new_schema):
+    """Standbys first, the leader last, then the nodes. An older server does not take a store of a newer schema."""
     leader = cluster.leader()
-    for server in [one for one in cluster.servers if one is not leader] + [leader]:
-        restart_as(cluster, job, server, program(cluster.build, "rendezvous", True))
+    for server in [] if has_new_schema else [one for one in cluster.servers if one is not leader] + [leader]:
+        restart_as(cluster, job, server, program(folder, "server"))
     for node in cluster.nodes:
-        restart_as(cluster, job, node, program(cluster.build, "launcherd", True))
+        restart_as(cluster, job, node, program(folder, "node"))
 
 
-def upgrade_once(cluster, job):
+def upgrade_once(cluster, job, has_old_servers):
+    """Carries out the plan. Whether the schema of the store has gone up."""
     steps = plan(cluster)
-    assert [kind for kind, _ in steps] == ["standby", "standby", "server", "node", "node"], steps
-    assert named(cluster, *steps[2]) is cluster.leader(), steps
+    has_new_schema = steps[:1] == [("backup", "store")]
+    steps = steps[has_new_schema:]
+    servers = ["standby", "standby", "server"] if has_old_servers else []
+    assert [kind for kind, _ in steps] == servers + ["node", "node"], steps
+    assert not servers or named(cluster, *steps[2]) is cluster.leader(), steps
     for kind, name in steps:
-        restart_as(cluster, job, named(cluster, kind, name),
-                   program(cluster.build, "launcherd" if kind == "node" else "rendezvous", False))
+        restart_as(cluster, job, named(cluster, kind, name), program(cluster.build, kind))
     assert plan(cluster) == [], "something is left to do"
+    return has_new_schema
 
 
-def train(cluster):
+def train(cluster, folder):
     """A job that would run for days, after its first steps."""
-    script = (f"echo begun >> {cluster.folder}/train; exec {cluster.build}/worker/ddp-worker --dummy -a convnet --epochs 100000"
+    script = (f"echo begun >> {cluster.folder}/train; exec {folder}/worker/ddp-worker --dummy -a convnet --epochs 100000"
               " --max-steps 90000000 -b 16 -p 1 --device cpu")
     with cluster.client() as client:
         job = client.submit(name="train", argv=["/bin/sh", "-c", script])["job_id"]
@@ -84,12 +90,14 @@ def train(cluster):
 
 def main():
     build, upgrades = os.path.abspath(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
-    cluster = Cluster(build, every_s=0.1)
+    folder, has_new_schema = release_before.programs(build), False
+    cluster = Cluster(folder, every_s=0.1)
+    cluster.build = build  # its ddpctl
     try:
-        job = train(cluster)
+        job = train(cluster, folder)
         for i in range(upgrades):
-            go_back(cluster, job)
-            upgrade_once(cluster, job)
+            has_new_schema |= upgrade_once(cluster, job, i == 0 or not has_new_schema)
+            go_back(cluster, job, folder, has_new_schema)
             print(f"upgrade {i + 1}: the job is at step {last_step(cluster, job)}", flush=True)
         count = check_end(cluster, job)
         cluster.ctl("cancel", "--wait", str(job))

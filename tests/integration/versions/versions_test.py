@@ -1,14 +1,16 @@
-"""Programs of this version and of the previous one in one cluster, stopped, killed and exchanged while a job trains.
+"""Programs of this version and of the release before in one cluster, stopped, killed and exchanged while a job trains.
 
-usage: versions_test.py BUILD [CHANGES [SEED [FOLDER]]]
-       versions_test.py BUILD rolling [UPGRADES]
+usage: versions_test.py BUILD [CHANGES [SEED]]
+       versions_test.py BUILD upgrade
 
-No step of the job is repeated or missing, and it stays in its first generation. After each change the mixed cluster runs a short
-job and answers clients of both versions. The programs of the previous version are ours with another version number, or, with FOLDER,
-those of an earlier build: FOLDER/rendezvous/rendezvous and so on.
+No step of the job is repeated or missing, and it stays in its first generation. After each change the mixed cluster runs short jobs of both
+clients and answers both. The release before is built from its commit (release_before.py).
 
-`rolling`: all programs start as the previous version, and the steps of `ddpctl upgrade --plan` are carried out one by one until none is
-left; then back again. The same must hold."""
+Without `upgrade`, nodes (and the server, if both have one schema of the store) are stopped or killed, and exchanged at random.
+
+`upgrade`: all programs start as the release before, also the job's. First the steps of `ddpctl upgrade --plan` are carried out one by one until
+none is left; then nodes and clients go back, and the server, if the schema of the store has not gone up; else the older server refuses the store,
+and nothing is lost. Then a second cluster is upgraded with a node first."""
 
 import json
 import os
@@ -19,26 +21,27 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
 import printed_steps  # noqa: E402
+import release_before  # noqa: E402
 from faults_lib import PATIENCE_S, Cluster, digits_env, wait_until  # noqa: E402
 
 
 class Programs:
     def __init__(self, build, folder):
         self.now = {name: f"{build}/{name}/{name}" for name in ("rendezvous", "launcherd", "ddpctl")}
-        self.before = {name: f"{folder}/{name}/{name}" if folder else f"{build}/tests/integration/versions/{name}-before"
-                       for name in self.now}
+        self.before = {name: f"{folder}/{name}/{name}" for name in self.now}
 
     def exchange(self, daemon):
-        """The daemon's next start uses the other version."""
+        """The next start of the daemon is of the other version."""
         daemon.is_before = not daemon.is_before
         daemon.argv[0] = (self.before if daemon.is_before else self.now)[daemon.program]
 
 
-def prepare(cluster, programs):
-    """One server and one node of this version, one node of the previous version, and so the job's shims."""
+def prepare(cluster, programs, before):
+    """The daemons of `before` are of the release before, and so are the job's shims on such a node."""
     for daemon, name in [(cluster.server, "rendezvous"), *((node, "launcherd") for node in cluster.nodes)]:
         daemon.program, daemon.is_before = name, False
-    programs.exchange(cluster.nodes[1])
+        if daemon in before:
+            programs.exchange(daemon)
 
 
 def check_protocols(build, programs):
@@ -65,13 +68,13 @@ def last_step(cluster, job):
     return lines[-1] if lines else (0, 0)
 
 
-def change(cluster, programs, chance):
+def change(cluster, programs, chance, server_changes):
     """Stops or kills one daemon or all of them, and starts them again, mostly as the other version."""
     chosen = chance.choice([[cluster.server], [cluster.nodes[0]], [cluster.nodes[1]], [cluster.server, *cluster.nodes]])
     how = chance.choice(["stop", "kill"])
     for daemon in chosen:
         (daemon.kill if how == "kill" else daemon.stop)()
-        if chance.random() < 0.75:
+        if chance.random() < 0.75 and (server_changes or daemon is not cluster.server):
             programs.exchange(daemon)
     for daemon in chosen:
         daemon.start()
@@ -93,6 +96,21 @@ def check_why(cluster, programs, job):
     assert told.startswith(f"ddp-worker ({job}) running on "), told
 
 
+def check_mixed(cluster, programs, job):
+    """Both clients run jobs on both nodes, and what this version tells of the training is as always."""
+    for which in ("now", "before"):
+        ask(cluster, programs, which, "run", "--nodes", "2", "--nproc-per-node", "1", "--", "true")
+        assert ask(cluster, programs, which, "nodes").count(" up ") == len(cluster.nodes)
+    check_metrics(cluster, programs, job)
+    check_why(cluster, programs, job)
+    check_undisturbed(cluster, job)
+
+
+def check_undisturbed(cluster, job):
+    status = cluster.status(job)
+    assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
+
+
 def train(cluster, build):
     """A job of two nodes that would run for days, after its first steps."""
     job = cluster.submit("--nodes", "2", "--nproc-per-node", "1", "--", f"{build}/worker/ddp-worker", "--dummy",
@@ -101,28 +119,31 @@ def train(cluster, build):
     return job
 
 
-def run(build, changes, seed, folder):
-    chance, programs = random.Random(seed), Programs(build, folder)
+def end(cluster, job):
+    """Ends the job. Returns the number of its steps: none is missing, and none came twice."""
+    cluster.ctl("cancel", "--wait", str(job), check=False)
+    status = cluster.status(job)
+    assert (status["state"], status["generation"], status["restarts"]) == ("cancelled", 1, 0), status
+    return printed_steps.check(printed(cluster, job))
+
+
+def run(build, changes, seed):
+    chance, folder = random.Random(seed), release_before.programs(build)
+    programs, cluster = Programs(build, folder), Cluster(build)
     check_protocols(build, programs)
-    cluster = Cluster(build)
-    prepare(cluster, programs)
+    prepare(cluster, programs, [cluster.server, cluster.nodes[1]])
     with cluster:
+        server_changes = "backup" not in [step["kind"] for step in plan(cluster, programs)]
         job = train(cluster, build)
+        if not server_changes:
+            restart_as_other(cluster, programs, job, cluster.server)
         for i in range(changes):
-            text = change(cluster, programs, chance)
+            text = change(cluster, programs, chance, server_changes)
             seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
             wait_until(lambda before=seen: last_step(cluster, job) > before, "a step after it")
-            ask(cluster, programs, ("now", "before")[i % 2], "run", "--nodes", "2", "--nproc-per-node", "1", "--", "true")
-            assert ask(cluster, programs, ("now", "before")[i // 2 % 2], "nodes").count(" up ") == 2
-            check_metrics(cluster, programs, job)
-            check_why(cluster, programs, job)
-            status = cluster.status(job)
-            assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
+            check_mixed(cluster, programs, job)
             print(f"{i + 1}: {text}; step {seen}", flush=True)
-        cluster.ctl("cancel", "--wait", str(job), check=False)
-        steps = printed_steps.check(printed(cluster, job))
-        status = cluster.status(job)
-        assert (status["state"], status["generation"], status["restarts"]) == ("cancelled", 1, 0), status
+        steps = end(cluster, job)
     print(f"ok: {changes} changes, {steps} steps, none twice, none missing, generation 1, no restart")
 
 
@@ -148,51 +169,74 @@ def is_all_up(cluster, programs):
     return ask(cluster, programs, "now", "nodes").count(" up ") == len(cluster.nodes)
 
 
-def upgrade_once(cluster, programs, job):
-    """Carries out the plan, one step at a time. Returns the number of steps."""
+def carry_out_plan(cluster, programs, job):
+    """One step at a time. Returns the kinds of its steps."""
     daemons = {"server": {cluster.address: cluster.server}, "node": {f"node{i}": node for i, node in enumerate(cluster.nodes)}}
     done = []
-    while steps := plan(cluster, programs):
+    while steps := [step for step in plan(cluster, programs) if step["kind"] not in done or step["kind"] != "backup"]:
         step = steps[0]
-        assert not step["stops_jobs"] and step["kind"] in daemons, steps
-        daemon = daemons[step["kind"]][step["name"]]
-        assert daemon.is_before, f"{step} is of this version already"
-        restart_as_other(cluster, programs, job, daemon)
+        if step["kind"] == "backup":
+            ask(cluster, programs, "before", "backup", "--state-dir", f"{cluster.folder}/server", f"{cluster.folder}/backup")
+        else:
+            daemon = daemons[step["kind"]][step["name"]]
+            assert not step["stops_jobs"] and daemon.is_before, f"{step} is of this version already"
+            restart_as_other(cluster, programs, job, daemon)
+            check_mixed(cluster, programs, job)
         done.append(step["kind"])
-    assert done == ["server"] + ["node"] * len(cluster.nodes), done
-    return len(done)
+    return done
 
 
-def roll(build, upgrades):
-    programs = Programs(build, None)
+def refuses_newer_store(cluster, programs):
+    """The older server does not touch a store of a newer schema, and says what to do."""
+    cluster.server.stop()
+    done = subprocess.run([programs.before["rendezvous"], *cluster.server.argv[1:]], capture_output=True, text=True,
+                          timeout=PATIENCE_S, env=digits_env(), check=False)
+    assert done.returncode == 1 and "schema" in done.stderr and "newer" in done.stderr, done
+    cluster.server.start()
+
+
+def go_back(cluster, programs, job, has_new_schema):
+    for node in reversed(cluster.nodes):
+        restart_as_other(cluster, programs, job, node)
+        check_mixed(cluster, programs, job)
+    if has_new_schema:
+        refuses_newer_store(cluster, programs)
+        wait_until(lambda: is_all_up(cluster, programs), "all nodes")
+    else:
+        restart_as_other(cluster, programs, job, cluster.server)
+    check_mixed(cluster, programs, job)
+
+
+def upgrade(build, folder, by_plan):
+    """Returns what was done, and the steps of the job. The job's program is of the release before, too."""
+    programs, cluster = Programs(build, folder), Cluster(build)
     check_protocols(build, programs)
-    cluster = Cluster(build)
-    prepare(cluster, programs)
-    programs.exchange(cluster.server)
-    programs.exchange(cluster.nodes[0])
+    prepare(cluster, programs, [cluster.server, *cluster.nodes])
     with cluster:
-        job = train(cluster, build)
-        for i in range(upgrades):
-            steps = upgrade_once(cluster, programs, job)
-            for daemon in [*reversed(cluster.nodes), cluster.server] if i + 1 < upgrades else []:
+        job = train(cluster, folder)
+        if by_plan:
+            done = carry_out_plan(cluster, programs, job)
+            assert done[-3:] == ["server", "node", "node"] and done[:-3] in ([], ["backup"]), done
+            go_back(cluster, programs, job, "backup" in done)
+        else:
+            for daemon in (cluster.nodes[1], cluster.server, cluster.nodes[0]):
                 restart_as_other(cluster, programs, job, daemon)
-            status = cluster.status(job)
-            assert (status["state"], status["generation"], status["restarts"]) == ("running", 1, 0), status
-            print(f"upgrade {i + 1}: {steps} steps, the job is at step {last_step(cluster, job)}", flush=True)
-        cluster.ctl("cancel", "--wait", str(job), check=False)
-        steps = printed_steps.check(printed(cluster, job))
-    print(f"ok: {upgrades} rolling upgrades, {steps} steps, none twice, none missing, generation 1, no restart")
+                check_mixed(cluster, programs, job)
+            assert plan(cluster, programs) == [], "something is left to do"
+        return end(cluster, job)
 
 
 def main():
-    if sys.argv[2:3] == ["rolling"]:
-        roll(os.path.abspath(sys.argv[1]), int(sys.argv[3]) if len(sys.argv) > 3 else 2)
-        return
     build = os.path.abspath(sys.argv[1])
-    changes = int(sys.argv[2]) if len(sys.argv) > 2 else 16
+    if sys.argv[2:3] == ["upgrade"]:
+        folder = release_before.programs(build)
+        for by_plan, what in ((True, "by the plan, and back"), (False, "a node first")):
+            print(f"ok: {what}: {upgrade(build, folder, by_plan)} steps, none twice, none missing, generation 1", flush=True)
+        return
+    changes = int(sys.argv[2]) if len(sys.argv) > 2 else 8
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else random.SystemRandom().randrange(1 << 30)
     print(f"seed {seed}")
-    run(build, changes, seed, sys.argv[4] if len(sys.argv) > 4 else None)
+    run(build, changes, seed)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ TEST(what_they_were_made_from_is_taken)
         "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[],\"leaving\":"
         "false,\"warm\":[{\"job_id\":\"1\",\"state\":\"ready\"}]}",
         "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","
-        "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,\"grace_us\":\"1\","
+        "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,"
+        "\"restarts_given\":true,\"grace_us\":\"1\","
         "\"time_limit_us\":\"0\",\"priority\":0,\"wait_for_nodes\":false,"
         "\"nodes_min\":0,\"spares\":0,\"replace_stragglers\":false,\"hang_timeout_us\":\"0\","
         "\"warn_us\":\"0\",\"warn_signal\":0,\"requeue_at_limit\":false,\"after\":\"\",\"array\":"

@@ -43,6 +43,7 @@ TEST(a_whole_specification)
     CHECK_EQ(spec.env_count, 2);
     CHECK_STR(spec.env[1].name, "B");
     CHECK_EQ(spec.max_restarts, 0);
+    CHECK(spec.restarts_given);
     CHECK_EQ(spec.grace_us, 300000000);
     CHECK_EQ(spec.time_limit_us, 1500000);
     CHECK_STR(spec.cwd, "/x");

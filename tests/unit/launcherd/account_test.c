@@ -5,6 +5,7 @@
 #include "tests/lib/test.h"
 
 #include <fcntl.h>
+#include <nss.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,31 @@ TEST(root_runs_everybody_but_root_and_the_system)
         CHECK(strstr(err.text, "daemon, an account of the system") != NULL);
         CHECK_EQ(choose(&open_to_root, 0, "root", "daemon", &as_self), STATUS_OK);
     }
+}
+
+static int ask_a_silent_service(void)
+{
+    struct account account;
+    bool as_self;
+
+    if (__nss_configure_lookup("passwd", "files silent") != 0)
+        return 1;
+    if (choose(&strict, 0, "root", "no-such-account", &as_self) != STATUS_SYSTEM)
+        return 2;
+    if (strstr(err.text, "node b: the user database does not answer") == NULL)
+        return 3;
+    if (account_find(&account, "nobody", &err) != STATUS_OK) /* in the file */
+        return 4;
+    account_free(&account);
+    return account_own(&account, &err) == STATUS_OK ? 0 : 5;
+}
+
+static int in_child(int (*body)(void));
+
+/* The account may be in the part that does not answer. */
+TEST(a_silent_user_database_is_no_answer)
+{
+    CHECK_EQ(in_child(ask_a_silent_service), 0);
 }
 
 /* As in a container: root without a name in the user database. */

@@ -209,6 +209,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
                                                          ? (int32_t)report.rank
                                                          : -1,
                                       .failed_age_us = report.failed_age_us,
+                                      .failed_errno_exit = (int32_t)report.errno_exit,
                                       .failed_class = report.failed_class,
                                       .cause = report.cause != NULL ? report.cause : "",
                                       .tail = report.tail != NULL ? report.tail : "",

@@ -48,6 +48,7 @@ struct rank_report {
     bool joined, is_lost, is_stopped; /* is_stopped: it ended on the signal */
     uint64_t failed_age_us;
     enum failure_class failed_class;
+    uint32_t errno_exit; /* 126, 127: it could not be run */
     const char *cause, *tail;
     const char *error; /* also: the kernel killed it because memory ran out */
 };

@@ -16,20 +16,25 @@ static const struct rdzv_record *job(void)
     return rdzv_job_record(core, id);
 }
 
-static void begin(uint32_t max_restarts)
+static void begin_job(uint32_t max_restarts, bool is_given)
 {
     begin_with(8, 3);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
     step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .gpus = 0});
-    id = step_submit(
-        (struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = max_restarts});
+    id = step_submit((struct msg_submit){
+        .nodes = 1, .nproc_per_node = 1, .max_restarts = max_restarts, .restarts_given = is_given});
+}
+
+static void begin(uint32_t max_restarts)
+{
+    begin_job(max_restarts, false);
 }
 
 static void pass(uint64_t us)
 {
     for (; us > 0; us -= us < SECOND_US ? us : SECOND_US) {
         now_us += us < SECOND_US ? us : SECOND_US;
-        wall_ms += 1000;
+        wall_ms += us < SECOND_US ? (int64_t)(us / 1000) : 1000;
         step_beat(1, &(const struct part_beat_shim){id, job()->generation, SHIM_RUNNING, 1},
                   job()->part_count);
     }
@@ -189,6 +194,75 @@ TEST(a_failure_of_the_node_is_passed_over)
     fail_by_usage(0, USAGE);
     CHECK_EQ(job()->state, JOB_FAILED);
     CHECK_EQ(job()->generation, 4);
+}
+
+/* Fails in the same way until the job ends. Returns from when to when it was started again. */
+static uint64_t fail_to_the_end(uint32_t max_restarts)
+{
+    uint64_t from_us = now_us;
+
+    begin_job(max_restarts, true);
+    for (uint32_t i = 0; i <= max_restarts; i++) {
+        CHECK(job()->state != JOB_FAILED);
+        for (uint32_t k = 0; k < 10000 && job()->state == JOB_RESTARTING; k++)
+            pass(SECOND_US / 100);
+        fail_by_usage(0, USAGE);
+        if (i == 0)
+            from_us = now_us;
+    }
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, max_restarts + 1);
+    CHECK_EQ(job()->exit_code, 2);
+    CHECK(strstr(job()->reason, "in a row") == NULL); /* all were made */
+    return now_us - from_us;
+}
+
+/* The user has said how often to try. */
+TEST(a_given_number_of_restarts_is_kept)
+{
+    CHECK(fail_to_the_end(2) < 10 * SECOND_US); /* three in all: the rule has nothing to say */
+    for (uint32_t n = 3; n <= 10; n++)
+        CHECK(fail_to_the_end(n) >= 60 * SECOND_US);
+    CHECK(fail_to_the_end(3) < 70 * SECOND_US);
+}
+
+TEST(the_reason_says_when_it_is_tried_again)
+{
+    begin_job(4, true);
+    for (uint32_t i = 0; i < 3; i++)
+        fail_by_usage(0, USAGE);
+    CHECK_EQ(job()->state, JOB_RESTARTING);
+    CHECK(strstr(job()->reason, "rank 0 has failed: three times in a row the same: restart 3 of "
+                                "--max-restarts 4 follows after ") != NULL);
+    CHECK(strstr(job()->reason, " s, since they are spread over a minute") != NULL);
+}
+
+/* Where the back-off takes long enough, the first of many tries come as soon as ever. */
+TEST(many_restarts_begin_soon)
+{
+    uint64_t from_us;
+
+    begin_job(10, true);
+    fail_by_usage(0, USAGE);
+    from_us = now_us;
+    for (uint32_t i = 1; i < 5; i++) {
+        for (uint32_t k = 0; k < 10000 && job()->state == JOB_RESTARTING; k++)
+            pass(SECOND_US / 100);
+        fail_by_usage(0, USAGE);
+    }
+    CHECK(now_us - from_us <= 8 * SECOND_US);
+}
+
+TEST(the_spread_goes_on_after_a_restart_of_the_server)
+{
+    static struct rdzv_record record;
+
+    begin_job(3, true);
+    for (uint32_t i = 0; i < 3; i++)
+        fail_by_usage(0, USAGE);
+    record = keep_record(id);
+    CHECK(record.restarts_given && record.alike_ms > 0);
+    CHECK(record.retry_at_ms >= wall_ms + 50000);
 }
 
 /* A server that restarts in between remembers. */

@@ -86,26 +86,36 @@ static void run(uint64_t id)
                                                            .joined = false});
 }
 
-/* The disk of node a is full, b is healthy: the job runs on b, and no restart is counted. */
+/* Each time the job goes to the other node, until a has failed it twice. */
+static void fail_until_a_is_excluded(uint64_t id)
+{
+    static const uint64_t conns[] = {1, 2, 1};
+
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_EQ(conn_of(id), conns[i]);
+        end_by_node(id, DISK_FULL);
+        CHECK_EQ(job(id)->state, JOB_RESTARTING);
+        CHECK_STR(job(id)->reason, DISK_FULL);
+        if (i < 2)
+            wait_for_retry(2);
+    }
+    CHECK_STR(job(id)->node_faults, "b 1 a 2");
+}
+
+/* The disk of node a is full: the job goes to b, and no restart is counted. b has failed it last when
+ * the job comes back to a. */
 TEST(a_node_that_fails_twice_is_excluded)
 {
     uint64_t id;
 
     begin(2, 1);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
-    CHECK_EQ(conn_of(id), 1);
-    end_by_node(id, DISK_FULL);
-    CHECK_EQ(job(id)->state, JOB_RESTARTING);
-    CHECK_STR(job(id)->reason, DISK_FULL);
-    wait_for_retry(2);
-    CHECK_EQ(conn_of(id), 1); /* one failure may be chance */
-    CHECK_EQ(job(id)->generation, 2);
-    end_by_node(id, DISK_FULL);
+    fail_until_a_is_excluded(id);
     wait_for_retry(2);
     CHECK_EQ(conn_of(id), 2);
-    CHECK_EQ(job(id)->generation, 3);
+    CHECK_EQ(job(id)->generation, 4);
     CHECK_EQ(job(id)->restarts_without_progress, 0);
-    CHECK_EQ(job(id)->node_failures, 2);
+    CHECK_EQ(job(id)->node_failures, 3);
     end_by_program(id); /* its own restart is still available */
     CHECK_EQ(job(id)->state, JOB_STARTING);
     CHECK_EQ(conn_of(id), 2);
@@ -125,27 +135,46 @@ TEST(only_that_job_excludes_it)
     end_by_node(id, DISK_FULL);
     CHECK_EQ(job(id)->state, JOB_FAILED); /* without restarts, nothing is tried again */
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
-    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
-        CHECK_EQ(conn_of(id), 1);
-        end_by_node(id, DISK_FULL);
-        wait_for_retry(2);
-    }
+    fail_until_a_is_excluded(id);
+    wait_for_retry(2);
     CHECK_EQ(conn_of(id), 2);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1);
 }
 
+/* The job fails on its only node until that one is excluded. Returns how long that took, without the
+ * time in which it was on the node. */
+static uint64_t fail_until_excluded(uint64_t id, uint32_t nodes)
+{
+    uint64_t us = 0;
+
+    for (uint32_t i = 0; i <= RESTART_ALONE; i++) {
+        while (conn_of(id) == 0 && us < 1000 * SECOND_US) {
+            tick(SECOND_US / 10);
+            us += SECOND_US / 10;
+            for (uint64_t conn = 1; conn <= nodes; conn++)
+                step_beat(conn, NULL, 0);
+        }
+        CHECK_EQ(conn_of(id), 1);
+        end_by_node(id, DISK_FULL);
+        if (i < RESTART_ALONE)
+            CHECK(strstr(job(id)->reason, DISK_FULL ": no other node can run it: it is tried again "
+                                                    "after ") != NULL);
+    }
+    CHECK_STR(job(id)->node_faults, "a 2");
+    return us;
+}
+
+/* A shortage of processes or memory passes: there are tries for a minute. */
 TEST(a_job_that_has_never_run_and_has_no_other_node_fails)
 {
     uint64_t id;
 
     begin(1, 2);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
-    end_by_node(id, DISK_FULL);
-    CHECK_EQ(job(id)->state, JOB_RESTARTING);
-    wait_for_retry(1);
-    end_by_node(id, DISK_FULL);
+    CHECK(fail_until_excluded(id, 1) >= 60 * SECOND_US);
     CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
     CHECK_STR(job(id)->reason, DISK_FULL);
     CHECK_EQ(job(id)->exit_code, 125);
 }
@@ -161,11 +190,10 @@ TEST(a_job_waits_for_nodes_that_may_come_back)
     step((struct rdzv_event){
         .type = RDZV_EVENT_NODE_DRAIN, .client = 3, .msg = &drain, .user = "ann"});
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
-    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
-        end_by_node(id, DISK_FULL);
-        wait_for_retry(2);
-    }
+    (void)fail_until_excluded(id, 2);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    wait_for_retry(2);
+    CHECK_EQ(conn_of(id), 0);
     drain.type = MSG_TYPE_NODE_RESUME;
     drain.node_resume = (struct msg_node_resume){.name = "b"};
     step((struct rdzv_event){
@@ -175,11 +203,9 @@ TEST(a_job_waits_for_nodes_that_may_come_back)
     begin(1, 1);
     id = step_submit((struct msg_submit){
         .nodes = 1, .nproc_per_node = 1, .max_restarts = 3, .wait_for_nodes = true});
-    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
-        end_by_node(id, DISK_FULL);
-        wait_for_retry(1);
-    }
+    (void)fail_until_excluded(id, 1);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    wait_for_retry(1);
     hello(2, 1);
     CHECK_EQ(conn_of(id), 2);
 }
@@ -193,13 +219,11 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
     run(id);
     CHECK_EQ(job(id)->state, JOB_RUNNING);
-    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
-        end_by_node(id, DISK_FULL);
-        wait_for_retry(1);
-    }
+    (void)fail_until_excluded(id, 1);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    wait_for_retry(1);
     CHECK_EQ(job(id)->part_count, 0);
-    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
+    CHECK(strstr(job(id)->reason, "without node a, which the job does not use now") != NULL);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1);
     end_by_program(other);
@@ -266,7 +290,7 @@ TEST(others_use_the_excluded_node_meanwhile)
     CHECK_EQ(conn_of(other), 1); /* while the job waits for its next try */
     tick(2 * SECOND_US);
     CHECK_EQ(job(id)->part_count, 0);
-    CHECK(strstr(job(id)->reason, "without node a, which has failed the job twice") != NULL);
+    CHECK(strstr(job(id)->reason, "without node a, which the job does not use now") != NULL);
     end_by_program(other);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1); /* and while it waits for slots */
@@ -365,14 +389,8 @@ TEST(a_restart_of_the_server_keeps_both)
 
     begin(2, 1);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
-    for (uint32_t i = 0; i < EXCLUDE_FAILURES; i++) {
-        end_by_node(id, DISK_FULL);
-        if (i + 1 < EXCLUDE_FAILURES)
-            wait_for_retry(2);
-    }
-    CHECK_EQ(job(id)->state, JOB_RESTARTING);
+    fail_until_a_is_excluded(id);
     record = keep_record(id);
-    CHECK_STR(record.node_faults, "a 2");
     begin_with(8, 3);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = id + 1});
@@ -380,7 +398,66 @@ TEST(a_restart_of_the_server_keeps_both)
     hello(2, 1);
     wait_for_retry(2);
     CHECK_EQ(conn_of(id), 2);
-    CHECK_EQ(job(id)->node_failures, 2);
+    CHECK_EQ(job(id)->node_failures, 3);
+}
+
+static void end_not_run(uint64_t id, uint64_t conn, uint32_t code)
+{
+    step_rank_report(conn, (struct rank_report){.job_id = id,
+                                                .generation = job(id)->generation,
+                                                .phase = SHIM_ENDED,
+                                                .is_lost = true,
+                                                .failed_class = FAILURE_PROGRAM,
+                                                .errno_exit = code,
+                                                .cause = "no such program"});
+}
+
+/* A shared disk is not mounted on a: b is asked at once, and nothing is counted. */
+TEST(a_program_that_one_node_lacks_runs_on_another)
+{
+    uint64_t id;
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
+    end_not_run(id, 1, 127);
+    CHECK_EQ(conn_of(id), 2);
+    CHECK_STR(job(id)->node_faults, "a 2");
+    CHECK_EQ(job(id)->restarts_without_progress, 0);
+    end_not_run(id, 2, 126); /* so it is the program */
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 126);
+    CHECK(job(id)->exit_is_ours);
+}
+
+/* Without a node that could have it, with two that lack it, or without restarts, it is final. */
+TEST(a_program_that_is_missing_ends_the_job_at_once)
+{
+    uint64_t id;
+
+    begin(1, 2);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+    end_not_run(id, 1, 127);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 127);
+
+    begin(2, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    end_not_run(id, 1, 127);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+
+    begin(2, 1); /* nobody waits for slots to learn of a typing error */
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+    (void)step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    end_not_run(id, 1, 127);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+
+    begin(3, 1);
+    id = step_submit((struct msg_submit){.nodes = 2, .nproc_per_node = 1, .max_restarts = 3});
+    end_not_run(id, 1, 127);
+    end_not_run(id, 2, 127);
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 127);
+    CHECK_EQ(job(id)->generation, 1);
 }
 
 /* The rank failed, but on a GPU that its node has drained for a fault. */
