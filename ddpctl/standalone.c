@@ -181,17 +181,22 @@ static uint32_t count_nodes(const struct standalone *standalone)
     return submit->nodes + submit->spares;
 }
 
+static bool all_are_ready(const struct standalone *standalone)
+{
+    for (uint32_t i = 0; i < standalone->daemon_count; i++)
+        if (!standalone->daemons[i].is_ready)
+            return false;
+    return true;
+}
+
 /* Whether to submit later, when all nodes are ready. A job that can run on fewer nodes, or has
  * spares, takes the nodes that are ready when it starts. */
 static bool waits_for_nodes(const struct standalone *standalone)
 {
     const struct msg_submit *submit = standalone->options.submit;
     const bool is_elastic = submit->nodes_min > 0 && submit->nodes_min < submit->nodes;
-    bool all_are_ready = true;
 
-    for (uint32_t i = 1; i < standalone->daemon_count; i++)
-        all_are_ready = all_are_ready && standalone->daemons[i].is_ready;
-    return !all_are_ready && (is_elastic || submit->spares > 0);
+    return (is_elastic || submit->spares > 0) && !all_are_ready(standalone);
 }
 
 static void attach_job(struct standalone *standalone)
@@ -199,7 +204,6 @@ static void attach_job(struct standalone *standalone)
     if (standalone->attach_started || standalone->stopping || !standalone->daemons[0].is_ready ||
         waits_for_nodes(standalone))
         return;
-    (void)uv_timer_stop(&standalone->timer);
     standalone->attach_started = true;
     attach_start(&standalone->attach, standalone->ctl, &standalone->loop, &standalone->options);
     (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
@@ -285,6 +289,8 @@ static void on_daemon_ready(struct daemon *daemon)
         }
         start_nodes(standalone);
     }
+    if (all_are_ready(standalone) && !standalone->stopping)
+        (void)uv_timer_stop(&standalone->timer);
     attach_job(standalone);
 }
 

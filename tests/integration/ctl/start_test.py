@@ -71,6 +71,15 @@ def a_state_that_is_kept_is_cleared_first():
         assert not os.path.exists(f"{case.dir}/state/rendezvous.sock")
 
 
+def a_node_that_never_gets_ready_is_named():
+    """Though the job was submitted meanwhile."""
+    with Case() as case:
+        folder = wrap(case, launcherd='case "$*" in *--server*) exec sleep 600;; esac')
+        done = case.ctl("run", "--standalone", "--bindir", folder, "--", "/bin/true")
+        equal(done.returncode, 125, done.stderr)
+        assert "node0 did not get ready within 20 s" in done.stderr, done.stderr
+
+
 def servers(case):
     return [pid for pid in case.processes() if os.path.basename((command_of(pid) or [""])[0]) == "rendezvous"]
 
@@ -109,4 +118,4 @@ def threads_carry_no_large_buffer():
 
 if __name__ == "__main__":
     run_tests([nobody_asks_for_gpus_without_a_driver, nodes_start_while_the_server_starts, a_job_is_submitted_before_its_node_is_ready,
-               a_state_that_is_kept_is_cleared_first, the_server_s_socket_outlives_it, threads_carry_no_large_buffer])
+               a_state_that_is_kept_is_cleared_first, a_node_that_never_gets_ready_is_named, the_server_s_socket_outlives_it, threads_carry_no_large_buffer])
