@@ -83,9 +83,14 @@ static const struct {
 /* -- JSON -------------------------------------------------------------------------------------- */
 
 /* Around a value that would do but for what is tried here. */
-#define HELLO(rest) "{\"type\":\"client_hello\",\"protocol\":1,\"version\":" rest
+#define DIGITS_OF(number) #number
+#define DIGITS(number) DIGITS_OF(number)
+#define PROTOCOL DIGITS(PROTOCOL_VERSION) /* a far one is read leniently, to be refused for that */
+#define HELLO(rest)                                                                                \
+    "{\"type\":\"client_hello\",\"protocol\":" PROTOCOL ",\"schema\":\"\",\"version\":" rest
 #define HELLO_TEXT(text) HELLO("\"" text "\"}")
-#define NUMBER(number) "{\"type\":\"client_hello\",\"protocol\":" number ",\"version\":\"\"}"
+#define NUMBER(number)                                                                             \
+    "{\"type\":\"client_hello\",\"protocol\":" number ",\"schema\":\"\",\"version\":\"\"}"
 
 static const struct {
     const char *name, *text;
@@ -218,7 +223,8 @@ struct member {
     const char *key, *value;
 };
 
-static const struct member client_hello[] = {{"protocol", "1"}, {"version", "\"0.1.0\""}};
+static const struct member client_hello[] = {
+    {"protocol", PROTOCOL}, {"version", "\"0.1.0\""}, {"schema", "\"\""}};
 static const struct member submit[] = {{"request_id", "\"0123456789abcdef0123456789abcdef\""},
                                        {"name", "\"r50\""},
                                        {"nodes", "1"},
