@@ -100,6 +100,7 @@ void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node)
 static void count_for_node(struct rdzv *rdzv, struct job *job)
 {
     struct node_fault *fault = find_fault(job, job->record.failed_node);
+    const bool was_late = is_excluded(rdzv, fault);
     char text[REASON_BYTES_MAX];
 
     if (fault->failures < EXCLUDE_FAILURES)
@@ -109,11 +110,11 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
         text_format(text, "node %s has failed the job once; --max-restarts does not count that",
                     fault->node);
     else
-        text_format(
-            text,
-            "node %s has failed the job again: the job does not use it for %llu minutes, or "
-            "until \"ddpctl node resume %s\"",
-            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+        text_format(text,
+                    "node %s has failed the job%s: the job does not use it for %llu minutes, or "
+                    "until \"ddpctl node resume %s\"",
+                    fault->node, was_late ? "" : " again",
+                    (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
     job_log(rdzv, job, text);
     write_faults(rdzv, job);
 }
@@ -143,6 +144,12 @@ static bool can_spare(const struct rdzv *rdzv, const struct job *job, const char
                  !failure_excludes(rdzv, job, index) && strcmp(node->name, name) != 0;
     }
     return count >= job->record.nodes_min;
+}
+
+void failure_late(struct rdzv *rdzv, struct job *job, const char *node)
+{
+    if (can_spare(rdzv, job, node))
+        failure_exclude(rdzv, job, node);
 }
 
 static void count_crash(struct rdzv *rdzv, struct job *job)

@@ -12,6 +12,7 @@
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
+#include "rendezvous/core/steps.h"
 
 #define EXIT_OURS 125
 #define HANG_GRACE_US 5000000u
@@ -85,6 +86,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
         roster_part_add(rdzv, job->gang.parts[i].node, job, i);
         orders_owe(rdzv, job, i, ORDER_START);
     }
+    steps_note_all(rdzv, job);
 }
 
 void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)
@@ -113,6 +115,7 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
     for (uint32_t i = 0; i < job->record.part_count; i++)
         if (!parts_is_over(&job->gang.parts[i]))
             orders_owe(rdzv, job, i, ORDER_STOP);
+    steps_note_all(rdzv, job);
 }
 
 static bool any_succeeded(const struct job *job)
@@ -205,8 +208,16 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
         if (job->gang.ranks[place->rank_base + i].state != RANK_EXITED)
             job->gang.ranks[place->rank_base + i].state = RANK_LOST;
     job_set_changed(rdzv, job);
+    steps_note(rdzv, job, part);
     fail(rdzv, job, part, class, cause);
     settle(rdzv, job);
+}
+
+void generation_part_failed(struct rdzv *rdzv, struct job *job, uint32_t part,
+                            enum failure_class class, const char *cause)
+{
+    assert(!parts_is_over(&job->gang.parts[part]));
+    fail(rdzv, job, part, class, cause);
 }
 
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
@@ -271,6 +282,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
                     job->record.parts[i].node);
         generation_part_lost(rdzv, job, i, FAILURE_NETWORK, cause);
     }
+    steps_note_all(rdzv, job);
 }
 
 /* Takes the ranks of a report. Ranks outside this part are ignored: a node can only report what it
@@ -420,6 +432,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (report->warm_late && !state->warm_late)
         note_late(rdzv, job, part);
     job_set_changed(rdzv, job);
+    steps_note(rdzv, job, part);
     take_failure(rdzv, job, part, report);
     settle(rdzv, job);
 }
@@ -427,6 +440,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 /* The node lists the part: repeats the orders that it has not carried out yet. */
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
 {
+    steps_note(rdzv, job, part);
     if (phase == SHIM_ENDED)
         return; /* its report follows */
     if (job->record.stopping != STOP_NONE)
@@ -496,6 +510,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_READY)
                 orders_owe(rdzv, job, i, ORDER_GO);
+        steps_note_all(rdzv, job);
     }
     if (job->record.state == JOB_STARTING && parts_all_at_least(job, SHIM_RUNNING)) {
         job_set_state(rdzv, job, JOB_RUNNING);
@@ -510,6 +525,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_RUNNING && !job->gang.parts[i].has_world)
                 orders_owe(rdzv, job, i, ORDER_WORLD);
+        steps_note_all(rdzv, job);
     }
 }
 

@@ -512,6 +512,7 @@ static void arrive(struct played *job)
     struct msg msg = {.type = MSG_TYPE_SUBMIT,
                       .submit = {.request_id = "0",
                                  .name = "job",
+                                 .cwd = "/",
                                  .nodes = job->nodes,
                                  .nproc_per_node = job->nproc,
                                  .priority = job->priority}};
