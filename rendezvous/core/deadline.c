@@ -37,6 +37,7 @@ static const char *describe_step(enum part_step step)
         return "did not start its ranks after the go";
     case STEP_WORLD:
         return "did not pass on to its ranks where rank 0 is";
+    case STEP_STORE:
     case STEP_STOP:
         return "did not carry out a stop";
     case STEP_WAIT:
@@ -68,11 +69,17 @@ static void describe(const struct rdzv *rdzv, const struct job *job, uint32_t pa
                 (unsigned long long)(rdzv->out.now_us / 1000000 - state->step_at_s), hint);
 }
 
-/* Before the go no rank can run, so the part is over at once: a shim that comes yet is stopped. */
+/* Before the go no rank can run, so the part is over at once; a shim that comes yet is stopped. An order that is
+ * still in flight must not arrive after one for the next generation, so it goes with its connection. */
 static void give_up(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
 {
-    fence_note(rdzv, job, &rdzv->nodes[job->gang.parts[part].node]);
+    struct node *node = &rdzv->nodes[job->gang.parts[part].node];
+    const bool lists = roster_lists(node, job->record.job_id, job->record.generation);
+
+    fence_note(rdzv, job, node);
     generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
+    if (!lists && actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
+        roster_drop(rdzv, node, "an order of this connection was not carried out in time");
 }
 
 /* Marks the parts that are overdue, and keeps the job away from their nodes. Returns how many. */
@@ -112,6 +119,11 @@ static void stop_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
     char text[REASON_BYTES_MAX];
 
     describe(rdzv, job, part, 1, text);
+    if (job->record.stopping == STOP_NONE) {
+        job_log(rdzv, job, text);
+        generation_store_left(rdzv, job);
+        return;
+    }
     if (fence_has_no_worker(job)) {
         job_log(rdzv, job, text);
         give_up(rdzv, job, part, text);
@@ -138,7 +150,7 @@ static uint64_t check_job(struct rdzv *rdzv, struct job *job)
         }
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return rdzv->out.now_us;
-        if (job->record.stopping == STOP_NONE)
+        if (job->record.stopping == STOP_NONE && job->gang.parts[i].step != STEP_STORE)
             fail_start(rdzv, job, i);
         else
             stop_is_late(rdzv, job, i);

@@ -22,6 +22,7 @@ enum part_step {
     STEP_RUN,
     STEP_WORK,
     STEP_WORLD,
+    STEP_STORE,
     STEP_STOP,
     STEP_OVER
 };

@@ -193,13 +193,11 @@ void generation_hang(struct rdzv *rdzv, struct job *job, int32_t rank, const cha
                     record->grace_us < HANG_GRACE_US ? record->grace_us : HANG_GRACE_US);
 }
 
-void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
-                          enum failure_class class, const char *cause)
+/* The part counts as ended, whatever is left of it. */
+static void take_out(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
-    if (parts_is_over(&job->gang.parts[part]))
-        return;
     if (job->gang.parts[part].node != NODE_NONE)
         roster_part_remove(rdzv, job->gang.parts[part].node, job);
     job->gang.parts[part].is_lost = true;
@@ -209,7 +207,22 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
             job->gang.ranks[place->rank_base + i].state = RANK_LOST;
     job_set_changed(rdzv, job);
     steps_note(rdzv, job, part);
+}
+
+void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
+                          enum failure_class class, const char *cause)
+{
+    if (parts_is_over(&job->gang.parts[part]))
+        return;
+    take_out(rdzv, job, part);
     fail(rdzv, job, part, class, cause);
+    settle(rdzv, job);
+}
+
+void generation_store_left(struct rdzv *rdzv, struct job *job)
+{
+    assert(parts_only_store_is_left(job) && job->record.stopping == STOP_NONE);
+    take_out(rdzv, job, 0);
     settle(rdzv, job);
 }
 
@@ -390,6 +403,9 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
                     place->node);
         cause = text;
     }
+    if (job->record.stopping == STOP_NONE && class_of(report, failed) == FAILURE_NODE &&
+        steps_is_slow(rdzv, job, part))
+        failure_late(rdzv, job, place->node); /* once is enough: the next try would take as long */
     if (job->record.stopping == STOP_NONE)
         fail(rdzv, job, part, class_of(report, failed), cause);
     else
@@ -432,8 +448,8 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (report->warm_late && !state->warm_late)
         note_late(rdzv, job, part);
     job_set_changed(rdzv, job);
-    steps_note(rdzv, job, part);
     take_failure(rdzv, job, part, report);
+    steps_note(rdzv, job, part);
     settle(rdzv, job);
 }
 
@@ -503,8 +519,10 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         fail(rdzv, job, 0, FAILURE_NETWORK, cause);
         return;
     }
-    if (parts_only_store_is_left(job))
+    if (parts_only_store_is_left(job)) {
         orders_owe(rdzv, job, 0, ORDER_STOP);
+        steps_note(rdzv, job, 0);
+    }
     if (!job->go_sent && parts_all_at_least(job, SHIM_READY)) {
         job->go_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)

@@ -433,6 +433,12 @@ void roster_closed(struct rdzv *rdzv, struct node *node)
     roster_refresh(rdzv, node);
 }
 
+void roster_drop(struct rdzv *rdzv, struct node *node, const char *why)
+{
+    close_conn(rdzv, node->conn, STATUS_PEER_LOST)->text = why;
+    roster_closed(rdzv, node);
+}
+
 struct node *roster_expect(struct rdzv *rdzv, const char *name)
 {
     struct node *node = roster_find(rdzv, name);

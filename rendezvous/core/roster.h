@@ -110,6 +110,8 @@ void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
                   enum shim_phase phase);
 /* The connection of the node was closed. */
 void roster_closed(struct rdzv *rdzv, struct node *node);
+/* Closes the connection of a node, so that nothing that is in flight on it can arrive late. The node connects again. */
+void roster_drop(struct rdzv *rdzv, struct node *node, const char *why);
 /* Adds a node that a stored job runs on. Its workers may have gone on while this server was away,
  * so the node counts as lost only after a whole lease without a beat. NULL: the table is full. */
 struct node *roster_expect(struct rdzv *rdzv, const char *name);

@@ -23,6 +23,8 @@ static enum part_step step_of(const struct rdzv *rdzv, const struct job *job, ui
         return STEP_OVER;
     if (job->record.stopping != STOP_NONE)
         return STEP_STOP;
+    if (part == 0 && parts_only_store_is_left(job))
+        return STEP_STORE;
     if (state->is_reported && state->phase >= SHIM_RUNNING)
         return job->world_sent && state->phase == SHIM_RUNNING && !state->has_world ? STEP_WORLD
                                                                                     : STEP_WORK;
@@ -44,6 +46,8 @@ static uint64_t limit_us(const struct job *job, enum part_step step)
         return STEP_RUN_US;
     case STEP_WORLD:
         return STEP_WORLD_US;
+    case STEP_STORE:
+        return STEP_STORE_US;
     case STEP_STOP:
         return fence_has_no_worker(job) ? STEP_STOP_IDLE_US
                                         : job->record.stop_grace_us + STEP_STOP_US;
@@ -62,6 +66,14 @@ uint64_t steps_due_us(const struct job *job, uint32_t part)
 
     return limit == UINT64_MAX || state->is_late ? UINT64_MAX
                                                  : state->step_at_s * 1000000ull + limit;
+}
+
+bool steps_is_slow(const struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    const struct part_state *state = &job->gang.parts[part];
+
+    return job->record.state == JOB_STARTING &&
+           rdzv->out.now_us >= state->step_at_s * 1000000ull + STEP_SLOW_US;
 }
 
 static void expect(struct rdzv *rdzv, const struct job *job, uint32_t part)

@@ -6,8 +6,10 @@
  *                                                                               10.5 min
  *   wait       "ready"                         the go: other parts get ready    none: theirs have one
  *   run        the go                          the report "running"             75 s
- *   world      all ranks of the job joined     the report "has the world"       75 s
+ *   world      all ranks of the job joined     the report "has the world"       20 s
  *   work       "running"                       the end, or a stop               none here: hang.h, --time
+ *   store      every rank has exited 0, the    the report of the end            45 s
+ *              shim keeps the store
  *   stop       the decision to stop            the report of the end            the grace and 90 s; 45 s if no
  *                                                                               rank can have begun
  *
@@ -25,8 +27,11 @@
 #define STEP_TAKE_US 30000000ull
 #define STEP_PREPARE_US 45000000ull
 #define STEP_STAGED_US 630000000ull
+#define STEP_SLOW_US 20000000ull
 #define STEP_RUN_US 75000000ull
-#define STEP_WORLD_US 75000000ull
+#define STEP_WORLD_US                                                                              \
+    20000000ull /* below the least limit of a hang, which would blame the program */
+#define STEP_STORE_US 45000000ull
 #define STEP_STOP_US 90000000ull
 #define STEP_STOP_IDLE_US 45000000ull
 
@@ -35,6 +40,8 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part);
 void steps_note_all(struct rdzv *rdzv, struct job *job);
 /* When the step of the part is overdue; UINT64_MAX: never. */
 uint64_t steps_due_us(const struct job *job, uint32_t part);
+/* The part has been in a step of the start for long, although its node may have limits of its own. */
+bool steps_is_slow(const struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The node was heard; node->unheard_us says how long it had not been. */
 void steps_heard(struct rdzv *rdzv, const struct node *node);
 /* The server did not run for that long before now. */
