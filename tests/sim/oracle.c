@@ -198,8 +198,8 @@ static bool may_give_up(const struct oracle_job *job, const struct rdzv_record *
     const uint32_t unsure = job->failures[BLAME_UNSURE];
 
     return job->restarts[BLAME_PROGRAM] + unsure >= record->max_restarts ||
-           job->failures[BLAME_MACHINE] + unsure + job->crashes >= 2 || cannot_run(job->newest) ||
-           job->crashes >= 3; /* perhaps all at the same step */
+           job->failures[BLAME_MACHINE] + unsure + job->crashes + job->late_starts >= 2 ||
+           cannot_run(job->newest) || job->crashes >= 3; /* perhaps all at the same step */
 }
 
 static void check_failed(struct sim *sim, const struct sim_client *client,
@@ -310,5 +310,6 @@ void oracle_check(struct sim *sim)
     oracle_check_nodes(sim);
     oracle_check_jobs(sim);
     oracle_check_hangs(sim);
+    oracle_check_starts(sim);
     oracle_check_warm(sim);
 }

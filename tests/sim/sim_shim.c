@@ -313,6 +313,8 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
     shim->facts.free_us = sim_node_us(sim, node);
     shim->facts.lease_us = options.lease_until_us;
     shim_init(&shim->core, &options);
+    if (fault_strikes(sim, FAULT_PREPARE_STOPS))
+        orders_stop_shim(sim, node, shim);
     sim_at(sim, sim->now_us + slow_us, own_event(sim, node, index, prepared));
     shim_event(sim, node, index, (struct shim_event){.type = SHIM_EVENT_TICK});
 }
