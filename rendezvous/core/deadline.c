@@ -59,14 +59,28 @@ static void describe(const struct rdzv *rdzv, const struct job *job, uint32_t pa
 
     if (count > 1)
         (void)snprintf(others, sizeof others, ", and %u more nodes,", count - 1);
-    if (node->reconnects > 0)
+    if (node->trouble.reconnects > 0)
         (void)snprintf(hint, sizeof hint,
                        ", and has connected again %u times: small messages arrive, large ones may "
                        "be lost on the way",
-                       node->reconnects);
+                       node->trouble.reconnects);
     text_format(text, "node %.60s%s %s within %llu s, although it is up%s", node->name, others,
                 describe_step((enum part_step)state->step),
                 (unsigned long long)(rdzv->out.now_us / 1000000 - state->step_at_s), hint);
+}
+
+/* What the node has not done is shown with it: "did not take its start order of job 7 within 30 s" */
+static void note_trouble(struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    const struct part_state *state = &job->gang.parts[part];
+    struct node *node = &rdzv->nodes[state->node];
+    char text[REASON_BYTES_MAX];
+
+    text_format(text, "job %llu: it %s within %llu s%s", (unsigned long long)job->record.job_id,
+                describe_step((enum part_step)state->step),
+                (unsigned long long)(rdzv->out.now_us / 1000000 - state->step_at_s),
+                node->trouble.reconnects > 0 ? ", and its connection does not hold" : "");
+    trouble_overdue(&node->trouble, text);
 }
 
 /* Before the go no rank can run, so the part is over at once; a shim that comes yet is stopped. An order that is
@@ -92,6 +106,7 @@ static uint32_t mark_late(struct rdzv *rdzv, struct job *job, uint64_t late[LATE
             continue;
         late[i / 64] |= 1ull << i % 64;
         count++;
+        note_trouble(rdzv, job, i);
         failure_late(rdzv, job, job->record.parts[i].node);
     }
     return count;
@@ -119,6 +134,7 @@ static void stop_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
     char text[REASON_BYTES_MAX];
 
     describe(rdzv, job, part, 1, text);
+    note_trouble(rdzv, job, part);
     if (job->record.stopping == STOP_NONE) {
         job_log(rdzv, job, text);
         generation_store_left(rdzv, job);

@@ -427,6 +427,10 @@ bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 
 void failure_pardon(struct rdzv *rdzv, const char *node)
 {
+    struct node *known = roster_find(rdzv, node);
+
+    if (known != NULL)
+        trouble_clear(&known->trouble);
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
         struct job *job = job_at(rdzv, i);
 

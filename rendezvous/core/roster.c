@@ -8,9 +8,8 @@
 #include "rendezvous/core/state.h"
 
 enum {
-    SILENT_MIN = 2,      /* this many nodes must be silent before the server doubts itself */
-    DRAIN_US = 1000000,  /* time to read what nodes sent during a pause */
-    STEADY_US = 30000000 /* a connection that holds this long is a good one */
+    SILENT_MIN = 2,    /* this many nodes must be silent before the server doubts itself */
+    DRAIN_US = 1000000 /* time to read what nodes sent during a pause */
 };
 
 uint32_t roster_index(const struct rdzv *rdzv, const struct node *node)
@@ -321,37 +320,6 @@ static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
     node->is_leaving = is_leaving;
 }
 
-/* Counts connections of one process that end soon after its hello. Each of them makes the node look well. */
-static void count_reconnect(struct rdzv *rdzv, struct node *node,
-                            const struct msg_node_hello *hello)
-{
-    const uint64_t now_us = rdzv->out.now_us;
-
-    if (!node->has_beat || node->instance != hello->instance ||
-        now_us >= node->hello_at_us + STEADY_US)
-        node->reconnects = 0;
-    else if (node->reconnects++ == 0)
-        node->unsteady_at_us = node->hello_at_us;
-    node->hello_at_us = now_us;
-    if (node->reconnects == RECONNECTS_TOLD)
-        action_log(&rdzv->out, 0, 0,
-                   "node %s has connected again %u times within %llu s: its connection does not "
-                   "hold. Small messages arrive there; if large ones are lost on the way, look at "
-                   "the MTU of the network",
-                   node->name, node->reconnects,
-                   (unsigned long long)((now_us - node->unsteady_at_us) / 1000000));
-}
-
-/* The connection holds. */
-static void note_steady(struct rdzv *rdzv, struct node *node)
-{
-    if (node->reconnects == 0 || rdzv->out.now_us < node->hello_at_us + STEADY_US)
-        return;
-    if (node->reconnects >= RECONNECTS_TOLD)
-        action_log(&rdzv->out, 0, 0, "node %s: its connection holds again", node->name);
-    node->reconnects = 0;
-}
-
 struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello)
 {
     struct node *node = roster_find(rdzv, hello->name);
@@ -364,7 +332,8 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
         close_conn(rdzv, conn, STATUS_TOO_BIG)->text = "the server's table of nodes is full";
         return NULL;
     }
-    count_reconnect(rdzv, node, hello);
+    trouble_hello(rdzv, &node->trouble, node->name,
+                  node->has_beat && node->instance == hello->instance);
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
     node->conn = node->newest_conn = conn;
@@ -395,7 +364,7 @@ void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *be
     action->conn = node->conn;
     action->sent_us = beat->sent_us;
     set_alive(rdzv, node);
-    note_steady(rdzv, node);
+    trouble_beat(rdzv, &node->trouble, node->name);
     slots_take(rdzv, node, beat->closed.items, beat->closed.count);
     take_shims(node, beat->shims.items, beat->shims.count);
     take_leaving(rdzv, node, beat->leaving);

@@ -4,6 +4,7 @@
 #define RENDEZVOUS_CORE_ROSTER_H
 
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/trouble.h"
 
 /* What a node reports of one of its slots. */
 struct node_slot {
@@ -13,9 +14,6 @@ struct node_slot {
     uint64_t resume_incident; /* an operator has resumed this incident; sent until the node acts */
     int64_t since_ms;         /* wall clock */
 };
-
-/* After this many connections in a row that did not hold, people are told. */
-#define RECONNECTS_TOLD 3u
 
 #define SHIMS_FEW 8u /* a node with more shims lists them in a separate table */
 
@@ -37,13 +35,10 @@ struct node {
     uint32_t fenced;     /* jobs that wait for its list (fence.h) */
     uint64_t silent_us;  /* how long it had been silent when it was lost */
     uint64_t beat_at_us;
-    uint64_t
-        unheard_us; /* how long it was not heard before its newest message; UINT64_MAX: it is the first */
-    uint64_t hello_at_us;    /* its newest hello */
-    uint32_t reconnects;     /* in a row, each soon after the one before; see roster_hello */
-    uint64_t unsteady_at_us; /* reconnects > 0: since when */
-    uint64_t closed_at_us;   /* when its connection closed; 0: it is open, or unknown */
-    uint64_t lost_at_us;     /* when it counts as lost if it stays silent */
+    uint64_t unheard_us; /* before its newest message; UINT64_MAX: that was the first */
+    struct trouble trouble;
+    uint64_t closed_at_us; /* when its connection closed; 0: it is open, or unknown */
+    uint64_t lost_at_us;   /* when it counts as lost if it stays silent */
     uint32_t pid, slots, gpus;
     uint32_t shim_count;          /* in its newest list */
     struct part_beat_shim *shims; /* [shim_count], in a field of this struct or in `many` */

@@ -6,6 +6,7 @@
  *   after        jobs that wait for other jobs
  *   spare_table  slots that are held as spares
  *   slots        which slots of a node are closed
+ *   trouble      nodes that are up and do not carry out orders
  *   roster       nodes: which are connected, what they list, when a silent one is lost
  *   fence        how long a lost node keeps a job from restarting
  *   failure      the class of a failure; nodes that are excluded for a job

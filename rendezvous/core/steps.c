@@ -94,6 +94,8 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part)
          (step == STEP_TAKE &&
           state->step == STEP_PREPARE))) /* a launcherd that comes and goes gets no new time */
         return;
+    if (step == STEP_WORK && state->step == STEP_RUN && state->node != NODE_NONE)
+        trouble_clear(&rdzv->nodes[state->node].trouble);
     state->step = (uint8_t)step;
     state->step_at_s = seconds(rdzv->out.now_us);
     state->is_late = false;

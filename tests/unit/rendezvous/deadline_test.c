@@ -365,6 +365,28 @@ TEST(a_list_that_comes_and_goes_is_no_progress)
     CHECK_STR(job()->where, "n2");
 }
 
+static struct part_node shown(uint32_t node)
+{
+    struct part_node part;
+
+    rdzv_node_at(core, node, now_us, &part);
+    return part;
+}
+
+TEST(what_a_node_has_not_done_is_shown_until_a_start_goes_on)
+{
+    begin(1);
+    submit((struct msg_submit){.nodes = 1});
+    CHECK_STR(shown(0).notice, "");
+    pass(1, SECONDS(STEP_TAKE_US) + 2);
+    CHECK_STR(shown(0).notice, "job 1: it did not take its start order within 30 s");
+    pass(1, 3);
+    report(0, 0, SHIM_READY, false);
+    CHECK_STR(shown(0).notice, "job 1: it did not take its start order within 30 s");
+    report(0, 0, SHIM_RUNNING, false);
+    CHECK_STR(shown(0).notice, "");
+}
+
 /* Small messages pass, large ones do not: the node says hello every two seconds. */
 TEST(reconnects_are_counted_told_once_and_named)
 {
@@ -380,6 +402,9 @@ TEST(reconnects_are_counted_told_once_and_named)
                     strstr(actions.items[k].text, "node n1 has connected again 3 times") != NULL;
     }
     CHECK_EQ(told, 1);
+    CHECK_EQ(shown(0).reconnects, 14);
+    CHECK(strstr(shown(0).notice, "has connected again 14 times within 28 s: its connection does "
+                                  "not hold.") == shown(0).notice);
     for (uint32_t i = 0; i < 4; i++) {
         pass(0, 1);
         step_beat(conns[0], NULL, 0);
