@@ -81,12 +81,12 @@ struct sim_worker {
 /* The truth about the end of a shim's workers, whatever the shim knows; times are on the node's
  * clock. */
 struct sim_shim_facts {
-    uint64_t failed_us; /* when a worker's failure reached it; 0: none */
-    uint64_t stop_us;   /* when the workers must be dead, by the shim's orders; 0: never */
-    bool kill_now;      /* it was told to kill without grace, or to forget */
-    uint64_t order_us;  /* the same, by launcherd's orders */
-    uint64_t killed_us; /* when its process was gone or killed by launcherd; 0: not */
-    uint64_t free_us;   /* the time since which it has run without a pause */
+    uint64_t failed_us;  /* when a worker's failure reached it; 0: none */
+    uint64_t stop_us;    /* when the workers must be dead, by the shim's orders; 0: never */
+    bool kill_now;       /* it was told to kill without grace, or to forget */
+    uint64_t order_us;   /* the same, by launcherd's orders */
+    uint64_t killed_us;  /* when its process was gone or killed by launcherd; 0: not */
+    uint64_t free_us;    /* the time since which it has run without a pause */
     uint64_t deaf_at_us; /* true time: since when it was stopped without a break, the last time */
     bool end_was_sent;   /* its end was reported to the server */
     bool spawned_late;   /* a worker was spawned after the stop, or after the failure */

@@ -8,17 +8,6 @@
 
 #define BY_SIGNAL 1000u
 
-const char *fault_text(enum sim_fault kind)
-{
-    static const char *const texts[] = {
-#define TEXT(name, chance, most, text) [FAULT_##name] = text,
-        SIM_PLANNED_TABLE(TEXT) SIM_RATE_TABLE(TEXT)
-#undef TEXT
-    };
-
-    return texts[kind];
-}
-
 bool fault_strikes(struct sim *sim, enum sim_fault rate)
 {
     return sim->now_us < sim->faults.until_us && sim->faults.amount[rate] > 0 &&
@@ -261,16 +250,6 @@ static struct sim_shim *any_shim(struct sim *sim, uint32_t *node, uint32_t *inde
                 return &sim->nodes[*node].shims[*index];
         }
     return NULL;
-}
-
-void shim_stop(struct sim *sim, uint32_t node, struct sim_shim *shim, uint64_t us)
-{
-    if (sim->now_us >= shim->paused_until_us)
-        shim->facts.deaf_at_us = sim->now_us;
-    pause_until(&shim->paused_until_us, sim->now_us + us);
-    shim->facts.free_us = UINT64_MAX;
-    sim_at(sim, shim->paused_until_us,
-           (struct sim_event){.run = resumed, .node = node, .number = 1});
 }
 
 static void pause_shim(struct sim *sim)
@@ -565,21 +544,24 @@ static bool is_apart(enum sim_fault kind)
            kind == FAULT_PREPARE_STOPS;
 }
 
+static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
+                   const struct sim_mask *mask)
+{
+    if (kind < FAULT_RATES)
+        plan(sim, kind, amount, mask);
+    if (!mask->kinds[kind])
+        sim->faults.amount[kind] = amount;
+}
+
 static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_pm, uint32_t most,
                          const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
     const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53 : 59 + 2 * (uint64_t)kind;
-    uint32_t amount;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);
-    if (sim_chance(sim, chance_pm)) {
-        amount = 1 + (uint32_t)sim_draw(sim, most);
-        if (kind < FAULT_RATES)
-            plan(sim, kind, amount, mask);
-        else if (!mask->kinds[kind])
-            sim->faults.amount[kind] = amount;
-    }
+    if (sim_chance(sim, chance_pm))
+        choose(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
     sim->random = random;
 }
 
@@ -602,14 +584,8 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
             continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
-        if (!sim_chance(sim, kinds[kind].chance_pm))
-            continue;
-        if (kind < FAULT_RATES)
-            plan(sim, (enum sim_fault)kind, amount, mask);
-        else if (!mask->kinds[kind])
-            faults->amount[kind] = amount;
-        if (kind < FAULT_RATES && !mask->kinds[kind])
-            faults->amount[kind] = amount;
+        if (sim_chance(sim, kinds[kind].chance_pm))
+            choose(sim, (enum sim_fault)kind, amount, mask);
     }
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++)
         if (is_apart((enum sim_fault)kind))
