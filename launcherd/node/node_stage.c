@@ -150,13 +150,30 @@ static void on_timer(uv_timer_t *timer)
     wake(stage);
 }
 
-static void ask(struct node_stage *stage)
+static void ask(const struct node_stage *stage)
 {
     struct msg msg = {.type = MSG_TYPE_STAGE_GET};
     msg.stage_get.hash = stage->first->hash;
     msg.stage_get.offset = stage->have;
     stage->host->send_server(stage->host->owner, &msg);
+}
+
+static void post_held(const struct node_stage *stage, const struct stage_order *order)
+{
+    const struct node_host *host = stage->host;
+
+    host->post(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_HELD,
+                                                    .job_id = order->job_id,
+                                                    .generation = order->generation});
+}
+
+/* The fetch has begun, or has come further: a connection that was lost, and a question that is asked again, do not
+ * count. All orders wait for it, one after the other. */
+static void goes_on(struct node_stage *stage)
+{
     uv_timer_start(&stage->timer, on_timer, ANSWER_MS, 0);
+    for (const struct stage_order *order = stage->first; order != NULL; order = order->next)
+        post_held(stage, order);
 }
 
 /* Starts to fetch the archive of the first order, unless a fetch is in progress. */
@@ -178,6 +195,7 @@ static void fetch_next(struct node_stage *stage)
         }
         if (stage->fd >= 0) {
             ask(stage);
+            goes_on(stage);
             return;
         }
         fetch_end(stage);
@@ -226,7 +244,10 @@ void node_stage_spawn(struct node_stage *stage, const struct msg *start)
     while (*at != NULL)
         at = &(*at)->next;
     *at = order;
-    fetch_next(stage);
+    if (stage->fd < 0)
+        fetch_next(stage);
+    else
+        post_held(stage, order);
 }
 
 void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation)
@@ -327,6 +348,7 @@ static void take(struct node_stage *stage, const struct msg_stage_data *data)
     }
     stage_digest_add(stage->digest, data->bytes.items, data->bytes.count);
     stage->have += data->bytes.count;
+    goes_on(stage);
     if (stage->have == data->total)
         complete(stage);
     else

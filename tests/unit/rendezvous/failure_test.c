@@ -33,13 +33,44 @@ static void tick(uint64_t later_us)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
+/* What has been started gets ready, and no further. */
+static void get_ready(void)
+{
+    for (uint32_t i = 0; i < rdzv_job_count(core); i++) {
+        const struct rdzv_record *record = rdzv_job_record(core, rdzv_job_at(core, i));
+
+        if (record->state != JOB_STARTING || record->part_count != 1)
+            continue;
+        for (uint64_t conn = 1; conn <= 3; conn++)
+            if (strcmp(record->parts[0].node, names[conn - 1]) == 0)
+                step_rank_report(conn, (struct rank_report){.job_id = record->job_id,
+                                                            .generation = record->generation,
+                                                            .phase = SHIM_READY});
+    }
+}
+
 /* Waits longer than any back-off, while the nodes send beats. */
 static void wait_for_retry(uint32_t nodes)
 {
     for (uint32_t i = 0; i < 62; i++) {
+        struct part_beat_shim shims[3][8];
+        uint32_t counts[3] = {0};
+
         tick(SECOND_US);
+        get_ready();
+        for (uint32_t k = 0; k < rdzv_job_count(core); k++) {
+            const struct rdzv_record *record = rdzv_job_record(core, rdzv_job_at(core, k));
+
+            for (uint64_t conn = 1; conn <= 3 && record->state == JOB_STARTING; conn++)
+                if (strcmp(record->parts[0].node, names[conn - 1]) == 0)
+                    shims[conn - 1][counts[conn - 1]++] =
+                        (struct part_beat_shim){.job_id = record->job_id,
+                                                .generation = record->generation,
+                                                .phase = SHIM_READY,
+                                                .slot_mask = record->parts[0].slot_mask};
+        }
         for (uint64_t conn = 1; conn <= nodes; conn++)
-            step_beat(conn, NULL, 0);
+            step_beat(conn, shims[conn - 1], counts[conn - 1]);
     }
 }
 
