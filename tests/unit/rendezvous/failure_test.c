@@ -301,6 +301,17 @@ TEST(the_class_of_the_report_counts)
     CHECK_STR(job(id)->node_faults, "a 1");
     CHECK_EQ(job(id)->restarts_without_progress, 0);
     CHECK_EQ(job(id)->failed_rank, 0);
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    step_rank_report(1, (struct rank_report){.job_id = id,
+                                             .phase = SHIM_ENDED,
+                                             .exit_code = 125,
+                                             .failed_class = FAILURE_NODE,
+                                             .cause = "rank 0: Cannot allocate memory"});
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 125);
+    CHECK(job(id)->exit_is_ours); /* no program has exited with it */
 }
 
 TEST(others_use_the_excluded_node_meanwhile)
