@@ -212,15 +212,17 @@ void rundir_remove(const char *path)
     const char *slash = strrchr(path, '/'), *name = slash + 1;
     char parent[PATH_MAX];
     int parent_fd = -1, fd = -1;
+    bool is_warm;
     struct err err;
     enum status status;
 
     assert(slash != NULL);
-    if (!rundir_is_name(name) && !rundir_is_warm_name(name)) {
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    is_warm = strcmp(strrchr(parent, '/') + 1, "warm") == 0;
+    if (is_warm ? !rundir_is_warm_name(name) : !rundir_is_name(name)) {
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s has no name of ours: it is left alone", path);
         return;
     }
-    (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path), path);
     status = own_folder_open(parent, 1, &parent_fd, &err);
     if (status == STATUS_OK)
         status = own_folder_open_at(parent_fd, name, &fd, &err);
