@@ -400,15 +400,16 @@ static enum status hold_parent(const char *path, int *fd, struct err *err)
 {
     const char *slash = strrchr(path, '/');
     char parent[PATH_BYTES_MAX] = ".";
+    struct err why;
     int way_fd;
     enum status status;
 
     *fd = -1;
     if (slash != NULL)
         (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - path) + 1, path);
-    status = own_folder_open(parent, 0, &way_fd, err);
+    status = own_folder_open(parent, 0, &way_fd, &why);
     if (status != STATUS_OK)
-        return status;
+        return err_set(err, status, why.code, "unix:%.90s: its directory: %.150s", path, why.text);
     *fd = openat(way_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*fd < 0)
         status =

@@ -337,11 +337,10 @@ static enum status check_state(const char *state_dir, const char *run, struct er
                          "--state-dir",
                          state_dir, (unsigned)info.st_uid);
     if (status == STATUS_OK && (info.st_mode & S_IWOTH) != 0)
-        log_line(
-            LOG_WARNING, LOG_ABOUT_NONE,
-            "other users may write in the state directory %s (mode %04o): make it private, with "
-            "chmod go-w",
-            state_dir, (unsigned)(info.st_mode & 07777));
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "other users may write in the state directory %.120s (mode %04o): make it "
+                         "private, with chmod go-w",
+                         state_dir, (unsigned)(info.st_mode & 07777));
     if (fd >= 0)
         close(fd);
     if (status == STATUS_OK)
