@@ -142,6 +142,8 @@ enum status key_file_write(const char *path, const struct key *key, struct err *
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the key file is too long: %.120s",
                        path);
     status = own_file_make(temp, 0, 0600, &fd, err);
+    if (status == STATUS_NOT_FOUND)
+        return err_set(err, STATUS_IO, ENOENT, "create %.180s: no such folder", temp);
     if (status != STATUS_OK)
         return status;
     key_format(key, url);

@@ -230,8 +230,11 @@ static enum status step(struct way *way, struct err *err)
         status = failed(way->makes ? "make the folder" : "open", way->path, err);
     else if (S_ISLNK(info.st_mode) && !must_be_ours)
         status = follow(way, fd, &info, err);
-    else if (!S_ISDIR(info.st_mode) || (must_be_ours && !own_folder_is_ours(&info)))
+    else if (must_be_ours && !own_folder_is_ours(&info))
         status = refuse_folder(way->path, &info, err);
+    else if (!S_ISLNK(info.st_mode) && !S_ISDIR(info.st_mode))
+        status = err_set(err, STATUS_IO, ENOTDIR, "cannot open %.120s: \"%.40s\" is no folder",
+                         way->path, way->name);
     if (status != STATUS_OK || S_ISLNK(info.st_mode)) {
         close_it(fd);
         return status;

@@ -72,6 +72,7 @@ def test_what_others_put_into_the_state_directory_stays():
         for job in (6, 7):
             os.utime(f"{state}/logs/{HEX}-{job}", (1, 1))
         node = world.node(extra=("--allow-root", "--keep-logs", "1s"))
+        victim.check()
         wait_until(lambda: not os.path.exists(f"{state}/logs/{HEX}-7"), "the old logs to be removed")
         wait_until(lambda: "launcherd did not make \"notes\" in it" in node.log_text(), "a line about the logs that stay")
         for path in theirs:
