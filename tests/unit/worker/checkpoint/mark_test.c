@@ -174,6 +174,27 @@ TEST(bad_marks_are_refused)
         CHECK(strstr(err.text, "best.json") != NULL);
         save(dir, 2 + (uint32_t)i); /* removing old ones copes */
     }
+    CHECK(access(path_of("step-00000001.json"), F_OK) == 0); /* it may be the best */
+    CHECK(unlink(path_of("best.json")) == 0);
+    save(dir, 90);
+    CHECK(access(path_of("step-00000001.json"), F_OK) != 0);
+    checkpoint_dir_close(&dir);
+}
+
+/* Whoever may write in the folder could put it there. */
+TEST(a_link_in_place_of_a_temporary_mark_is_not_followed)
+{
+    struct checkpoint_dir *dir = small_dir(1, -1);
+    char text[16] = "";
+    FILE *file = fopen(path_of("theirs"), "w");
+
+    CHECK(file != NULL && fputs("theirs", file) >= 0 && fclose(file) == 0);
+    CHECK(symlink("theirs", path_of("latest.json.tmp")) == 0);
+    save(dir, 1);
+    file = fopen(path_of("theirs"), "r");
+    CHECK(file != NULL && fgets(text, sizeof text, file) != NULL && fclose(file) == 0);
+    CHECK_STR(text, "theirs");
+    CHECK_EQ(opened("latest.json"), 1);
     checkpoint_dir_close(&dir);
 }
 
