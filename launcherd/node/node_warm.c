@@ -129,11 +129,17 @@ static void warm_dir(const struct node_warm_job *job, char out[PATH_MAX])
 static bool has_left(const struct node_warm_job *job)
 {
     struct rundir_shim process;
+    enum status status;
     struct err err;
     char dir[PATH_MAX];
 
     warm_dir(job, dir);
-    if (rundir_read_shim(dir, &process, &err) == STATUS_OK) {
+    status = rundir_read_shim(dir, &process, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
+        log_line(LOG_ERROR, about(job), "what it has left is not known: %s", err.text);
+        return false; /* the directory stays for the next start */
+    }
+    if (status == STATUS_OK) {
         if (node_sweep_kill_described(&process) > 0)
             return true;
         if (process.cgroup[0] != '\0')
