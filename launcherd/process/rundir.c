@@ -182,11 +182,12 @@ static int count_entries(int fd, char one[NAME_MAX + 1])
     return count;
 }
 
-/* Removes the files that we make there, by name. */
+/* Removes the files that we make there, by name: all those of the comment in rundir.h. */
 static void remove_files(int fd)
 {
-    static const char *const names[] = {"start.msg", "start.msg.new", "shim.json", "shim.json.new",
-                                        "end.msg",   "end.msg.new",   "shim.sock", "stage.tar"};
+    static const char *const names[] = {"start.msg",     "start.msg.new", "shim.json",
+                                        "shim.json.new", "end.msg",       "end.msg.new",
+                                        "shim.sock",     "store.sock",    "stage.tar"};
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         (void)unlinkat(fd, names[i], 0);

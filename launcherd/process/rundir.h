@@ -5,7 +5,9 @@
  *   STATE/run/<cluster>-<job>-g<generation>/    one for each shim, until `forget` (mode 0700)
  *     start.msg                                 the start order, as a frame
  *     shim.sock                                 the socket on which the shim listens
+ *     store.sock                                the socket of the job's store (shim/store_child.h)
  *     shim.json                                 the process of the shim
+ *     stage.tar                                 a link to the archive of a staged working directory
  *     end.msg                                   its last report, once it has ended
  *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
@@ -19,6 +21,9 @@
  *       rank<rank>.metrics.jsonl                DDP_METRICS: a JSON object a line
  *     stage/files/                              a staged working directory (common/stage.h), owned by the job's user
  *   STATE/stage/HASH.tar                        the archives of staged working directories
+ *
+ * Only these names are ever removed: a new one must be added in rundir.c and log_folders.c, or its folder
+ * stays.
  *
  * Paths are made of numbers and the name of a cluster ([A-Za-z0-9._-], checked by the decoder). */
 #ifndef LAUNCHERD_PROCESS_RUNDIR_H

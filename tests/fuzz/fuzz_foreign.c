@@ -39,8 +39,8 @@ static const char *const tops[AREAS][8] = {
      HEX "fedcba9876543210fedcba9876543210.tar", "home"},
     {HEX "-7", HEX "-8", HEX "-7.removed", HEX "-9.removed", "home", HEX, HEX "-0", HEX "-7x"},
 };
-static const char *const inside[] = {"start.msg", "shim.json", "end.msg.new",
-                                     "shim.sock", "stage.tar", "passwd"};
+static const char *const inside[] = {"start.msg",  "shim.json", "end.msg.new", "shim.sock",
+                                     "store.sock", "stage.tar", "passwd"};
 static const char *const inside_logs[] = {"g1-rank0.log", "g1-rank0.index", "shim-g1.log",
                                           "warm.log",     "g1-errors",      "stage",
                                           "notes.txt",    "g1-rank.log"};
@@ -371,7 +371,7 @@ static void judge_run(int i, const char *const *good)
     for (int k = 0; k < node_count; k++) {
         if (nodes[k].parent != i)
             continue;
-        nodes[k].may_go = !S_ISDIR(nodes[k].info.st_mode) && is_any(name_of(k), inside, 5);
+        nodes[k].may_go = !S_ISDIR(nodes[k].info.st_mode) && is_any(name_of(k), inside, 6);
         nodes[k].must_go = nodes[k].may_go && is_possible;
         is_whole = is_whole && nodes[k].may_go;
     }

@@ -483,25 +483,6 @@ TEST(an_owner_whose_lock_was_removed_writes_no_more)
     checkpoint_dir_close(&second);
 }
 
-/* Its file is there and cannot be opened (here: a link; else the rights, or the disk): that is no proof
- * that it has ended. */
-TEST(an_owner_of_whom_nothing_is_known_stays)
-{
-    const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";
-    const struct checkpoint_options options = {
-        .path = test_dir(), .job_id = "7", .generation = 1, .keep = 2, .step = -1};
-    struct checkpoint_dir *dir = open_dir(1, -1);
-    struct err notice = {0}, err = {0};
-
-    checkpoint_dir_close(&dir);
-    CHECK_EQ(symlink("nowhere", path_of(".lock-0123456789abcdef")), 0);
-    write_text(path_of(".lock"), name);
-    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_BUSY);
-    CHECK_EQ(unlink(path_of(".lock-0123456789abcdef")), 0);
-    dir = open_dir(1, -1);
-    checkpoint_dir_close(&dir);
-}
-
 TEST(a_dead_owner_is_replaced)
 {
     const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";

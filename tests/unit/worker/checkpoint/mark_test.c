@@ -181,6 +181,27 @@ TEST(bad_marks_are_refused)
     checkpoint_dir_close(&dir);
 }
 
+/* Its file is there and cannot be opened (here: a link; else the rights, or the disk): that is no proof
+ * that it has ended. */
+TEST(an_owner_of_whom_nothing_is_known_stays)
+{
+    const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";
+    const struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "7", .generation = 1, .keep = 2, .step = -1};
+    struct checkpoint_dir *dir = small_dir(1, -1);
+    struct err notice = {0}, err = {0};
+    FILE *file;
+
+    checkpoint_dir_close(&dir);
+    CHECK(symlink("nowhere", path_of(".lock-0123456789abcdef")) == 0);
+    file = fopen(path_of(".lock"), "w");
+    CHECK(file != NULL && fputs(name, file) >= 0 && fclose(file) == 0);
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_BUSY);
+    CHECK(unlink(path_of(".lock-0123456789abcdef")) == 0);
+    dir = small_dir(1, -1);
+    checkpoint_dir_close(&dir);
+}
+
 /* Whoever may write in the folder could put it there. */
 TEST(a_link_in_place_of_a_temporary_mark_is_not_followed)
 {
