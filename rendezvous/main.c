@@ -256,6 +256,7 @@ static int serve(const struct member_options *options)
     struct service_signals signals = {0};
     struct member member = {0};
     enum status status;
+    bool has_begun;
     uv_loop_t loop;
     struct err err;
 
@@ -268,6 +269,7 @@ static int serve(const struct member_options *options)
         status = err_set(&err, STATUS_IO, 0, "SIGTERM and SIGINT cannot be watched");
     if (status == STATUS_OK && !again_is_set())
         service_ready("rendezvous: ready %s\n", server_addresses(member.server));
+    has_begun = status == STATUS_OK;
     if (status == STATUS_OK)
         status = member_run(&member, &err);
     if (status != STATUS_OK)
@@ -277,7 +279,8 @@ static int serve(const struct member_options *options)
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&loop) != 0)
         abort(); /* a handle was forgotten */
-    return exit_code_of(status);
+    /* What worked before may work again, such as the password for etcd. */
+    return has_begun && status != STATUS_OK ? EXIT_FAILURE : exit_code_of(status);
 }
 
 /* --socket, else in --state-dir, else where clients and nodes look by default. The kernel names

@@ -18,8 +18,8 @@
 #define RETRY_FIRST_US 5000u
 #define RETRY_BASE_US 10000u
 #define RETRY_MAX_US 1000000u
-/* The retry interval if the reason does not go away by itself while jobs run here: short enough for
- * the person who repairs it. */
+/* The retry interval if the reason does not go away by itself: short enough for the person who
+ * repairs it. */
 #define RETRY_REFUSED_US 30000000u
 /* How long "busy" may be answered: the server may still count an earlier connection of this node,
  * because a network failure hid its end, until that connection has missed its beats. */
@@ -87,17 +87,20 @@ static bool has_living_shim(const struct launcher *launcher)
 
 /* The server refuses this node and will go on refusing it until a person acts. Without jobs here
  * the process ends, so that whoever started it notices. With jobs it stays: they run until their
- * lease ends, and the problem may be repaired before that. */
+ * lease ends, and the problem may be repaired before that. A service stays too: nobody starts it
+ * again when the server has been upgraded, or has its keys again. */
 static void on_refused(struct launcher *launcher, const char *why, struct launcher_actions *actions)
 {
-    if (!has_living_shim(launcher)) {
+    const bool has_jobs = has_living_shim(launcher);
+
+    if (!has_jobs && !launcher->options.keeps_trying) {
         (void)snprintf(actions->end_text, sizeof actions->end_text, "%s", why);
         launcher_add(actions,
                      (struct launcher_action){.type = LAUNCHER_END, .text = actions->end_text});
     } else if (!launcher->refused) {
         launcher_log(actions, "%s", why);
-        launcher_log(actions, "trying again every %u s: the jobs here go on until their lease ends",
-                     RETRY_REFUSED_US / 1000000u);
+        launcher_log(actions, "trying again every %u s%s", RETRY_REFUSED_US / 1000000u,
+                     has_jobs ? ": the jobs here go on until their lease ends" : "");
     }
     launcher->refused = true;
 }

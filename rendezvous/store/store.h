@@ -152,8 +152,9 @@ uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, 
 /* How many, `max` at most. */
 uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max);
 /* Calls back for all principals in the order of their names. A malformed row is skipped with a log
- * line. `principal` is borrowed for the call; the callback must not use the store. */
-void store_principals(struct store *store,
+ * line; false: there was one. `principal` is borrowed for the call; the callback must not use the
+ * store. */
+bool store_principals(struct store *store,
                       void (*on_principal)(const struct store_principal *principal, void *context),
                       void *context);
 bool store_find_request(struct store *store, const char *request_id, const char *user,

@@ -363,7 +363,7 @@ bool model_matches(const struct model *model, struct store *store, char *text, s
         DIFFERS(&difference, "%llu jobs, wanted %llu", (unsigned long long)difference.seen,
                 (unsigned long long)wanted);
     difference.seen = wanted = 0;
-    store_principals(store, compare_principal, &difference);
+    (void)store_principals(store, compare_principal, &difference);
     for (uint32_t i = 0; i < MODEL_PRINCIPALS_MAX; i++)
         wanted += model->principal_made_ms[i] != 0;
     if (difference.seen != wanted)

@@ -203,6 +203,29 @@ TEST(a_refused_key_ends_the_node_after_its_jobs)
     CHECK_STR(actions.end_text, "the key is void");
 }
 
+/* A service is not started again by anybody when the server has been upgraded, or has its keys again. */
+TEST(a_node_that_keeps_trying_is_not_ended_by_a_refusal)
+{
+    uint64_t now_us = 2;
+
+    begin();
+    launcher.options.keeps_trying = true;
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_STR(refuse(now_us, "refused"), "");
+        CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* logged once */
+        CHECK_STR(key_refused(now_us), "");
+        CHECK(launcher.retry_at_us >= now_us + 15 * SECOND_US);
+        CHECK(launcher.retry_at_us < now_us + 45 * SECOND_US);
+        now_us = launcher.retry_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+    }
+    event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(now_us, "one");
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_EQ(actions.timer_at_us, now_us + 5000);
+}
+
 TEST(a_key_that_is_taken_again_makes_a_quick_node)
 {
     with_shim();
