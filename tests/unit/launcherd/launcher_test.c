@@ -376,6 +376,24 @@ TEST(a_closed_socket_is_opened_again)
     CHECK_STR(shim_open(16001, 1, 1, SHIM_ENDED), "1.1<lease(60000002) 1.1<forget");
 }
 
+/* A shim that says hello and closes is called ever less often: only a report shows that the connection is of use. */
+TEST(a_hello_alone_does_not_make_a_shim_called_often)
+{
+    uint64_t now_us = 20;
+
+    with_shim();
+    for (uint32_t i = 0; i < 12; i++) {
+        shim_event(now_us, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+        CHECK_EQ(launcher.shims[0].connect_at_us, now_us + (i < 7 ? 5000ull << i : SECOND_US));
+        now_us = launcher.shims[0].connect_at_us;
+        event(now_us, LAUNCHER_EVENT_TICK);
+        shim_open(now_us, 1, 1, SHIM_READY);
+    }
+    shim_reports(now_us, 1, 1, SHIM_READY);
+    shim_event(now_us, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+    CHECK_EQ(launcher.shims[0].connect_at_us, now_us + 5000);
+}
+
 TEST(shims_of_an_earlier_launcherd_are_adopted)
 {
     begin();
