@@ -29,6 +29,7 @@ struct settings {
         keep_jobs_us, client_idle_us;
     uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
+    uint64_t max_stored_per_user;
     bool all_users, no_fence, no_fsync, require_key, move;
     struct service_settings service;
 };
@@ -180,6 +181,13 @@ static const struct option_row rows[] = {
      OPTION_INTO(struct settings, max_queued_per_user),
      .help = "jobs of one user that may wait in the queue; more are refused (default: 1000; 0: no "
              "limit)"},
+    {.name = "max-stored-per-user",
+     .kind = OPTION_SIZE,
+     .value = "SIZE",
+     .max = 1ull << 40,
+     OPTION_INTO(struct settings, max_stored_per_user),
+     .help = "what the jobs of one user may take in the store, ended ones too; more are refused "
+             "(default: 256M; 0: no limit)"},
     {.name = "backup",
      .kind = OPTION_TEXT,
      .value = "FILE",
@@ -358,7 +366,8 @@ int main(int argc, char **argv)
                                 .grow_us = GROW_US,
                                 .keep_jobs_us = 90 * DAY_US,
                                 .client_idle_us = 60 * 1000000ull,
-                                .max_queued_per_user = QUEUED_PER_USER_DEFAULT};
+                                .max_queued_per_user = QUEUED_PER_USER_DEFAULT,
+                                .max_stored_per_user = STORED_PER_USER_DEFAULT};
     struct member_options member = {0};
     struct server_options *options = &member.server;
     char dir[PATH_MAX], path[PATH_MAX + 32];
@@ -400,6 +409,7 @@ int main(int argc, char **argv)
     options->client_idle_us = settings.client_idle_us;
     options->max_slots_per_user = settings.max_slots_per_user;
     options->max_queued_per_user = settings.max_queued_per_user;
+    options->max_stored_per_user = settings.max_stored_per_user;
     /* at least five beats fit into the time after which a silent node is suspect */
     options->beat_interval_us =
         settings.suspect_us / 5 < BEAT_INTERVAL_US ? settings.suspect_us / 5 : BEAT_INTERVAL_US;

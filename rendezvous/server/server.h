@@ -46,6 +46,7 @@ struct server_options {
     uint64_t client_idle_us;         /* idle clients are closed after this; 0: never */
     uint64_t keep_jobs_us;           /* how long ended jobs stay in the store; 0: for ever */
     uint32_t max_slots_per_user, max_queued_per_user; /* 0: no limit */
+    uint64_t max_stored_per_user;                     /* bytes; 0: no limit */
 };
 
 /* Opens the store, restores the core's jobs, and listens. `options` is borrowed for the call.
