@@ -156,7 +156,7 @@ uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, 
 /* What the jobs of a user take in the store, about: rows of the jobs with their commands, environments,
  * ranks and failures, also of ended ones. */
 uint64_t store_user_bytes(struct store *store, const char *user);
-#define STORE_JOB_BYTES 1024u /* what one job adds to that, without its spec */
+#define STORE_JOB_BYTES 512u /* what one job adds to that, without its spec */
 /* What the spec of a submit would add. */
 uint64_t store_spec_bytes(const struct msg_submit *submit);
 /* How much more fits before store_is_low; UINT64_MAX: not known. */

@@ -9,7 +9,7 @@
 
 /* What the row of a job and its request id take, and each rank of each generation. */
 #define JOB_SQL(row)                                                                               \
-    "(1024 + 128 * " row "generation * max(" row "nodes, " row "nodes_max) * " row "nproc_per_"    \
+    "(512 + 128 * " row "generation * max(" row "nodes, " row "nodes_max) * " row "nproc_per_"     \
     "node)"
 #define FAILURE_SQL "8192"
 #define BYTES_SQL(column) "length(CAST(" column " AS BLOB))"
