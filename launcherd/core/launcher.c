@@ -25,6 +25,9 @@
  * because a network failure hid its end, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
+/* A connection that ends earlier is a failed attempt: a server that welcomes this node and closes is
+ * called ever less often. */
+#define STEADY_US 1000000u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the
  * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
@@ -155,8 +158,6 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
     if (!launcher->busy)
         launcher->busy_at_us = 0;
     launcher->busy = false;
-    if (launcher->welcomed)
-        launcher->failures = 0;
     uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
     if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
@@ -209,7 +210,6 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
     launcher->refused = false;
     launcher->referrals = 0;
     launcher->busy_at_us = 0;
-    launcher->failures = 0;
     (void)snprintf(launcher->cluster, sizeof launcher->cluster, "%s", welcome->cluster);
     launcher->beat_interval_us = welcome->beat_interval_us;
     launcher->lease_us = welcome->lease_us;
@@ -236,6 +236,8 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
     if (!launcher->welcomed || ack->sent_us > now_us)
         return;
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
+    if (now_us >= launcher->hello_at_us + STEADY_US)
+        launcher->failures = 0; /* a welcome alone is no reason to call often */
     extend_lease(launcher, ack->sent_us, actions);
     launcher_leave_acked(launcher, ack->sent_us);
 }
