@@ -187,7 +187,7 @@ static const struct option_row rows[] = {
      .max = 1ull << 40,
      OPTION_INTO(struct settings, max_stored_per_user),
      .help = "what the jobs of one user may take in the store, ended ones too; more are refused "
-             "(default: 256M; 0: no limit)"},
+             "(default: 256M; with --no-fsync, or 0: no limit)"},
     {.name = "backup",
      .kind = OPTION_TEXT,
      .value = "FILE",
@@ -367,7 +367,7 @@ int main(int argc, char **argv)
                                 .keep_jobs_us = 90 * DAY_US,
                                 .client_idle_us = 60 * 1000000ull,
                                 .max_queued_per_user = QUEUED_PER_USER_DEFAULT,
-                                .max_stored_per_user = STORED_PER_USER_DEFAULT};
+                                .max_stored_per_user = UINT64_MAX};
     struct member_options member = {0};
     struct server_options *options = &member.server;
     char dir[PATH_MAX], path[PATH_MAX + 32];
@@ -410,6 +410,8 @@ int main(int argc, char **argv)
     options->max_slots_per_user = settings.max_slots_per_user;
     options->max_queued_per_user = settings.max_queued_per_user;
     options->max_stored_per_user = settings.max_stored_per_user;
+    if (options->max_stored_per_user == UINT64_MAX)
+        options->max_stored_per_user = settings.no_fsync ? 0 : STORED_PER_USER_DEFAULT;
     /* at least five beats fit into the time after which a silent node is suspect */
     options->beat_interval_us =
         settings.suspect_us / 5 < BEAT_INTERVAL_US ? settings.suspect_us / 5 : BEAT_INTERVAL_US;

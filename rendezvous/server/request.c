@@ -115,15 +115,18 @@ static struct rdzv_stored stored_by(struct server *server, const char *user,
                                     const struct msg_submit *submit)
 {
     static struct array_spec array;
+    const uint64_t free_bytes = store_free_bytes(server->store);
     struct err err;
 
+    if (server->core_options.max_stored_per_user == 0 && free_bytes == UINT64_MAX)
+        return (struct rdzv_stored){0}; /* nothing is limited */
     array.count = 1;
     if (submit->array[0] != '\0' && array_spec_parse(submit->array, &array, &err) != STATUS_OK)
         array.count = 1; /* it is refused */
     return (struct rdzv_stored){.has_bytes = store_user_bytes(server->store, user),
                                 .adds_bytes = store_spec_bytes(submit) +
                                               (uint64_t)array.count * STORE_JOB_BYTES,
-                                .free_bytes = store_free_bytes(server->store)};
+                                .free_bytes = free_bytes};
 }
 
 static void on_submit(struct peer *peer, const struct msg *msg)

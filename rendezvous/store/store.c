@@ -325,7 +325,7 @@ enum status store_prepare(struct store *store, struct err *err)
     status = check_marks(store, err);
     if (status == STATUS_OK)
         status = check_ids(store, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK && !store->is_new) /* then it is quick, and done when it is needed */
         store_usage_open(store);
     return status;
 }

@@ -122,8 +122,9 @@ static const char triggers_sql[] =
 
 void store_usage_open(struct store *store)
 {
-    struct err err;
+    struct err err = {.text = "no memory"};
 
+    store->usage_is_opened = true;
     if (store_execute(store, fill_sql, &err) == STATUS_OK &&
         store_execute(store, triggers_sql, &err) == STATUS_OK &&
         sqlite3_prepare_v3(store->db, "SELECT bytes FROM temp.usage WHERE user = ?", -1,
@@ -137,6 +138,8 @@ uint64_t store_user_bytes(struct store *store, const char *user)
 {
     int64_t bytes = 0;
 
+    if (!store->usage_is_opened)
+        store_usage_open(store);
     if (store->usage == NULL)
         return 0;
     (void)sqlite3_bind_text(store->usage, 1, user, -1, SQLITE_TRANSIENT);
