@@ -49,14 +49,16 @@ static void get_ready(void)
     }
 }
 
-/* Waits longer than any back-off, while the nodes send beats. */
+/* Waits until something starts, or longer than any back-off, while the nodes send beats. */
 static void wait_for_retry(uint32_t nodes)
 {
-    for (uint32_t i = 0; i < 62; i++) {
+    for (uint32_t i = 0; i < 62 && count_of(RDZV_SEND_START) == 0; i++) {
         struct part_beat_shim shims[3][8];
         uint32_t counts[3] = {0};
 
         tick(SECOND_US);
+        if (count_of(RDZV_SEND_START) > 0)
+            return;
         get_ready();
         for (uint32_t k = 0; k < rdzv_job_count(core); k++) {
             const struct rdzv_record *record = rdzv_job_record(core, rdzv_job_at(core, k));
