@@ -354,6 +354,7 @@ TEST(the_only_node_is_tried_again)
     CHECK(job() == NULL || job()->state == JOB_FAILED);
     CHECK_EQ(generation, RESTART_ALONE + 1);
     CHECK_EQ(starts[0] > 40, true); /* the order was repeated all the time */
+    CHECK_STR(cause, "node n1 did not take its start order within 30 s, although it is up");
 }
 
 /* A launcherd that comes and goes, and lists the shim now and then, gets no new time with each list. */
