@@ -27,7 +27,7 @@
 #define SILENT_BEATS 5u
 /* A connection that ends earlier is a failed attempt: a server that welcomes this node and closes is
  * called ever less often. */
-#define STEADY_US 1000000u
+#define RETRY_RESET_US 1000000u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the
  * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
@@ -260,7 +260,7 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
             launcher_log(actions, "the connection to the server holds again");
         launcher->short_count = 0;
     }
-    if (now_us >= launcher->hello_at_us + STEADY_US)
+    if (now_us >= launcher->hello_at_us + RETRY_RESET_US)
         launcher->failures = 0; /* a welcome alone is no reason to call often */
     extend_lease(launcher, ack->sent_us, actions);
     launcher_leave_acked(launcher, ack->sent_us);

@@ -546,7 +546,7 @@ def test_one_user_leaves_room_on_a_small_disk():
         with FullDisk(directory, 96 << 10) as disk:
             if disk is None:
                 raise Skip("mounting a tmpfs is not allowed here")
-            with server(*LISTEN, directory=disk) as process:
+            with server(*LISTEN, directory=disk + "/server") as process:
                 address = network(process)
                 with Client(process.address) as admin:
                     ann, bob = add(admin, "ann"), add(admin, "bob")
@@ -572,7 +572,7 @@ def test_staged_archives_leave_room_on_a_small_disk():
         with FullDisk(directory, 96 << 10) as disk:
             if disk is None:
                 raise Skip("mounting a tmpfs is not allowed here")
-            with server(directory=disk) as process, Client(process.address) as client:
+            with server(directory=disk + "/server") as process, Client(process.address) as client:
                 data = bytes(24 << 20)
                 digest = hashlib.sha256(data).hexdigest()
                 client.ask("stage_put", hash=digest, total=str(len(data)), offset=0, bytes="")
