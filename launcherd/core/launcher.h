@@ -31,7 +31,7 @@
 
 struct launcher_options {
     char name[NODE_NAME_BYTES_MAX];
-    char boot_id[64];
+    char boot_id[64], machine_id[64], state_id[64]; /* the last two may be empty */
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
     uint32_t protocol;  /* the version that this program speaks (common/msg_version.h) */

@@ -290,10 +290,13 @@ static void on_node_event(struct rdzv *rdzv, const struct node *node,
 
 static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
 {
-    struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello);
+    enum kinship kin;
+    struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello, &kin);
 
     if (node == NULL)
         return;
+    if (kin == KIN_UNKNOWN)
+        reconcile_unknown(rdzv, node);
     reconcile_list(rdzv, node);
     pace_heard_again(rdzv, node);
 }

@@ -142,6 +142,7 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
         .version = node->version,
         .protocol = node->protocol,
         .drains_on_term = node->drains_on_term,
+        .notice = now_us < node->notice_until_us ? node->notice : "",
         .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
     };
     fill_drain(node, slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
