@@ -186,7 +186,7 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
     if (!part->was_lost)
         sim_fail(sim, "one-generation", "job %llu: g%u starts, and g%u runs on node%u",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
-    else if (gen->joined == 0 && !gen->has_impostor && older->facts.free_us != UINT64_MAX &&
+    else if (gen->joined == 0 && older->facts.free_us != UINT64_MAX &&
              sim_node_us(sim, node) + KILL_SLACK_US + sim->lease_us / 1000 * DRIFT_PM <
                  sim->nodes[node].lease_end_us)
         sim_fail(sim, "one-generation",

@@ -149,6 +149,7 @@ struct sim_node {
     bool alive;   /* launcherd */
     bool is_down; /* the machine */
     uint32_t boots;
+    uint32_t installs, states; /* how often its machine was installed, its state directory made anew */
     struct sim_clock clock;
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];
@@ -377,6 +378,16 @@ uint32_t warm_list(const struct sim *sim, uint32_t node, struct part_warm_job ou
 void warm_become_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 /* Ends them all, together with launcherd. */
 void warm_end_all(struct sim *sim, uint32_t node);
+
+/* sim_twins.c: names that come back from elsewhere */
+/* The ids that launcherd of this node says now. In every eighth run it says none. */
+void twin_identity(const struct sim *sim, uint32_t node, char machine_id[64], char state_id[64]);
+/* Another process says hello with the name of a node. */
+void twin_impersonate(struct sim *sim);
+/* A message of the server reaches it. */
+void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg);
+/* launcherd dies, and its state directory with it; what it has started runs on. */
+void twin_lose_state(struct sim *sim);
 
 /* sim_jobs.c */
 /* Looks up the jobs that another one waits for, as rendezvous/store/jobs.c does. */

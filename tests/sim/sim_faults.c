@@ -218,33 +218,6 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
-/* Another process says hello with the name of a node, and leaves once it has an answer. */
-static void impersonate(struct sim *sim)
-{
-    uint32_t node = any_node(sim), conn;
-    char name[NODE_NAME_BYTES_MAX];
-    struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
-
-    if (!sim->server.alive)
-        return;
-    node_name(name, node);
-    sim_note(sim, "another process says that it is %s", name);
-    conn = net_open(sim, true, node, 0);
-    sim->conns[conn].is_impostor = true;
-    sim->conns[conn].owner = UINT32_MAX - conn;
-    msg.node_hello = (struct msg_node_hello){
-        .protocol = PROTOCOL_VERSION,
-        .version = "0",
-        .name = name,
-        .boot_id = "other",
-        .instance = sim_draw(sim, UINT64_MAX),
-        .pid = 4711,
-        .address = "127.0.0.2",
-        .slots = sim->slots,
-    };
-    net_send(sim, conn, true, &msg);
-}
-
 /* -- shims and workers -- */
 
 /* A running shim on some node; NULL: there is none. */
@@ -442,7 +415,7 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
         isolate(sim, 1 + (uint32_t)sim_draw(sim, 2));
         break;
     case FAULT_IMPOSTOR:
-        impersonate(sim);
+        twin_impersonate(sim);
         break;
     default:
         break; /* handled by another strike function */

@@ -398,6 +398,7 @@ static void init_core(struct sim *sim, uint32_t index)
 
     node_name(options.name, index);
     (void)snprintf(options.boot_id, sizeof options.boot_id, "boot%u", node->boots);
+    twin_identity(sim, index, options.machine_id, options.state_id);
     launcher_init(&node->core, &options);
 }
 
@@ -462,6 +463,8 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
              new_disk ? ", and its files" : "");
     node->is_down = true;
     node->boots++;
+    node->installs += new_disk;
+    node->states += new_disk;
     node->frozen_until_us = 0;
     node->lease_end_us = 0;
     node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* a boot clock starts anew */

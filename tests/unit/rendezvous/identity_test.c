@@ -73,6 +73,15 @@ static void check(enum job_state state, uint32_t generation)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, generation);
 }
 
+/* The part is gone with its node, whose failure is followed by a short back-off. */
+static void check_gone(void)
+{
+    CHECK(is_welcome());
+    check(JOB_RESTARTING, 1);
+    pass(1);
+    check(JOB_STARTING, 2);
+}
+
 static struct part_node node_a(void)
 {
     struct part_node node;
@@ -92,13 +101,12 @@ TEST(the_same_state_directory_is_proof)
     run_as(first, false);
     close_a();
     hello_as(3, first, NULL, 0);
-    CHECK(is_welcome());
-    check(JOB_STARTING, 2);
+    check_gone();
 
     run_as(first, false); /* in another boot, too */
     close_a();
     hello_as(3, (struct who){"m1", "s1", "b2"}, NULL, 0);
-    check(JOB_STARTING, 2);
+    check_gone();
 }
 
 TEST(another_boot_of_the_machine_is_proof)
@@ -106,8 +114,7 @@ TEST(another_boot_of_the_machine_is_proof)
     run_as(first, false);
     close_a();
     hello_as(3, rebooted, NULL, 0);
-    CHECK(is_welcome());
-    check(JOB_STARTING, 2);
+    check_gone();
 
     run_as(first, false); /* also for a job that waits for the lease */
     pass(20);
@@ -319,8 +326,7 @@ TEST(a_restarted_server_knows_whom_it_gave_a_part)
     CHECK(has_to_wait());
     check(JOB_RUNNING, 1);
     hello_as(5, first, NULL, 0);
-    CHECK(is_welcome());
-    check(JOB_STARTING, 2);
+    check_gone();
 
     run_as(silent, false); /* as an earlier version has stored it */
     restart();
