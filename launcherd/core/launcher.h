@@ -31,7 +31,8 @@
 
 struct launcher_options {
     char name[NODE_NAME_BYTES_MAX];
-    char boot_id[64], machine_id[64], state_id[64]; /* the last two may be empty */
+    char boot_id[64];
+    char machine_id[IDENTITY_BYTES_MAX], state_id[IDENTITY_BYTES_MAX]; /* empty: not known */
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
     uint32_t protocol;  /* the version that this program speaks (common/msg_version.h) */

@@ -26,6 +26,7 @@
 #include "launcherd/node/node_stage.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/node/node_warm.h"
+#include "launcherd/node/state_id.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/rundir.h"
 
@@ -319,6 +320,31 @@ static enum status lock_state(struct node *node, struct err *err)
     return STATUS_OK;
 }
 
+/* Which state directory this is, for the server: a copy of another one knows none of its shims. */
+static enum status find_state_id(struct node *node, struct err *err)
+{
+    struct launcher_options *core = &node->options.core;
+    enum state_id_found found;
+    char aside[64];
+    enum status status = state_id_load(node->options.state_dir, core->boot_id, core->machine_id,
+                                       core->state_id, &found, aside, err);
+    if (status != STATUS_OK)
+        return status;
+    if (found == STATE_ID_DAMAGED)
+        log_line(LOG_WARNING, node_about(&node->host),
+                 "%s/state-id.json is damaged: the state directory has a new id, and the server "
+                 "waits for the leases of the old one",
+                 node->options.state_dir);
+    else if (found == STATE_ID_COPY)
+        log_line(LOG_WARNING, node_about(&node->host),
+                 "%s is a copy of another state directory, or was restored from a backup: it has a "
+                 "new id%s%s",
+                 node->options.state_dir,
+                 aside[0] != '\0' ? ", and the shims that it lists are not its own; they are in " : "",
+                 aside);
+    return STATUS_OK;
+}
+
 /* When we are root, users of jobs may pass through these folders to their own files (error files),
  * but not list them. */
 static enum status make_folders(const struct node *node, struct err *err)
@@ -398,7 +424,9 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     enum status status = make_folders(node, err);
     if (status == STATUS_OK)
         status = lock_state(node, err);
-    launcher_init(&node->core, &options->core);
+    if (status == STATUS_OK)
+        status = find_state_id(node, err);
+    launcher_init(&node->core, &node->options.core);
     if (status == STATUS_OK)
         status = node_server_init(&node->server, err);
     if (status == STATUS_OK)

@@ -381,7 +381,8 @@ void warm_end_all(struct sim *sim, uint32_t node);
 
 /* sim_twins.c: names that come back from elsewhere */
 /* The ids that launcherd of this node says now. In every eighth run it says none. */
-void twin_identity(const struct sim *sim, uint32_t node, char machine_id[64], char state_id[64]);
+void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
+                   char state_id[IDENTITY_BYTES_MAX]);
 /* Another process says hello with the name of a node. */
 void twin_impersonate(struct sim *sim);
 /* A message of the server reaches it. */

@@ -11,15 +11,16 @@ static bool has_ids(const struct sim *sim)
     return sim->seed % 8 != 5;
 }
 
-void twin_identity(const struct sim *sim, uint32_t node, char machine_id[64], char state_id[64])
+void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
+                   char state_id[IDENTITY_BYTES_MAX])
 {
     const struct sim_node *at = &sim->nodes[node];
 
     machine_id[0] = state_id[0] = '\0';
     if (!has_ids(sim))
         return;
-    (void)snprintf(machine_id, 64, "machine%u.%u", node, at->installs);
-    (void)snprintf(state_id, 64, "state%u.%u", node, at->states);
+    (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "machine%u.%u", node, at->installs);
+    (void)snprintf(state_id, IDENTITY_BYTES_MAX, "state%u.%u", node, at->states);
 }
 
 /* What the other process is: a program of the version before, which says no ids; another machine; a
@@ -27,23 +28,25 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[64], ch
 enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_KINDS };
 
 static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind,
-                       char machine_id[64], char state_id[64])
+                       char machine_id[IDENTITY_BYTES_MAX],
+                   char state_id[IDENTITY_BYTES_MAX])
 {
     machine_id[0] = state_id[0] = '\0';
     if (kind == TWIN_SILENT)
         return;
     twin_identity(sim, node, machine_id, state_id);
     if (kind != TWIN_STATE || machine_id[0] == '\0')
-        (void)snprintf(machine_id, 64, "elsewhere");
+        (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "elsewhere");
     if (kind != TWIN_COPY || state_id[0] == '\0')
-        (void)snprintf(state_id, 64, "another");
+        (void)snprintf(state_id, IDENTITY_BYTES_MAX, "another");
 }
 
 /* It leaves once it has an answer. */
 void twin_impersonate(struct sim *sim)
 {
     const uint32_t node = (uint32_t)sim_draw(sim, sim->node_count);
-    char name[NODE_NAME_BYTES_MAX], machine_id[64], state_id[64], boot_id[64];
+    char name[NODE_NAME_BYTES_MAX], boot_id[64];
+    char machine_id[IDENTITY_BYTES_MAX], state_id[IDENTITY_BYTES_MAX];
     struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
     const uint64_t instance = sim_draw(sim, UINT64_MAX);
     const enum twin_kind kind = (enum twin_kind)(instance % TWIN_KINDS);
