@@ -380,7 +380,7 @@ void warm_become_shim(struct sim *sim, uint32_t node, const struct sim_shim *shi
 void warm_end_all(struct sim *sim, uint32_t node);
 
 /* sim_twins.c: names that come back from elsewhere */
-/* The ids that launcherd of this node says now. In every eighth run it says none. */
+/* The ids that launcherd of this node says now. */
 void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
                    char state_id[IDENTITY_BYTES_MAX]);
 /* Another process says hello with the name of a node. */

@@ -6,9 +6,16 @@
 
 #include "tests/sim/oracle.h"
 
-static bool has_ids(const struct sim *sim)
+/* In every eighth run the nodes say too little: no ids, as the version before, or no machine's id, as
+ * in a container. */
+static bool has_machines(const struct sim *sim)
 {
     return sim->seed % 8 != 5;
+}
+
+static bool has_states(const struct sim *sim)
+{
+    return sim->seed % 16 != 5;
 }
 
 void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
@@ -17,10 +24,10 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTIT
     const struct sim_node *at = &sim->nodes[node];
 
     machine_id[0] = state_id[0] = '\0';
-    if (!has_ids(sim))
-        return;
-    (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "machine%u.%u", node, at->installs);
-    (void)snprintf(state_id, IDENTITY_BYTES_MAX, "state%u.%u", node, at->states);
+    if (has_machines(sim))
+        (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "machine%u.%u", node, at->installs);
+    if (has_states(sim))
+        (void)snprintf(state_id, IDENTITY_BYTES_MAX, "state%u.%u", node, at->states);
 }
 
 /* What the other process is: a program of the version before, which says no ids; another machine; a

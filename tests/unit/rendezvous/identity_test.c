@@ -199,6 +199,34 @@ TEST(one_that_beats_is_named_to_the_second)
                                "machine; it is refused");
 }
 
+/* A container without a machine id: the boot says that it is the same machine. */
+TEST(without_a_machine_id_the_boot_tells)
+{
+    const struct who contained = {"", "s1", "b1"};
+
+    run_as(contained, false);
+    close_a();
+    hello_as(3, contained, NULL, 0);
+    check_gone();
+
+    run_as(contained, false);
+    close_a();
+    hello_as(3, (struct who){"", "s2", "b1"}, NULL, 0);
+    CHECK(has_to_wait());
+
+    run_as(contained, false); /* another boot, of whichever machine */
+    close_a();
+    hello_as(3, (struct who){"", "s1", "b2"}, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+
+    run_as((struct who){"", "s1", "unknown"}, false);
+    close_a();
+    hello_as(3, (struct who){"", "s1", "unknown"}, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+}
+
 /* Nothing is on the node: its name may move as soon as the first one is gone. */
 TEST(the_name_of_an_idle_node_moves)
 {
