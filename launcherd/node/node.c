@@ -340,7 +340,8 @@ static enum status find_state_id(struct node *node, struct err *err)
                  "%s is a copy of another state directory, or was restored from a backup: it has a "
                  "new id%s%s",
                  node->options.state_dir,
-                 aside[0] != '\0' ? ", and the shims that it lists are not its own; they are in " : "",
+                 aside[0] != '\0' ? ", and the shims that it lists are not its own; they are in "
+                                  : "",
                  aside);
     return STATUS_OK;
 }

@@ -34,14 +34,15 @@ static void note_twin(struct rdzv *rdzv, struct node *node, const struct msg_nod
     const bool is_near = identity.machine != 0 && identity.machine == node->identity.machine;
 
     if (rdzv->out.now_us >= node->notice_until_us)
-        action_log(&rdzv->out, 0, 0, "node %s: another launcherd, pid %u at %s, wants this name: %s",
-                   node->name, hello->pid, hello->address, what);
+        action_log(&rdzv->out, 0, 0,
+                   "node %s: another launcherd, pid %u at %s, wants this name: %s", node->name,
+                   hello->pid, hello->address, what);
     node->notice_until_us = rdzv->out.now_us + NOTICE_US;
     text_format(node->notice, "another launcherd wants this name: pid %u at %s, on %s; %s",
                 hello->pid, hello->address,
-                is_near                                                  ? "the same machine"
+                is_near                                                ? "the same machine"
                 : identity.machine != 0 && node->identity.machine != 0 ? "another machine"
-                                                                         : "some machine",
+                                                                       : "some machine",
                 what);
 }
 
@@ -64,16 +65,17 @@ static void refuse_twin(struct rdzv *rdzv, struct node *node, uint64_t conn,
 static void refuse_heir(struct rdzv *rdzv, struct node *node, uint64_t conn,
                         const struct msg_node_hello *hello, uint64_t until_us)
 {
-    action_text(&rdzv->out, claim_close(rdzv, conn, STATUS_PEER_LOST),
-                "the name %s was that of another launcherd (pid %u at %s, on another machine or with "
-                "another state directory), whose ranks may run for %llu s more: it is free then",
-                node->name, node->pid, node->address[0] != '\0' ? node->address : "?",
-                (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
+    action_text(
+        &rdzv->out, claim_close(rdzv, conn, STATUS_PEER_LOST),
+        "the name %s was that of another launcherd (pid %u at %s, on another machine or with "
+        "another state directory), whose ranks may run for %llu s more: it is free then",
+        node->name, node->pid, node->address[0] != '\0' ? node->address : "?",
+        (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
     note_twin(rdzv, node, hello, "it waits for the lease of the last one to end");
 }
 
 bool claim_is_refused(struct rdzv *rdzv, struct node *node, uint64_t conn,
-                     const struct msg_node_hello *hello, enum kinship kin)
+                      const struct msg_node_hello *hello, enum kinship kin)
 {
     uint64_t until_us = held_until_us(rdzv, node);
 
@@ -100,4 +102,3 @@ bool claim_is_refused(struct rdzv *rdzv, struct node *node, uint64_t conn,
             "replaced by a newer connection of the same node";
     return false;
 }
-

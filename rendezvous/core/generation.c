@@ -468,7 +468,8 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
     if (state->is_away && rdzv->out.now_us < rdzv->nodes[state->node].away_until_us)
         return;
     if (state->is_away) {
-        text_format(cause, "node %s has come back as another one, and the lease of its part is over",
+        text_format(cause,
+                    "node %s has come back as another one, and the lease of its part is over",
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
         return;

@@ -151,8 +151,7 @@ uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *mo
 static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
 {
     return node->conn != 0 || node->fenced > 0 || node->held_mask != 0 ||
-           roster_part_count(rdzv, node) > 0 ||
-           rdzv->spares_on[roster_index(rdzv, node)].count > 0;
+           roster_part_count(rdzv, node) > 0 || rdzv->spares_on[roster_index(rdzv, node)].count > 0;
 }
 
 /* A free entry, or that of the unused node that was lost longest ago. NULL: full. */
@@ -412,8 +411,8 @@ struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
         node = add(rdzv, part->node);
     if (node == NULL || node->has_beat)
         return node;
-    node->identity = node->lost_at_us == 0 ? part->identity
-                                           : identity_join(&node->identity, &part->identity);
+    node->identity =
+        node->lost_at_us == 0 ? part->identity : identity_join(&node->identity, &part->identity);
     node->state = NODE_SUSPECT;
     node->beat_at_us = rdzv->out.now_us;
     node->lost_at_us = rdzv->out.now_us + wait_us;

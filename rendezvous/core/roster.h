@@ -23,7 +23,8 @@ struct node_slot {
 struct node {
     bool used;
     char name[NODE_NAME_BYTES_MAX];
-    struct rdzv_identity identity; /* of its launcherd, or of the one that its parts were given to */
+    struct rdzv_identity
+        identity; /* of its launcherd, or of the one that its parts were given to */
     char address[ADDRESS_BYTES_MAX];
     char version[32];
     uint64_t instance;

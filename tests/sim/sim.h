@@ -149,7 +149,8 @@ struct sim_node {
     bool alive;   /* launcherd */
     bool is_down; /* the machine */
     uint32_t boots;
-    uint32_t installs, states; /* how often its machine was installed, its state directory made anew */
+    uint32_t installs,
+        states; /* how often its machine was installed, its state directory made anew */
     struct sim_clock clock;
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];

@@ -35,8 +35,7 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTIT
 enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_KINDS };
 
 static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind,
-                       char machine_id[IDENTITY_BYTES_MAX],
-                   char state_id[IDENTITY_BYTES_MAX])
+                       char machine_id[IDENTITY_BYTES_MAX], char state_id[IDENTITY_BYTES_MAX])
 {
     machine_id[0] = state_id[0] = '\0';
     if (kind == TWIN_SILENT)

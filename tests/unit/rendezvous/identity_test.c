@@ -282,8 +282,7 @@ TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
     step_beat(3, &shim, 1); /* it does know it */
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
     report(3, SHIM_ENDED, false);
-    CHECK_EQ(rdzv_job_record(core, 1) == NULL ||
-                 rdzv_job_record(core, 1)->state == JOB_CANCELLED,
+    CHECK_EQ(rdzv_job_record(core, 1) == NULL || rdzv_job_record(core, 1)->state == JOB_CANCELLED,
              true);
 }
 
