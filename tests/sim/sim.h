@@ -60,6 +60,7 @@ struct sim_conn {
     uint32_t node;
     uint32_t shim, shim_serial; /* index on the node */
     uint32_t owner;             /* differs for each process that connects to the server */
+    uint32_t twin;              /* index into sim->twins, plus 1; 0: of none */
     struct sim_stream to_near, to_far;
 };
 
@@ -115,6 +116,7 @@ struct sim_shim {
     char cluster[33];
     bool is_prepared; /* the port is reserved, or none is needed */
     bool has_orphans; /* children of its workers that have outlived them */
+    bool is_orphan;   /* its run directory is gone, and no launcherd knows it */
     struct sim_shim_facts facts;
     bool has_end;
     struct msg_shim_report end; /* recorded when it ended; its ranks: */
@@ -259,6 +261,14 @@ struct sim_event {
     uint64_t asked_us;
 };
 
+#define SIM_TWINS_MAX 8u
+
+/* Another machine that tries to get the name of a node (sim_twins.c). */
+struct sim_twin {
+    uint32_t node, conn; /* conn 0: not connected */
+    uint64_t instance, until_us;
+};
+
 struct oracle;
 
 struct sim {
@@ -282,6 +292,8 @@ struct sim {
     struct sim_client *clients; /* [size.jobs] */
     uint32_t conn_count;
     struct sim_conn *conns; /* [size.conns]; 0 is none */
+    uint32_t twin_count;
+    struct sim_twin twins[SIM_TWINS_MAX];
     uint32_t pid_next;
     uint32_t heap_count, heap_capacity;
     struct sim_event *heap;
@@ -384,12 +396,17 @@ void warm_end_all(struct sim *sim, uint32_t node);
 /* The ids that launcherd of this node says now. */
 void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
                    char state_id[IDENTITY_BYTES_MAX]);
-/* Another process says hello with the name of a node. */
+/* Another process says hello with the name of a node, and leaves once it has an answer. */
 void twin_impersonate(struct sim *sim);
-/* A message of the server reaches it. */
+/* Another machine tries for a while to get the name of this node, and has it for some seconds. */
+void twin_comes(struct sim *sim, uint32_t node);
+/* A message of the server reaches the other process; its connection was closed. */
 void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg);
-/* launcherd dies, and its state directory with it; what it has started runs on. */
-void twin_lose_state(struct sim *sim);
+/* launcherd dies, and its state directory with it; what it has started runs on. False: not now,
+ * since what is stuck there would outlive its lease. */
+bool twin_lose_state(struct sim *sim, uint32_t node);
+/* The shim of a lost state directory has ended: forgets it once its processes are gone. */
+void twin_orphan_ends(struct sim *sim, uint32_t node, uint32_t shim);
 
 /* sim_jobs.c */
 /* Looks up the jobs that another one waits for, as rendezvous/store/jobs.c does. */

@@ -218,6 +218,30 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
+/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
+static void strike_twin(struct sim *sim)
+{
+    const uint32_t node = any_node(sim);
+    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
+
+    if (sim_chance(sim, 500)) {
+        isolate_node(sim, node, us, 0);
+    } else if (sim->nodes[node].alive) {
+        node_kill(sim, node);
+        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
+    }
+    twin_comes(sim, node);
+}
+
+static void lose_state(struct sim *sim)
+{
+    const uint32_t node = any_node(sim);
+
+    if (!sim->nodes[node].alive || !twin_lose_state(sim, node))
+        return;
+    sim_at(sim, sim->now_us + down_us(sim), (struct sim_event){.run = restart_node, .node = node});
+}
+
 /* -- shims and workers -- */
 
 /* A running shim on some node; NULL: there is none. */
@@ -229,7 +253,8 @@ static struct sim_shim *any_shim(struct sim *sim, uint32_t *node, uint32_t *inde
         for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
             *node = (first_node + n) % sim->node_count;
             *index = (first + i) % SIM_SHIMS_MAX;
-            if (sim->nodes[*node].shims[*index].used && sim->nodes[*node].shims[*index].alive)
+            if (sim->nodes[*node].shims[*index].used && sim->nodes[*node].shims[*index].alive &&
+                !sim->nodes[*node].shims[*index].is_orphan)
                 return &sim->nodes[*node].shims[*index];
         }
     return NULL;
@@ -417,6 +442,9 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
     case FAULT_IMPOSTOR:
         twin_impersonate(sim);
         break;
+    case FAULT_TWIN:
+        strike_twin(sim);
+        break;
     default:
         break; /* handled by another strike function */
     }
@@ -451,6 +479,9 @@ static void strike_machine(struct sim *sim, enum sim_fault kind)
         break;
     case FAULT_DRAIN:
         gpu_drain(sim);
+        break;
+    case FAULT_STATE_LOST:
+        lose_state(sim);
         break;
     default:
         break; /* handled by another strike function */
@@ -517,15 +548,16 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
     }
 }
 
-/* Uses a random sequence of its own, so that this fault does not change the rest of the seed. */
-static void choose_absence(struct sim *sim, uint32_t chance_pm, uint32_t most,
-                           const struct sim_mask *mask)
+/* Faults that came later than the others use random sequences of their own, so that the rest of a
+ * seed is the same with and without them. */
+static void choose_later(struct sim *sim, enum sim_fault kind, uint32_t chance_pm, uint32_t most,
+                         const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
 
-    sim->random = (sim->seed * 53 + 17) * UINT64_C(0x9e3779b97f4a7c15);
+    sim->random = (sim->seed * 53 + 17 + kind - FAULT_WORKER_ABSENT) * UINT64_C(0x9e3779b97f4a7c15);
     if (sim_chance(sim, chance_pm))
-        plan(sim, FAULT_WORKER_ABSENT, 1 + (uint32_t)sim_draw(sim, most), mask);
+        plan(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
     sim->random = random;
 }
 
@@ -544,7 +576,7 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
     faults->late_max_us = 1 + sim_draw(sim, 4 * SECOND_US);
     faults->slow_kill_us = 1 + sim_draw(sim, 3 * SECOND_US);
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++) {
-        if (kind == FAULT_WORKER_ABSENT)
+        if (kind >= FAULT_WORKER_ABSENT && kind < FAULT_RATES)
             continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
@@ -557,8 +589,8 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
         if (kind < FAULT_RATES && !mask->kinds[kind])
             faults->amount[kind] = amount;
     }
-    choose_absence(sim, kinds[FAULT_WORKER_ABSENT].chance_pm, kinds[FAULT_WORKER_ABSENT].most,
-                   mask);
+    for (uint32_t kind = FAULT_WORKER_ABSENT; kind < FAULT_RATES; kind++)
+        choose_later(sim, (enum sim_fault)kind, kinds[kind].chance_pm, kinds[kind].most, mask);
     for (uint32_t i = 0; i < sim->node_count && faults->amount[FAULT_UNKILLABLE] > 0; i++)
         sim_at(sim, faults->until_us + 420 * SECOND_US, /* resumes slots drained meanwhile */
                (struct sim_event){.run = operator_comes, .node = i});

@@ -40,7 +40,9 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(NVML_HANG, 250, 4, "NVML hangs")                                                             \
     X(GPU_FAULT, 300, 8, "a GPU has a fault")                                                      \
     X(DRAIN, 300, 5, "an operator drains a slot or a node")                                        \
-    X(WORKER_ABSENT, 500, 3, "a worker lives, and comes to no collective")
+    X(WORKER_ABSENT, 500, 3, "a worker lives, and comes to no collective")                         \
+    X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
+    X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
