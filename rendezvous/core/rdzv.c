@@ -373,6 +373,9 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_RESTORE_DRAIN:
         drains_on_restore(rdzv, event->drain);
         break;
+    case RDZV_EVENT_RESTORE_HOLD:
+        roster_restore_hold(rdzv, event->hold);
+        break;
     case RDZV_EVENT_RESTORED:
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
@@ -414,7 +417,8 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
     bool is_whole;
 
     assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
-           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORED);
+           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORE_HOLD ||
+           event->type == RDZV_EVENT_RESTORED);
     assert(event->now_us >= rdzv->out.now_us);
     actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
     jobs_drop_ended(rdzv);

@@ -274,6 +274,14 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
         expect_at(rdzv, rdzv->out.now_us); /* the server may have no more reason to doubt itself */
 }
 
+static void drop_hold(struct rdzv *rdzv, struct node *node)
+{
+    if (node->held_mask == 0)
+        return;
+    node->held_mask = 0;
+    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
+}
+
 static enum kinship kinship_of(const struct node *node, const struct msg_node_hello *hello,
                                const struct rdzv_identity *identity)
 {
@@ -290,7 +298,7 @@ static void take_identity(struct rdzv *rdzv, struct node *node, enum kinship kin
     const uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
 
     if (kin != KIN_UNKNOWN)
-        node->held_mask = 0; /* of another one the lease is over: see claim.h */
+        drop_hold(rdzv, node); /* of another one the lease is over: see claim.h */
     else if (until_us > node->away_until_us)
         node->away_until_us = until_us;
     node->identity = *identity;
@@ -396,7 +404,28 @@ void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)
 
     if (node->held_mask == 0 || until_us > node->held_until_us)
         node->held_until_us = until_us;
+    node->held_by =
+        node->held_mask == 0 ? node->identity : identity_join(&node->held_by, &node->identity);
     node->held_mask |= slot_mask;
+    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
+    expect_at(rdzv, node->held_until_us);
+    roster_refresh(rdzv, node);
+}
+
+/* The node is one that was lost. */
+void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
+{
+    struct node *node = NULL;
+
+    if (hold->node[0] != '\0' && hold->slot_mask != 0 && roster_find(rdzv, hold->node) == NULL)
+        node = add(rdzv, hold->node);
+    if (node == NULL)
+        return; /* damaged, or the table is full of others */
+    node->state = NODE_LOST;
+    node->beat_at_us = rdzv->out.now_us;
+    node->identity = node->held_by = hold->identity;
+    node->held_mask = hold->slot_mask;
+    node->held_until_us = rdzv->out.now_us + rdzv->options.lease_us;
     expect_at(rdzv, node->held_until_us);
     roster_refresh(rdzv, node);
 }
@@ -404,6 +433,7 @@ void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)
 struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
 {
     struct node *node = roster_find(rdzv, part->node);
+    const bool is_new = node == NULL;
     uint64_t wait_us = rdzv->options.lease_us > rdzv->options.lost_us ? rdzv->options.lease_us
                                                                       : rdzv->options.lost_us;
 
@@ -411,8 +441,7 @@ struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
         node = add(rdzv, part->node);
     if (node == NULL || node->has_beat)
         return node;
-    node->identity =
-        node->lost_at_us == 0 ? part->identity : identity_join(&node->identity, &part->identity);
+    node->identity = is_new ? part->identity : identity_join(&node->identity, &part->identity);
     node->state = NODE_SUSPECT;
     node->beat_at_us = rdzv->out.now_us;
     node->lost_at_us = rdzv->out.now_us + wait_us;
@@ -529,8 +558,10 @@ static uint64_t tick_held(struct rdzv *rdzv, struct node *node)
 {
     if (node->held_mask != 0 && rdzv->out.now_us < node->held_until_us)
         return node->held_until_us;
+    if (node->held_mask != 0 && !actions_have_room(&rdzv->out, 1))
+        return rdzv->out.now_us; /* continue in the next step */
     if (node->held_mask != 0) {
-        node->held_mask = 0;
+        drop_hold(rdzv, node);
         roster_refresh(rdzv, node);
     }
     return UINT64_MAX;

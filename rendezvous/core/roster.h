@@ -38,6 +38,7 @@ struct node {
     /* What an earlier launcherd of this name may still run until its lease ends: slots of parts that
      * were given up unseen, and parts that the present one does not know (part_state.is_away). */
     uint64_t held_mask;
+    struct rdzv_identity held_by; /* whose they are */
     uint64_t held_until_us, away_until_us;
     uint64_t notice_until_us;      /* `notice` is shown until then */
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
@@ -107,6 +108,8 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
                           enum kinship *kin);
 /* A part on the node was given up, and nobody has seen its end. */
 void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask);
+/* The same of an earlier server. */
+void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold);
 /* Acknowledges the beat and takes its lists. */
 void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat);
 /* A shim on the node has reached that phase. */

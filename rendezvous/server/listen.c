@@ -370,6 +370,20 @@ static enum status restore_drains(struct server *server, struct err *err)
     return STATUS_OK;
 }
 
+static void restore_holds(struct server *server)
+{
+    struct rdzv_hold hold, before = {.node = ""};
+
+    /* A name that is too long is damaged, and would be found for ever. */
+    while (store_hold_after(server->store, before.node, &hold) &&
+           strcmp(hold.node, before.node) > 0) {
+        struct rdzv_event event = {.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold};
+
+        server_step(server, &event);
+        before = hold;
+    }
+}
+
 static void restore_job(struct server *server, uint64_t job_id)
 {
     struct rdzv_event event = {.type = RDZV_EVENT_RESTORE, .job_id = job_id};
@@ -449,8 +463,10 @@ static enum status restore(struct server *server, const struct server_options *o
         status = core_open(server, options, err);
     if (status == STATUS_OK)
         status = restore_drains(server, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        restore_holds(server);
         restore_jobs(server);
+    }
     return status;
 }
 

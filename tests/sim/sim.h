@@ -209,6 +209,7 @@ struct sim_disk {
     uint32_t *unsynced; /* [size.jobs]; rows */
     uint32_t drain_count, synced_drain_count;
     struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
+    struct rdzv_hold *holds, *synced_holds; /* [size.nodes]; of a node, by its number */
     uint64_t last_job_id;
 };
 
@@ -351,6 +352,7 @@ uint32_t node_of_name(const char *name);
 /* sim_disk.c: the store, as the server's edge uses it */
 void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
+void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold);
 /* Makes everything that was put durable. */
 void disk_commit(struct sim *sim);
 /* The process or machine is gone, and with it all uncommitted data. */
@@ -365,6 +367,7 @@ void store_begin_run(struct sim *sim);
 void store_end_run(void);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
+void store_put_hold(const struct rdzv_hold *hold);
 void store_commit_all(void);
 /* Checks that everything committed is there. */
 void store_crash(struct sim *sim);

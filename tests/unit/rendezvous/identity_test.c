@@ -370,4 +370,40 @@ TEST(a_restarted_server_knows_whom_it_gave_a_part)
     check(JOB_STARTING, 2);
 }
 
+/* A lost node's part was given up; the server restarts before its lease is over. */
+TEST(a_restarted_server_knows_what_is_held)
+{
+    struct rdzv_hold hold;
+
+    run_as(first, true);
+    pass(16);
+    check(JOB_STARTING, 2); /* on b: its workers have a fence */
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 0);
+    rdzv_hold(core, "a", &hold);
+    CHECK_EQ(hold.slot_mask, 1);
+    CHECK_STR(hold.node, "a");
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello_as(3, other_state, NULL, 0);
+    CHECK(has_to_wait());
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 0);
+    hello_as(4, first, NULL, 0);
+    CHECK(is_welcome());
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 1); /* it is dropped */
+    rdzv_hold(core, "a", &hold);
+    CHECK_EQ(hold.slot_mask, 0);
+    CHECK_EQ(node_a().slots_free, 1);
+
+    hold.slot_mask = 1;
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    now_us += LEASE_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 1);
+    hello_as(3, other_state, NULL, 0);
+    CHECK(is_welcome());
+}
+
 TEST_MAIN
