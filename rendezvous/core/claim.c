@@ -102,3 +102,33 @@ bool claim_is_refused(struct rdzv *rdzv, struct node *node, uint64_t conn,
             "replaced by a newer connection of the same node";
     return false;
 }
+
+void claim_drop_hold(struct rdzv *rdzv, struct node *node)
+{
+    if (node->held_mask == 0)
+        return;
+    node->held_mask = 0;
+    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
+}
+
+enum kinship claim_kinship(const struct node *node, const struct msg_node_hello *hello,
+                           const struct rdzv_identity *identity)
+{
+    if (node->newest_conn != 0 && node->instance == hello->instance)
+        return KIN_SAME;
+    return identity_kinship(&node->identity, identity);
+}
+
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+                const struct rdzv_identity *identity)
+{
+    const uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
+
+    if (kin != KIN_UNKNOWN)
+        claim_drop_hold(rdzv, node); /* of another one the lease is over: see claim_is_refused */
+    else if (until_us > node->away_until_us)
+        node->away_until_us = until_us;
+    node->identity = *identity;
+    if (kin == KIN_OTHER || kin == KIN_UNKNOWN)
+        node->notice_until_us = 0; /* whoever wanted the name may be this one */
+}

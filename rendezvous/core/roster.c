@@ -274,38 +274,6 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
         expect_at(rdzv, rdzv->out.now_us); /* the server may have no more reason to doubt itself */
 }
 
-static void drop_hold(struct rdzv *rdzv, struct node *node)
-{
-    if (node->held_mask == 0)
-        return;
-    node->held_mask = 0;
-    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
-}
-
-static enum kinship kinship_of(const struct node *node, const struct msg_node_hello *hello,
-                               const struct rdzv_identity *identity)
-{
-    if (node->newest_conn != 0 && node->instance == hello->instance)
-        return KIN_SAME;
-    return identity_kinship(&node->identity, identity);
-}
-
-/* Takes the identity of a new process. What the last one may still run stays held if this one
- * cannot know of it. */
-static void take_identity(struct rdzv *rdzv, struct node *node, enum kinship kin,
-                          const struct rdzv_identity *identity)
-{
-    const uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
-
-    if (kin != KIN_UNKNOWN)
-        drop_hold(rdzv, node); /* of another one the lease is over: see claim.h */
-    else if (until_us > node->away_until_us)
-        node->away_until_us = until_us;
-    node->identity = *identity;
-    if (kin == KIN_OTHER || kin == KIN_UNKNOWN)
-        node->notice_until_us = 0; /* whoever wanted the name may be this one */
-}
-
 /* reconcile.c stops what runs on a leaving node. */
 static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
 {
@@ -322,7 +290,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     const struct rdzv_identity identity = identity_of(hello);
     struct node *node = roster_find(rdzv, hello->name);
 
-    *kin = node != NULL ? kinship_of(node, hello, &identity) : KIN_UNKNOWN;
+    *kin = node != NULL ? claim_kinship(node, hello, &identity) : KIN_UNKNOWN;
     if (node != NULL && claim_is_refused(rdzv, node, conn, hello, *kin))
         return NULL;
     if (node == NULL)
@@ -333,7 +301,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     }
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
-    take_identity(rdzv, node, *kin, &identity);
+    claim_take(rdzv, node, *kin, &identity);
     node->conn = node->newest_conn = conn;
     node->closed_at_us = 0;
     node->instance = hello->instance;
@@ -561,7 +529,7 @@ static uint64_t tick_held(struct rdzv *rdzv, struct node *node)
     if (node->held_mask != 0 && !actions_have_room(&rdzv->out, 1))
         return rdzv->out.now_us; /* continue in the next step */
     if (node->held_mask != 0) {
-        drop_hold(rdzv, node);
+        claim_drop_hold(rdzv, node);
         roster_refresh(rdzv, node);
     }
     return UINT64_MAX;
