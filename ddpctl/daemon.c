@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/conn.h"
+#include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "ddpctl/units.h"
 
@@ -107,7 +108,9 @@ static void on_output(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *b
 enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err)
 {
     assert(!daemon->running && daemon->handles_open == 0 && daemon->arg_count > 0);
-    int log_fd = open(daemon->log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int log_fd = -1;
+    enum status status =
+        own_file_open(daemon->log_path, 0, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd, err);
     uv_stdio_container_t stdio[DAEMON_SOCKET_FD + 1] = {
         {.flags = UV_IGNORE},
         {.flags = UV_CREATE_PIPE | UV_WRITABLE_PIPE, .data.stream = (uv_stream_t *)&daemon->out},
@@ -124,8 +127,8 @@ enum status daemon_start(struct daemon *daemon, uv_loop_t *loop, struct err *err
     };
     int code;
 
-    if (log_fd < 0)
-        return err_set(err, STATUS_IO, errno, "open %.180s: %s", daemon->log_path, strerror(errno));
+    if (status != STATUS_OK)
+        return status;
     daemon->loop = loop;
     daemon->is_ready = false;
     daemon->ready_bytes = 0;

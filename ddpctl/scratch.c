@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <glob.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -15,6 +14,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
+#include "common/io/own_tree.h"
 #include "common/io/write_all.h"
 
 #define NAME "ddp-XXXXXX"
@@ -72,32 +73,35 @@ enum status scratch_make(struct scratch *scratch, struct err *err)
     return err_set(err, STATUS_IO, errno, "make a lock in %.180s: %s", dir, strerror(errno));
 }
 
-static int remove_entry(const char *path, const struct stat *stat_of, int type, struct FTW *ftw)
+/* Removes the folder `name` of `parent_fd`, if it is ours. The lock file is removed last: if this process
+ * is killed meanwhile, the free lock tells the next run that the folder's owner is gone. */
+static void remove_tree(int parent_fd, const char *name)
 {
-    (void)stat_of;
-    (void)type;
-    if (ftw->level != 1 || strcmp(path + ftw->base, LOCK) != 0)
-        (void)remove(path);
-    return 0;
-}
+    struct err none;
+    int fd;
 
-/* The lock file is removed last: if this process is killed meanwhile, the free lock tells the next
- * run that the folder's owner is gone. */
-static void remove_tree(const char *dir)
-{
-    char path[PATH_MAX + sizeof LOCK];
-
-    (void)nftw(dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-    (void)snprintf(path, sizeof path, "%s/" LOCK, dir);
-    (void)unlink(path);
-    (void)rmdir(dir);
+    if (own_folder_open_at(parent_fd, name, &fd, &none) != STATUS_OK)
+        return;
+    own_tree_empty(fd, LOCK);
+    (void)unlinkat(fd, LOCK, 0);
+    (void)close(fd);
+    (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
 void scratch_remove(struct scratch *scratch)
 {
-    if (scratch->dir[0] == '\0')
+    const char *slash = strrchr(scratch->dir, '/');
+    char parent[PATH_MAX];
+    int parent_fd;
+
+    if (slash == NULL)
         return;
-    remove_tree(scratch->dir);
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - scratch->dir) + 1, scratch->dir);
+    parent_fd = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (parent_fd >= 0) {
+        remove_tree(parent_fd, slash + 1);
+        (void)close(parent_fd);
+    }
     if (scratch->lock_fd >= 0)
         (void)close(scratch->lock_fd);
     *scratch = (struct scratch){.lock_fd = -1};
@@ -119,16 +123,16 @@ static bool is_of_another_machine(int lock_fd)
 }
 
 /* Takes the lock of a folder that may be one of ours; -1: it is not, or it is in use. */
-static int take_lock(const char *dir)
+static int take_lock(int parent_fd, const char *name)
 {
-    char path[PATH_MAX];
-    struct stat of_dir, of_lock;
-    int fd;
+    struct stat of_lock;
+    struct err none;
+    int dir_fd, fd;
 
-    if (lstat(dir, &of_dir) != 0 || !S_ISDIR(of_dir.st_mode) || of_dir.st_uid != geteuid() ||
-        snprintf(path, sizeof path, "%s/" LOCK, dir) >= (int)sizeof path)
+    if (own_folder_open_at(parent_fd, name, &dir_fd, &none) != STATUS_OK)
         return -1;
-    fd = open(path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fd = openat(dir_fd, LOCK, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    (void)close(dir_fd);
     if (fd >= 0 && fstat(fd, &of_lock) == 0 && S_ISREG(of_lock.st_mode) &&
         of_lock.st_uid == geteuid() && !is_of_another_machine(fd) &&
         flock(fd, LOCK_EX | LOCK_NB) == 0)
@@ -186,11 +190,11 @@ uint32_t scratch_sweep(void)
             strlen(entry->d_name) != sizeof NAME - 1 ||
             snprintf(path, sizeof path, "%s/%s", temp_dir(), entry->d_name) >= (int)sizeof path)
             continue;
-        lock_fd = take_lock(path);
+        lock_fd = take_lock(dirfd(dir), entry->d_name);
         if (lock_fd < 0)
             continue;
         if (!is_in_use(path)) {
-            remove_tree(path);
+            remove_tree(dirfd(dir), entry->d_name);
             count++;
         }
         (void)close(lock_fd);

@@ -10,6 +10,7 @@
 
 #include "common/arena.h"
 #include "common/io/key_file.h"
+#include "common/io/own_path.h"
 #include "ddpctl/output.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
@@ -368,20 +369,21 @@ int verb_logout(struct ctl *ctl)
     char path[PATH_MAX];
     struct buf out = {0};
     struct err err = {0};
+    enum status status;
 
     if (ctl->word_count > 0)
         return ctl_fail(ctl, CTL_USAGE, "logout takes no words", "");
     if (server_key_path(path, &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_FAILED, &err, "");
-    if (unlink(path) == 0) {
+    status = own_file_remove(path, 0, &err);
+    if (status == STATUS_OK) {
         screen_message(&ctl->screen,
                        "logged out: %s is removed. The key stays valid: ddpctl user remove, or "
                        "rotate, makes it void",
                        path);
-    } else if (errno == ENOENT) {
+    } else if (status == STATUS_NOT_FOUND) {
         screen_message(&ctl->screen, "nobody was logged in");
     } else {
-        (void)err_set(&err, STATUS_IO, errno, "remove %.180s: %s", path, strerror(errno));
         return ctl_fail_err(ctl, CTL_FAILED, &err, "");
     }
     if (!ctl->screen.json)

@@ -97,14 +97,18 @@ static void life_path(const struct fence *fence, const char *name, char path[FEN
                        ID_CHARS, id + 1);
 }
 
-/* Whether some process holds the file locked. Removes the file of a process that is gone. */
+/* Whether some process holds the file locked. Removes the file of a process that is gone. A file that
+ * cannot be opened is no proof that its process is gone. */
 static bool is_alive(const char *path)
 {
-    const int fd = path[0] == '\0' ? -1 : open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     bool is_held;
+    int fd;
 
-    if (fd < 0)
+    if (path[0] == '\0')
         return false;
+    fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return errno != ENOENT;
     is_held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     if (!is_held)
         (void)unlink(path);

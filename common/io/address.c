@@ -15,6 +15,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
+
 #define CONNECT_TIMEOUT_MS 2000
 #define BACKLOG 128
 #define PATH_BYTES_MAX 4096
@@ -295,15 +297,22 @@ enum status address_connect(const char *address, int *fd, struct err *err)
                                     : connect_to_tcp(address, fd, err);
 }
 
-/* Removes the file at `path` if it is a socket that nobody listens on. */
-static enum status remove_stale(const char *path, const struct sockaddr_un *resolved,
-                                struct err *err)
+/* A path to listen on, and its directory. */
+struct place {
+    const char *path, *name;
+    int parent_fd;
+    struct sockaddr_un resolved;
+};
+
+/* Removes the file if it is a socket of ours that nobody listens on. */
+static enum status remove_stale(const struct place *place, struct err *err)
 {
+    const char *path = place->path;
     enum status status;
     struct stat info;
     int fd = -1, code;
 
-    if (lstat(path, &info) < 0)
+    if (fstatat(place->parent_fd, place->name, &info, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT
                    ? STATUS_OK
                    : err_set(err, STATUS_IO, errno, "unix:%.150s: %s", path, strerror(errno));
@@ -312,7 +321,7 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
     status = open_socket(AF_UNIX, &fd, err);
     if (status != STATUS_OK)
         return status;
-    code = connect_unix(fd, resolved);
+    code = connect_unix(fd, &place->resolved);
     (void)close(fd);
     if (code == 0 || code == EAGAIN) /* EAGAIN: its queue of connections is full */
         return err_set(err, STATUS_BUSY, 0, "another process listens on unix:%.150s", path);
@@ -320,70 +329,131 @@ static enum status remove_stale(const char *path, const struct sockaddr_un *reso
         return STATUS_OK;
     if (code != ECONNREFUSED)
         return err_set(err, STATUS_IO, code, "unix:%.150s: %s", path, strerror(code));
-    if (unlink(path) < 0 && errno != ENOENT)
+    if (info.st_uid != geteuid())
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "unix:%.120s is a socket of user %u, on which nobody listens: remove it, or "
+                       "name another path",
+                       path, (unsigned)info.st_uid);
+    if (unlinkat(place->parent_fd, place->name, 0) < 0 && errno != ENOENT)
         return err_set(err, STATUS_IO, errno, "remove the stale socket %.150s: %s", path,
                        strerror(errno));
     return STATUS_OK;
 }
 
+/* Gives the socket that we have just made its permissions, and no other file that may have its name
+ * meanwhile. */
+static bool set_rights(const struct place *place, mode_t rights, struct stat *made)
+{
+    int fd = openat(place->parent_fd, place->name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    char path[64];
+    bool is_set = false;
+
+    if (fd < 0)
+        return false;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    errno = EEXIST; /* if it is another file */
+    is_set = fstat(fd, made) == 0 && S_ISSOCK(made->st_mode) && made->st_uid == geteuid() &&
+             chmod(path, rights) == 0;
+    (void)close(fd);
+    return is_set;
+}
+
 /* The file never has more permissions than `mode`. Linux creates it with the permissions of the
  * socket's inode less the umask (unix_bind); chmod then restores those that the umask removed. */
-static enum status bind_path(int fd, const char *path, int mode, const struct sockaddr_un *resolved,
-                             struct stat *made, struct err *err)
+static enum status bind_path(int fd, const struct place *place, int mode, struct stat *made,
+                             struct err *err)
 {
+    const struct sockaddr *address = (const struct sockaddr *)&place->resolved;
     mode_t rights = mode != 0 ? (mode_t)mode : 0600;
+    enum status status;
 
-    assert(path != NULL); /* for the compiler, which warns about NULL in sanitizer builds */
-    if (fchmod(fd, rights) < 0 || bind(fd, (const struct sockaddr *)resolved, sizeof *resolved) < 0)
+    if (fchmod(fd, rights) < 0 || bind(fd, address, sizeof place->resolved) < 0)
         return err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
-                       "listen on unix:%.150s: %s", path, strerror(errno));
-    if (chmod(path, rights) < 0 || lstat(path, made) < 0 || listen(fd, BACKLOG) < 0) {
-        enum status status =
-            err_set(err, STATUS_IO, errno, "listen on unix:%.150s: %s", path, strerror(errno));
-
-        (void)unlink(path);
-        return status;
-    }
-    return STATUS_OK;
+                       "listen on unix:%.150s: %s", place->path, strerror(errno));
+    if (set_rights(place, rights, made) && listen(fd, BACKLOG) == 0)
+        return STATUS_OK;
+    status =
+        err_set(err, STATUS_IO, errno, "listen on unix:%.150s: %s", place->path, strerror(errno));
+    address_remove_socket(place->path, made);
+    return status;
 }
 
 /* Holds a lock on the directory, so that of two processes that start at the same time neither
  * removes the fresh socket of the other. */
-static enum status listen_locked(const char *path, int mode, const struct sockaddr_un *resolved,
-                                 int *fd, struct stat *made, struct err *err)
+static enum status listen_locked(const struct place *place, int mode, int *fd, struct stat *made,
+                                 struct err *err)
 {
-    enum status status = remove_stale(path, resolved, err);
+    enum status status = remove_stale(place, err);
 
     if (status == STATUS_OK)
         status = open_socket(AF_UNIX, fd, err);
     if (status != STATUS_OK)
         return status;
-    status = bind_path(*fd, path, mode, resolved, made, err);
+    status = bind_path(*fd, place, mode, made, err);
     if (status != STATUS_OK)
         (void)close(*fd);
+    return status;
+}
+
+/* Opens and locks the directory of `path`. A link of another user on the way to it is not followed. */
+static enum status hold_parent(const char *path, int *fd, struct err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char parent[PATH_BYTES_MAX] = ".";
+    struct err why;
+    int way_fd;
+    enum status status;
+
+    *fd = -1;
+    if (slash != NULL)
+        (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - path) + 1, path);
+    status = own_folder_open(parent, 0, &way_fd, &why);
+    if (status != STATUS_OK)
+        return err_set(err, status, why.code, "unix:%.90s: its directory: %.150s", path, why.text);
+    *fd = openat(way_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0)
+        status =
+            err_set(err, STATUS_IO, errno, "unix:%.150s: its directory: %s", path, strerror(errno));
+    (void)close(way_fd);
+    while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
+        continue;
     return status;
 }
 
 static enum status listen_on_path(const char *path, int mode, int *fd, struct stat *made,
                                   struct err *err)
 {
-    struct sockaddr_un resolved;
+    const char *slash = strrchr(path, '/');
+    struct place place = {.path = path, .name = slash != NULL ? slash + 1 : path, .parent_fd = -1};
     enum status status;
-    int parent = -1, lock = -1;
+    int parent = -1;
 
-    status = unix_address(path, &resolved, &parent, err);
+    status = unix_address(path, &place.resolved, &parent, err);
     if (status != STATUS_OK)
         return status;
-    status = open_parent(path, O_RDONLY, &lock, err);
+    status = hold_parent(path, &place.parent_fd, err);
     if (status == STATUS_OK) {
-        while (flock(lock, LOCK_EX) < 0 && errno == EINTR)
-            continue;
-        status = listen_locked(path, mode, &resolved, fd, made, err);
-        (void)close(lock); /* also releases the lock */
+        status = listen_locked(&place, mode, fd, made, err);
+        (void)close(place.parent_fd); /* also releases the lock */
     }
     if (parent >= 0)
         (void)close(parent);
     return status;
+}
+
+void address_remove_socket(const char *path, const struct stat *made)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    struct stat info;
+    struct err none;
+    int fd;
+
+    if (open_parent(path, O_PATH, &fd, &none) != STATUS_OK)
+        return;
+    if (fstatat(fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(info.st_mode) &&
+        info.st_dev == made->st_dev && info.st_ino == made->st_ino)
+        (void)unlinkat(fd, name, 0);
+    (void)close(fd);
 }
 
 bool address_is_local(const struct sockaddr_storage *resolved)

@@ -46,8 +46,10 @@ enum status address_connect(const char *address, int *fd, struct err *err);
  *   STATUS_BAD_INPUT  not of that form, or a name without an address
  *   STATUS_REFUSED    a name that has only a loopback address
  *   STATUS_BUSY       somebody listens there
- *   STATUS_CONFLICT   another kind of file is there */
+ *   STATUS_CONFLICT   another kind of file is there, or a socket of another user */
 enum status address_listen(const char *address, int mode, int *fd, struct stat *made,
                            struct err *err);
+/* Removes the file if it still is the socket `made`. */
+void address_remove_socket(const char *path, const struct stat *made);
 
 #endif

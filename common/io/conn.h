@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 #include <uv.h>
 
@@ -126,8 +127,7 @@ struct listener {
     } handle;
     char bound[4200];       /* the address with the port that the kernel chose: "127.0.0.1:41235" */
     char unlink_path[4096]; /* empty: nothing to remove */
-    dev_t unlink_device;    /* the file is removed only if it is still this one */
-    ino_t unlink_inode;
+    struct stat unlink_made; /* the file is removed only if it is still this one */
     bool is_network; /* other machines can reach it: TCP on an address that is not loopback */
     void *owner;
     void (*on_connection)(struct listener *listener);

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/io/write_all.h"
 
 #define PATH_BYTES_MAX 4096
@@ -134,15 +135,17 @@ enum status key_file_write(const char *path, const struct key *key, struct err *
 {
     char url[KEY_URL_BYTES_MAX], text[KEY_URL_BYTES_MAX + 1], temp[PATH_BYTES_MAX];
     enum status status;
+    struct err none;
     int fd;
 
     if (snprintf(temp, sizeof temp, "%s.new", path) >= (int)sizeof temp)
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the key file is too long: %.120s",
                        path);
-    (void)unlink(temp); /* left by a write that was killed; its mode cannot be trusted */
-    fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return err_set(err, STATUS_IO, errno, "create %.180s: %s", temp, strerror(errno));
+    status = own_file_make(temp, 0, 0600, &fd, err);
+    if (status == STATUS_NOT_FOUND)
+        return err_set(err, STATUS_IO, ENOENT, "create %.180s: no such folder", temp);
+    if (status != STATUS_OK)
+        return status;
     key_format(key, url);
     (void)snprintf(text, sizeof text, "%s\n", url);
     status = write_all(fd, text, strlen(text)) ? STATUS_OK : STATUS_IO;
@@ -152,11 +155,11 @@ enum status key_file_write(const char *path, const struct key *key, struct err *
         status = err_set(err, STATUS_IO, errno, "write %.180s: %s", temp, strerror(errno));
     if (close(fd) < 0 && status == STATUS_OK)
         status = err_set(err, STATUS_IO, errno, "close %.180s: %s", temp, strerror(errno));
-    if (status == STATUS_OK && rename(temp, path) < 0)
-        status = err_set(err, STATUS_IO, errno, "rename to %.180s: %s", path, strerror(errno));
+    if (status == STATUS_OK)
+        status = own_file_rename(temp, path, 0, err);
     if (status == STATUS_OK)
         sync_parent(path);
     else
-        (void)unlink(temp);
+        (void)own_file_remove(temp, 0, &none);
     return status;
 }

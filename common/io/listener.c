@@ -35,8 +35,7 @@ static void set_bound(struct listener *listener, const char *address, int fd,
         (void)snprintf(listener->bound, sizeof listener->bound, "%s", address);
         (void)snprintf(listener->unlink_path, sizeof listener->unlink_path, "%s",
                        address_path(address));
-        listener->unlink_device = made->st_dev;
-        listener->unlink_inode = made->st_ino;
+        listener->unlink_made = *made;
         return;
     }
     (void)getsockname(fd, (struct sockaddr *)&resolved, &byte_count);
@@ -141,11 +140,8 @@ enum status listener_open(struct listener *listener, uv_loop_t *loop, const char
 /* Removes only our own file: another process may have put its socket there. */
 static void remove_file(const struct listener *listener)
 {
-    struct stat info;
-
-    if (listener->unlink_path[0] != '\0' && lstat(listener->unlink_path, &info) == 0 &&
-        info.st_dev == listener->unlink_device && info.st_ino == listener->unlink_inode)
-        (void)unlink(listener->unlink_path);
+    if (listener->unlink_path[0] != '\0')
+        address_remove_socket(listener->unlink_path, &listener->unlink_made);
 }
 
 void listener_close(struct listener *listener)

@@ -139,6 +139,22 @@ static void on_refer(struct launcher *launcher, const struct msg_refer *refer,
         launcher->referrals += REFERRALS_FOLLOWED_AT_ONCE;
 }
 
+/* Counts connections that end soon after their welcome. Each of them makes the server look well. */
+static void count_short(struct launcher *launcher, uint64_t now_us,
+                        struct launcher_actions *actions)
+{
+    if (now_us >= launcher->welcomed_at_us + LAUNCHER_STEADY_US)
+        launcher->short_count = 0;
+    else if (launcher->short_count < UINT32_MAX)
+        launcher->short_count++;
+    if (launcher->short_count == LAUNCHER_SHORT_TOLD)
+        launcher_log(actions,
+                     "the connection to the server has ended %u times in a row within %u s of its "
+                     "welcome: it does not hold. Small messages arrive; if large ones are lost on "
+                     "the way, look at the MTU of the network",
+                     launcher->short_count, LAUNCHER_STEADY_US / 1000000u);
+}
+
 /* The first attempt after a working connection comes almost at once. The next ones wait for a
  * random time below a cap that doubles (full jitter), so that the nodes do not all connect in the
  * same instant when the server comes back. */
@@ -152,8 +168,10 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
     if (!launcher->busy)
         launcher->busy_at_us = 0;
     launcher->busy = false;
-    if (launcher->welcomed)
+    if (launcher->welcomed) {
+        count_short(launcher, now_us, actions);
         launcher->failures = 0;
+    }
     uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
     if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
@@ -203,6 +221,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
     if (strcmp(launcher->cluster, welcome->cluster) != 0)
         leave_cluster(launcher);
     launcher->welcomed = true;
+    launcher->welcomed_at_us = now_us;
     launcher->refused = false;
     launcher->referrals = 0;
     launcher->busy_at_us = 0;
@@ -233,6 +252,11 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
     if (!launcher->welcomed || ack->sent_us > now_us)
         return;
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
+    if (launcher->short_count > 0 && now_us >= launcher->welcomed_at_us + LAUNCHER_STEADY_US) {
+        if (launcher->short_count >= LAUNCHER_SHORT_TOLD)
+            launcher_log(actions, "the connection to the server holds again");
+        launcher->short_count = 0;
+    }
     extend_lease(launcher, ack->sent_us, actions);
     launcher_leave_acked(launcher, ack->sent_us);
 }
@@ -289,6 +313,7 @@ static void run_timers(struct launcher *launcher, uint64_t now_us, struct launch
     if (launcher_leave_alone(launcher, now_us, actions))
         return;
     launcher_shims_connect(launcher, now_us, actions);
+    launcher_shims_ask(launcher, now_us, actions);
     launcher_shims_enforce(launcher, now_us, actions);
 }
 
@@ -336,6 +361,7 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
     case LAUNCHER_EVENT_SERVER_MSG:
         on_server_msg(launcher, event, actions);
         break;
+    case LAUNCHER_EVENT_SHIM_HELD:
     case LAUNCHER_EVENT_SHIM_WARM:
     case LAUNCHER_EVENT_SHIM_OPEN:
     case LAUNCHER_EVENT_SHIM_MSG:

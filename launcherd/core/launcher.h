@@ -74,12 +74,19 @@ struct launcher_shim {
     bool reported;            /* the shim has reported since the last welcome */
     uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
     uint32_t connect_failures;
-    uint64_t started_at_us;    /* SPAWN_SHIM was ordered; 0: adopted */
+    uint64_t
+        started_at_us; /* SPAWN_SHIM was ordered, or an adopted one said that it prepares; else 0 */
+    uint64_t
+        ask_at_us; /* before it runs: when it is asked whether it still goes on; 0: it is not asked */
+    uint32_t asks; /* in a row, without an answer */
+    bool is_held;  /* its order waits for the archive of its folder */
+    bool got_go;
     uint64_t take_by_us;       /* its process was warm and must say hello by then; 0: it was not */
     bool warm_late;            /* a warm process did not, and another one was started */
     uint64_t foreign_until_us; /* its own server's lease, if that is not ours; 0: unknown */
     uint64_t end_by_us;    /* when it must have carried out a stop or forget; 0: none was ordered */
     uint64_t killed_at_us; /* when it was killed, or ended and its workers were killed; 0: not */
+    const char *kill_why;  /* why launcherd has killed it; NULL: it has not. A constant */
     uint64_t gone_at_us;
     char cluster[33]; /* of the server that ordered it */
     char cause[REASON_BYTES_MAX];
@@ -131,6 +138,8 @@ struct launcher {
     uint64_t retry_at_us, beat_at_us; /* UINT64_MAX: not armed */
     uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
+    uint64_t welcomed_at_us;
+    uint32_t short_count;    /* connections in a row that ended soon after their welcome */
     uint64_t hello_at_us;    /* when the hello was sent: the first lease counts from it */
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
     char cluster[33];        /* of the last welcome; shims of other clusters get no orders */
@@ -159,7 +168,9 @@ enum launcher_event_type {
                                    * why, and the remedy, if trying again cannot help; else NULL */
     LAUNCHER_EVENT_SERVER_MSG, /* msg: refer, node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
-    /* The following seven have job_id and generation. */
+    /* The following eight have job_id and generation. */
+    LAUNCHER_EVENT_SHIM_HELD, /* after SPAWN_SHIM: it waits for the archive of its folder; again for each piece
+                                 * that comes, of this archive or one before it */
     LAUNCHER_EVENT_SHIM_WARM,   /* after SPAWN_SHIM: a process that was warm got the order */
     LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
     LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
@@ -236,6 +247,19 @@ struct launcher_action {
 #define LAUNCHER_LEASE_SLACK_US 5000000u
 /* The time from the start order to "ready". A staged folder may have to be fetched first. */
 #define LAUNCHER_PREPARE_US 600000000u
+/* A shim that is starting, or waits for the go, answers a question at once, whatever its children do: it is asked when
+ * it has said nothing for QUIET_US, and then every ASK_US. After so many questions without an answer it is stuck, and
+ * is killed. After the go it may be busy for longer: it starts each rank, and opens its log. While an order waits for
+ * an archive, the questions stand for pieces that do not come (node_stage.c has 60 s for one). */
+#define LAUNCHER_QUIET_US 10000000u
+#define LAUNCHER_ASK_US 5000000u
+#define LAUNCHER_ASKS_MAX 4u
+#define LAUNCHER_ASKS_GO_MAX 10u
+#define LAUNCHER_ASKS_HELD_MAX 14u
+/* A connection to the server that ends sooner after its welcome did not hold. */
+#define LAUNCHER_STEADY_US 30000000u
+/* After this many in a row people are told, once. */
+#define LAUNCHER_SHORT_TOLD 3u
 /* A warm process that has got the order must execute the shim, which says hello. That takes some 10
  * ms. The limit is the same as for its ranks (shim_take.h). */
 #define LAUNCHER_TAKE_US 5000000u

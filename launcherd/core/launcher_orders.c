@@ -114,6 +114,7 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
         return;
     }
     shim->started_at_us = event->now_us;
+    shim->ask_at_us = event->now_us + LAUNCHER_QUIET_US;
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SPAWN_SHIM,
                                                    .job_id = start->job_id,
                                                    .generation = start->generation,
@@ -166,6 +167,7 @@ void launcher_order(struct launcher *launcher, const struct launcher_event *even
     } else if (event->msg->type == MSG_TYPE_REPORT_ACK) {
         on_report_ack(shim, event, actions);
     } else if (shim->connected) {
+        shim->got_go = shim->got_go || event->msg->type == MSG_TYPE_GO;
         launcher_send_shim(actions, shim, event->msg->type);
         actions->items[actions->count - 1].msg = *event->msg;
     }

@@ -42,8 +42,10 @@ static void on_death(const struct launcher *launcher, struct launcher_shim *shim
     if (shim->dead)
         return;
     launcher_shim_set_dead(shim, event->now_us);
-    launcher_shim_set_cause(shim, "the shim of job %llu on %s %s", (unsigned long long)shim->job_id,
-                            launcher->options.name, event->text != NULL ? event->text : "is gone");
+    launcher_shim_set_cause(
+        shim, "the shim of job %llu on %s %s%s%s", (unsigned long long)shim->job_id,
+        launcher->options.name, event->text != NULL ? event->text : "is gone",
+        shim->kill_why != NULL ? ": " : "", shim->kill_why != NULL ? shim->kill_why : "");
     if (event->msg != NULL && event->msg->type == MSG_TYPE_SHIM_REPORT)
         store_end(shim, &event->msg->shim_report, event->now_us);
 }
@@ -72,9 +74,13 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
     shim->started_at_us = shim->foreign_until_us = shim->take_by_us = 0;
+    shim->ask_at_us = 0; /* its phase is not known before its hello */
+    shim->asks = 0;
+    shim->is_held = shim->got_go = false;
     shim->warm_late = false;
     shim->end_by_us = 0;
     shim->killed_at_us = 0;
+    shim->kill_why = NULL;
     shim->end.is_known = false;
     if (!event->alive) {
         on_death(launcher, shim, event);
@@ -93,6 +99,13 @@ static void set_phase(struct launcher_shim *shim, enum shim_phase phase)
         shim->phase = phase;
 }
 
+/* It goes on. */
+static void heard(struct launcher_shim *shim, uint64_t now_us)
+{
+    shim->asks = 0;
+    shim->ask_at_us = now_us + LAUNCHER_QUIET_US;
+}
+
 static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
                          const struct launcher_event *event, struct launcher_actions *actions)
 {
@@ -104,6 +117,10 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     shim->take_by_us = 0;
     shim->reported = false;
     set_phase(shim, event->msg->shim_hello.phase);
+    shim->is_held = false;
+    heard(shim, event->now_us);
+    if (shim->started_at_us == 0 && shim->phase == SHIM_PREPARING)
+        shim->started_at_us = event->now_us;
     if (!launcher_is_ours(launcher, shim) || launcher->cluster[0] == '\0')
         return;
     if (launcher->lease_until_us != 0)
@@ -122,6 +139,7 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
     const struct msg *msg = event->msg;
     if (shim->dead)
         return;
+    heard(shim, event->now_us);
     if (msg->type == MSG_TYPE_SHIM_REPORT)
         set_phase(shim, msg->shim_report.phase);
     else if (msg->type != MSG_TYPE_PROGRESS)
@@ -155,9 +173,11 @@ static void start_again(struct launcher_shim *shim, uint64_t now_us,
 {
     shim->warm_late = true;
     shim->take_by_us = shim->killed_at_us = shim->connect_at_us = 0;
+    shim->kill_why = NULL;
     shim->connect_failures = 0;
     shim->connected = false;
     shim->started_at_us = now_us;
+    heard(shim, now_us);
     launcher_log(actions,
                  "job %llu, generation %u: the process that was warm for it has not become its "
                  "shim; another one is started",
@@ -212,7 +232,10 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
     struct launcher_shim *shim = launcher_table_find(launcher, event->job_id, event->generation);
     if (shim == NULL)
         return;
-    if (event->type == LAUNCHER_EVENT_SHIM_WARM)
+    if (event->type == LAUNCHER_EVENT_SHIM_HELD) {
+        shim->is_held = true;
+        heard(shim, event->now_us);
+    } else if (event->type == LAUNCHER_EVENT_SHIM_WARM)
         shim->take_by_us = event->now_us + LAUNCHER_TAKE_US;
     else if (event->type == LAUNCHER_EVENT_SHIM_OPEN)
         on_shim_open(launcher, shim, event, actions);
@@ -243,6 +266,37 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
 }
 
 /* -- shims that do not carry out what they were told -- */
+
+/* It must go on by itself, and answers questions. */
+static bool is_watched(const struct launcher *launcher, const struct launcher_shim *shim)
+{
+    return !shim->dead && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
+           launcher_is_ours(launcher, shim);
+}
+
+static uint32_t asks_max(const struct launcher_shim *shim)
+{
+    return shim->is_held  ? LAUNCHER_ASKS_HELD_MAX
+           : shim->got_go ? LAUNCHER_ASKS_GO_MAX
+                          : LAUNCHER_ASKS_MAX;
+}
+
+/* One that is not connected counts as asked, too. A question leaves in a step of its own each time, so a launcherd
+ * that was stopped itself reads the answers before it counts on. */
+void launcher_shims_ask(struct launcher *launcher, uint64_t now_us,
+                        struct launcher_actions *actions)
+{
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        struct launcher_shim *shim = &launcher->shims[i];
+
+        if (!is_watched(launcher, shim) || now_us < shim->ask_at_us || shim->asks == asks_max(shim))
+            continue;
+        shim->asks++;
+        shim->ask_at_us = now_us + LAUNCHER_ASK_US;
+        if (shim->connected)
+            launcher_send_shim(actions, shim, MSG_TYPE_REPORT_REQUEST)->report_request.all = true;
+    }
+}
 
 void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
 {
@@ -280,6 +334,12 @@ static uint64_t due_us(const struct launcher *launcher, const struct launcher_sh
     if (shim->phase == SHIM_PREPARING && shim->take_by_us != 0 && shim->take_by_us < at_us) {
         at_us = shim->take_by_us;
         *why = "it was warm, and has not taken the start order in 5 s";
+    }
+    if (is_watched(launcher, shim) && shim->asks == asks_max(shim) && shim->ask_at_us < at_us) {
+        at_us = shim->ask_at_us;
+        *why = shim->is_held  ? "its folder has not come further for 80 s"
+               : shim->got_go ? "it has said nothing for 60 s while it started the ranks"
+                              : "it has said nothing for 30 s while it prepared";
     }
     return at_us;
 }
@@ -320,6 +380,7 @@ void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
             return; /* the table may have changed: the others follow in the next step, at once */
         }
         shim->killed_at_us = now_us;
+        shim->kill_why = why;
         launcher_add(actions, (struct launcher_action){.type = LAUNCHER_KILL_SHIM,
                                                        .job_id = shim->job_id,
                                                        .generation = shim->generation,
@@ -338,6 +399,8 @@ uint64_t launcher_shims_timer_us(const struct launcher *launcher)
             at_us = own_us;
         if (shim->connect_at_us != 0 && shim->connect_at_us < at_us)
             at_us = shim->connect_at_us;
+        if (is_watched(launcher, shim) && shim->asks < asks_max(shim) && shim->ask_at_us < at_us)
+            at_us = shim->ask_at_us;
     }
     return at_us;
 }

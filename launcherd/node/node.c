@@ -1,6 +1,7 @@
 #include "launcherd/node/node.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -10,8 +11,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "launcherd/node/node_adopt.h"
@@ -299,9 +302,9 @@ static enum status lock_state(struct node *node, struct err *err)
 {
     char path[PATH_MAX], text[32] = "";
     rundir_join(path, node->options.state_dir, "lock");
-    node->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (node->lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", path, strerror(errno));
+    enum status status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, &node->lock_fd, err);
+    if (status != STATUS_OK)
+        return status;
     if (flock(node->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         ssize_t got = read(node->lock_fd, text, sizeof text - 1);
         text[got > 0 ? got : 0] = '\0';
@@ -346,17 +349,56 @@ static enum status find_state_id(struct node *node, struct err *err)
     return STATUS_OK;
 }
 
+/* The state directory must be of somebody who may name a place for us. `run` must be readable: if it is not,
+ * that is no proof that no shim runs. */
+static enum status check_state(const char *state_dir, const char *run, struct err *err)
+{
+    struct stat info = {0};
+    int fd;
+    DIR *dir;
+    enum status status = own_folder_open(state_dir, 0, &fd, err);
+
+    if (status == STATUS_OK && fstat(fd, &info) == 0 && !own_is_trusted(info.st_uid))
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "the state directory %.120s belongs to user %u: choose another with "
+                         "--state-dir",
+                         state_dir, (unsigned)info.st_uid);
+    if (status == STATUS_OK && (info.st_mode & S_IWOTH) != 0)
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "other users may write in the state directory %.120s (mode %04o): make it "
+                         "private, with chmod go-w",
+                         state_dir, (unsigned)(info.st_mode & 07777));
+    if (fd >= 0)
+        close(fd);
+    if (status == STATUS_OK)
+        status = own_folder_open(run, 1, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    dir = own_folder_list(fd);
+    if (dir == NULL)
+        status = err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", run, strerror(errno));
+    else
+        closedir(dir);
+    close(fd);
+    return status;
+}
+
 /* When we are root, users of jobs may pass through these folders to their own files (error files),
  * but not list them. */
 static enum status make_folders(const struct node *node, struct err *err)
 {
     mode_t mode = geteuid() == 0 ? 0711 : 0700;
     char path[PATH_MAX];
-    enum status status = rundir_make(node->options.logs_dir, mode, err);
+    int fd = -1;
+    enum status status = own_folder_make(node->options.logs_dir, 0, mode, &fd, err);
     if (status != STATUS_OK)
         return status;
+    close(fd);
     rundir_join(path, node->options.state_dir, "run");
-    return rundir_make(path, 0700, err);
+    status = rundir_make(path, 0700, err);
+    if (status == STATUS_OK)
+        status = check_state(node->options.state_dir, path, err);
+    return status;
 }
 
 /* Jobs can run without cgroups. Only a memory limit needs them. */
@@ -422,6 +464,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     node->lock_fd = -1;
     node->server = (struct node_server){
         .host = &node->host, .options = &node->options, .on_message = on_server_message};
+    own_reserve();
     enum status status = make_folders(node, err);
     if (status == STATUS_OK)
         status = lock_state(node, err);

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
@@ -136,13 +137,15 @@ static void adopt_shim(struct node_shim *shim, const struct msg_start *start, st
                         "it was warm, and has not taken the start order");
 }
 
-/* Without the start order a shim's slots are not known, so it must not go on. */
+/* Without the start order a shim's slots are not known, so it must not go on. Its directory is removed
+ * only if there is no order in it that could be read: an error of the disk is no proof of that. */
 static void remove_unknown(const struct node_host *host, const char *dir, const struct err *why)
 {
     log_line(LOG_ERROR, node_about(host),
              "%s has no start order that can be read (%s): what runs of it is killed", dir,
              why->text);
-    if (kill_all(host, SHIM_ARGUMENT, dir))
+    if (kill_all(host, SHIM_ARGUMENT, dir) && why->status != STATUS_IO &&
+        why->status != STATUS_REFUSED)
         rundir_remove(dir);
 }
 
@@ -150,7 +153,7 @@ static void adopt_dir(struct node_shims *shims, const char *dir)
 {
     struct arena arena = {0};
     struct msg start;
-    struct err err = {.text = "another message"};
+    struct err err = {.status = STATUS_BAD_INPUT, .text = "another message"};
     if (rundir_read_msg(dir, "start.msg", &arena, &start, &err) != STATUS_OK ||
         start.type != MSG_TYPE_START) {
         remove_unknown(shims->host, dir, &err);
@@ -179,27 +182,53 @@ static void end_warm(struct node_shims *shims, const char *dir)
     rundir_remove(dir);
 }
 
-static void for_each_dir(struct node_shims *shims, const char *name,
+/* Whether the directory can be that of a process of ours. If it has our name and is not ours, what
+ * runs of it must not go on, since nobody can know what it was told to do; the directory is left alone. */
+static bool is_ours(struct node_shims *shims, const char *word, const char *dir, bool has_name)
+{
+    struct err err = {.text = "its name is none of ours"};
+
+    if (has_name && rundir_check(dir, &err) == STATUS_OK)
+        return true;
+    log_line(LOG_ERROR, node_about(shims->host), "%s is left alone: %s", dir, err.text);
+    if (has_name)
+        (void)kill_all(shims->host, word, dir);
+    return false;
+}
+
+static void for_each_dir(struct node_shims *shims, const char *name, const char *word,
+                         bool (*has_name)(const char *name),
                          void (*with)(struct node_shims *shims, const char *dir))
 {
     char parent[PATH_MAX], path[PATH_MAX];
     struct dirent *entry;
+    struct err err;
+    enum status status;
+    DIR *dir;
+    int fd;
 
     rundir_join(parent, shims->host->state_dir, name);
-    DIR *dir = opendir(parent);
-    if (dir == NULL)
+    status = own_folder_open(parent, 1, &fd, &err);
+    if (status != STATUS_OK) {
+        if (status != STATUS_NOT_FOUND)
+            log_line(LOG_ERROR, node_about(shims->host), "%s is left alone: %s", parent, err.text);
         return;
-    while ((entry = readdir(dir)) != NULL) {
+    }
+    dir = own_folder_list(fd);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
         rundir_join(path, parent, entry->d_name);
-        with(shims, path);
+        if (is_ours(shims, word, path, has_name(entry->d_name)))
+            with(shims, path);
     }
-    closedir(dir);
+    if (dir != NULL)
+        closedir(dir);
+    close(fd);
 }
 
 void node_adopt(struct node_shims *shims)
 {
-    for_each_dir(shims, "run", adopt_dir);
-    for_each_dir(shims, "warm", end_warm);
+    for_each_dir(shims, "run", SHIM_ARGUMENT, rundir_is_name, adopt_dir);
+    for_each_dir(shims, "warm", WARM_ARGUMENT, rundir_is_warm_name, end_warm);
 }

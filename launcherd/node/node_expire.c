@@ -1,126 +1,41 @@
 #include "launcherd/node/node_expire.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "launcherd/process/rundir.h"
 
 #define INTERVAL_MIN_MS 250u
 #define INTERVAL_MAX_MS 3600000u
-#define CLUSTER_CHARS 32u  /* hex digits, as rendezvous makes them */
-#define REMOVED ".removed" /* the suffix of a folder that is being removed */
 
-/* Parses "<cluster>-<job>" with `suffix` after it, as rendezvous names clusters and jobs. Nothing else
- * in the folder is ours. */
-static bool parse_name(const char *name, const char *suffix, struct node_expire_use *use)
+static bool is_used(void *owner, const struct log_folder_name *name)
 {
-    size_t digits = strspn(name, "0123456789abcdef");
-    char *end;
+    const struct node_expire *expire = owner;
 
-    if (digits != CLUSTER_CHARS || name[digits] != '-' || name[digits + 1] < '1' ||
-        name[digits + 1] > '9')
-        return false;
-    (void)snprintf(use->cluster, sizeof use->cluster, "%.32s", name);
-    errno = 0;
-    use->job_id = strtoull(name + digits + 1, &end, 10);
-    return errno == 0 && strcmp(end, suffix) == 0;
-}
-
-static bool is_used(const struct node_expire *expire, const struct node_expire_use *use)
-{
     for (uint32_t i = 0; i < expire->used_count; i++)
-        if (expire->used[i].job_id == use->job_id &&
-            strcmp(expire->used[i].cluster, use->cluster) == 0)
+        if (expire->used[i].job_id == name->job_id &&
+            strcmp(expire->used[i].cluster, name->cluster) == 0)
             return true;
     return false;
 }
 
-/* Opens the folder by descriptor without following links, since the user of the job owns a part of
- * it. NULL: it is no folder. */
-static DIR *open_folder(int parent_fd, const char *name)
+static bool is_stopping(void *owner)
 {
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct node_expire *expire = owner;
 
-    if (dir == NULL && fd >= 0)
-        close(fd);
-    return dir;
-}
-
-static bool is_dots(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
-static void later(struct timespec *newest, const struct stat *stat)
-{
-    if (stat->st_mtim.tv_sec > newest->tv_sec ||
-        (stat->st_mtim.tv_sec == newest->tv_sec && stat->st_mtim.tv_nsec > newest->tv_nsec))
-        *newest = stat->st_mtim;
-}
-
-/* Whether nothing in the folder was written for `keep_us`. */
-static bool is_old(int logs_fd, const char *name, uint64_t keep_us)
-{
-    struct timespec newest = {0}, now;
-    const struct dirent *entry;
-    struct stat stat;
-    DIR *dir = open_folder(logs_fd, name);
-
-    if (dir == NULL)
-        return false;
-    if (fstat(dirfd(dir), &stat) == 0)
-        later(&newest, &stat);
-    while ((entry = readdir(dir)) != NULL)
-        if (!is_dots(entry->d_name) &&
-            fstatat(dirfd(dir), entry->d_name, &stat, AT_SYMLINK_NOFOLLOW) == 0)
-            later(&newest, &stat);
-    closedir(dir);
-    (void)clock_gettime(CLOCK_REALTIME, &now);
-    int64_t age_us =
-        (int64_t)(now.tv_sec - newest.tv_sec) * 1000000 + (now.tv_nsec - newest.tv_nsec) / 1000;
-    return newest.tv_sec > 0 && age_us > 0 && (uint64_t)age_us > keep_us;
-}
-
-/* Removes the folder under another name: if the job is started again meanwhile, it gets a new one. */
-static bool remove_logs(int logs_fd, const char *name)
-{
-    char removed[NAME_MAX + 1];
-
-    (void)snprintf(removed, sizeof removed, "%.200s" REMOVED, name);
-    if (renameat(logs_fd, name, logs_fd, removed) != 0)
-        return false;
-    rundir_remove_all(logs_fd, removed);
-    return faccessat(logs_fd, removed, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
+    return atomic_load(&expire->is_stopping);
 }
 
 static void on_work(uv_work_t *work)
 {
     struct node_expire *expire = work->data;
-    const struct node_host *host = expire->host;
-    const struct dirent *entry;
-    DIR *logs = opendir(host->logs_dir);
 
-    if (logs == NULL)
-        return;
-    while (!atomic_load(&expire->is_stopping) && (entry = readdir(logs)) != NULL) {
-        struct node_expire_use use;
-
-        if (parse_name(entry->d_name, REMOVED, &use))
-            rundir_remove_all(dirfd(logs), entry->d_name); /* a removal that was cut short */
-        else if (parse_name(entry->d_name, "", &use) && !is_used(expire, &use) &&
-                 is_old(dirfd(logs), entry->d_name, host->keep_logs_us))
-            expire->removed += remove_logs(dirfd(logs), entry->d_name);
-    }
-    closedir(logs);
+    expire->removed = log_folders_expire(&expire->folders);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -156,7 +71,7 @@ static void begin_work(struct node_expire *expire)
 
     expire->used_count = expire->removed = 0;
     for (uint32_t i = 0; i < core->shim_count; i++) {
-        struct node_expire_use *use = &expire->used[expire->used_count++];
+        struct log_folder_name *use = &expire->used[expire->used_count++];
 
         use->job_id = core->shims[i].job_id;
         (void)snprintf(use->cluster, sizeof use->cluster, "%s", core->shims[i].cluster);
@@ -173,6 +88,11 @@ static void on_timer(uv_timer_t *timer)
 void node_expire_open(struct node_expire *expire, const struct node_host *host)
 {
     expire->host = host;
+    expire->folders = (struct log_folders){.logs_dir = host->logs_dir,
+                                           .keep_us = host->keep_logs_us,
+                                           .is_used = is_used,
+                                           .is_stopping = is_stopping,
+                                           .owner = expire};
     atomic_init(&expire->is_stopping, false);
     uv_timer_init(host->loop, &expire->timer);
     expire->timer.data = expire;
@@ -190,7 +110,13 @@ void node_expire_close(struct node_expire *expire)
 void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id)
 {
     char path[PATH_MAX];
+    struct err err;
+    int fd;
 
     rundir_log_dir(path, host->logs_dir, cluster, job_id);
-    (void)utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW);
+    if (own_folder_open(path, 1, &fd, &err) != STATUS_OK)
+        return;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    (void)utimensat(AT_FDCWD, path, NULL, 0);
+    close(fd);
 }

@@ -8,11 +8,7 @@
 #include <uv.h>
 
 #include "launcherd/node/node_host.h"
-
-struct node_expire_use {
-    char cluster[33];
-    uint64_t job_id;
-};
+#include "launcherd/process/log_folders.h"
 
 struct node_expire {
     const struct node_host *host;
@@ -20,8 +16,9 @@ struct node_expire {
     uv_work_t work;
     bool is_working;
     atomic_bool is_stopping;
+    struct log_folders folders; /* the thread's, while it runs */
     /* The current run of the thread. */
-    struct node_expire_use used[SHIMS_PER_NODE_MAX]; /* [used_count]: jobs with a shim here */
+    struct log_folder_name used[SHIMS_PER_NODE_MAX]; /* [used_count]: jobs with a shim here */
     uint32_t used_count, removed;
 };
 

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "launcherd/process/foreign_file.h"
 #include "launcherd/process/log_index.h"
 #include "launcherd/process/rundir.h"
@@ -177,12 +178,13 @@ static void on_work(uv_work_t *work)
     struct log_reader *reader = work->data;
     const struct msg_log_read *request = &reader->request;
     struct stat stat = {0};
+    struct err none;
     int fd;
 
     if (request->what != LOG_OUTPUT) {
         fd = open_rank_file(reader->path, &reader->access);
     } else {
-        fd = open(reader->path, O_RDONLY | O_CLOEXEC);
+        (void)own_file_open(reader->path, 1, O_RDONLY, 0, &fd, &none);
         reader->access = fd < 0 ? LOG_MISSING : LOG_READABLE;
     }
     if (fd >= 0 && fstat(fd, &stat) != 0)

@@ -39,10 +39,16 @@ static struct launcher_event closed_event(const char *why)
     return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_CLOSED, .text = why};
 }
 
+/* The core has said that the connection does not hold. */
+static bool is_told(const struct node_server *server)
+{
+    return server->host->core->short_count >= LAUNCHER_SHORT_TOLD;
+}
+
 /* Logs one line for a series of failures. */
 static void show_failure(struct node_server *server, const char *text)
 {
-    if (!server->is_failure_shown)
+    if (!server->is_failure_shown && !is_told(server))
         log_line(LOG_WARNING, node_about(server->host), "%s: trying again%s", text,
                  server->host->core->shim_count > 0 ? ", jobs go on" : "");
     server->is_failure_shown = true;
@@ -240,7 +246,7 @@ void node_server_welcomed(struct node_server *server)
 
     if (options->key_is_new && !server->was_welcomed)
         keep_key(server);
-    if (server->is_failure_shown)
+    if (server->is_failure_shown && !is_told(server))
         log_line(LOG_INFO, node_about(server->host), "connected to %s",
                  server_list_address(&server->list));
     server->is_failure_shown = false;

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
@@ -220,7 +221,7 @@ static enum status make_dirs(const struct node_shim *shim, const struct msg *sta
     if (status != STATUS_OK)
         return status;
     rundir_remove(shim->dir); /* left by a start that was refused half-way */
-    status = rundir_make(shim->dir, 0700, err);
+    status = rundir_make_dir(shim->dir, err);
     if (status != STATUS_OK)
         return status;
     status = rundir_link_stage(shim->dir, shim->shims->host->state_dir, start->start.cwd, err);
@@ -277,7 +278,9 @@ static enum status spawn(struct node_shim *shim, const struct shim_texts *texts,
 {
     static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
     char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
-    int log_fd = open(texts->log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    int log_fd = -1;
+    enum status status =
+        own_file_open(texts->log, 1, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd, err);
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int exit_code;
 
@@ -289,10 +292,10 @@ static enum status spawn(struct node_shim *shim, const struct shim_texts *texts,
                                 .stdout_fd = log_fd,
                                 .stderr_fd = log_fd,
                                 .extra_fd = link_fd};
-    enum status status =
-        log_fd < 0 || null_fd < 0
-            ? err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", texts->log, strerror(errno))
-            : spawn_process(&order, &shim->pid, &exit_code, err);
+    if (status == STATUS_OK && null_fd < 0)
+        status = err_set(err, STATUS_IO, errno, "cannot open /dev/null: %s", strerror(errno));
+    if (status == STATUS_OK)
+        status = spawn_process(&order, &shim->pid, &exit_code, err);
     if (log_fd >= 0)
         close(log_fd);
     if (null_fd >= 0)

@@ -1,7 +1,6 @@
 #include "launcherd/node/node_stage.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -12,9 +11,11 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/own_path.h"
 #include "common/log.h"
 #include "common/stage.h"
 #include "launcherd/process/rundir.h"
+#include "launcherd/process/stage_files.h"
 
 #define ANSWER_MS 60000u                /* the start fails after this long without a piece */
 #define CACHE_BYTES_MAX (1024ull << 20) /* of archives that are kept for later jobs */
@@ -54,10 +55,11 @@ static void order_free(struct stage_order *order)
 static void fetch_end(struct node_stage *stage)
 {
     char part[PATH_MAX];
+    struct err none;
 
     if (stage->fd >= 0) {
         archive_path(stage, stage->first->hash, ".part", part);
-        (void)unlink(part);
+        (void)own_file_remove(part, 1, &none);
         close(stage->fd);
     }
     stage->fd = -1;
@@ -150,13 +152,30 @@ static void on_timer(uv_timer_t *timer)
     wake(stage);
 }
 
-static void ask(struct node_stage *stage)
+static void ask(const struct node_stage *stage)
 {
     struct msg msg = {.type = MSG_TYPE_STAGE_GET};
     msg.stage_get.hash = stage->first->hash;
     msg.stage_get.offset = stage->have;
     stage->host->send_server(stage->host->owner, &msg);
+}
+
+static void post_held(const struct node_stage *stage, const struct stage_order *order)
+{
+    const struct node_host *host = stage->host;
+
+    host->post(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_HELD,
+                                                    .job_id = order->job_id,
+                                                    .generation = order->generation});
+}
+
+/* The fetch has begun, or has come further: a connection that was lost, and a question that is asked again, do not
+ * count. All orders wait for it, one after the other. */
+static void goes_on(struct node_stage *stage)
+{
     uv_timer_start(&stage->timer, on_timer, ANSWER_MS, 0);
+    for (const struct stage_order *order = stage->first; order != NULL; order = order->next)
+        post_held(stage, order);
 }
 
 /* Starts to fetch the archive of the first order, unless a fetch is in progress. */
@@ -170,14 +189,11 @@ static void fetch_next(struct node_stage *stage)
         enum status status = rundir_make(stage->dir, 0700, &err);
         if (status == STATUS_OK)
             status = stage_digest_new(&stage->digest, &err);
+        if (status == STATUS_OK)
+            status = own_file_make(path, 1, 0600, &stage->fd, &err);
         if (status == STATUS_OK) {
-            stage->fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-            if (stage->fd < 0)
-                (void)err_set(&err, STATUS_IO, errno, "no file for it in the state directory: %s",
-                              strerror(errno));
-        }
-        if (stage->fd >= 0) {
             ask(stage);
+            goes_on(stage);
             return;
         }
         fetch_end(stage);
@@ -192,8 +208,8 @@ static bool has_archive(const struct node_stage *stage, const char *wanted)
     uint64_t byte_count;
     struct err err;
     archive_path(stage, wanted, ".tar", path);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    int fd;
+    if (own_file_open(path, 1, O_RDONLY, 0, &fd, &err) != STATUS_OK)
         return false;
     bool is_whole = stage_digest_file(fd, hash, &byte_count, &err) == STATUS_OK &&
                     strcmp(hash, wanted) == 0 && futimens(fd, NULL) == 0;
@@ -226,7 +242,10 @@ void node_stage_spawn(struct node_stage *stage, const struct msg *start)
     while (*at != NULL)
         at = &(*at)->next;
     *at = order;
-    fetch_next(stage);
+    if (stage->fd < 0)
+        fetch_next(stage);
+    else
+        post_held(stage, order);
 }
 
 void node_stage_cancel(struct node_stage *stage, uint64_t job_id, uint32_t generation)
@@ -256,47 +275,17 @@ void node_stage_kill(struct node_stage *stage, uint64_t job_id, uint32_t generat
     }
 }
 
-/* Removes the archives that were not used for longest, until all fit. */
-static void trim(const struct node_stage *stage)
-{
-    for (;;) {
-        char oldest[NAME_MAX + 1] = "";
-        struct timespec oldest_time = {0};
-        uint64_t total = 0;
-        struct dirent *entry;
-        struct stat info;
-        DIR *dir = opendir(stage->dir);
-        while (dir != NULL && (entry = readdir(dir)) != NULL) {
-            if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-                !S_ISREG(info.st_mode))
-                continue;
-            total += (uint64_t)info.st_size;
-            if (oldest[0] != '\0' && (info.st_mtim.tv_sec > oldest_time.tv_sec ||
-                                      (info.st_mtim.tv_sec == oldest_time.tv_sec &&
-                                       info.st_mtim.tv_nsec >= oldest_time.tv_nsec)))
-                continue;
-            (void)snprintf(oldest, sizeof oldest, "%s", entry->d_name);
-            oldest_time = info.st_mtim;
-        }
-        bool is_over = dir != NULL && total > CACHE_BYTES_MAX && oldest[0] != '\0';
-        is_over = is_over && unlinkat(dirfd(dir), oldest, 0) == 0;
-        if (dir != NULL)
-            closedir(dir);
-        if (!is_over)
-            return;
-    }
-}
-
 static void complete(struct node_stage *stage)
 {
     char part[PATH_MAX], path[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
+    struct err err;
     bool is_right;
 
     stage_digest_end(&stage->digest, hash);
     is_right = strcmp(hash, stage->first->hash) == 0;
     archive_path(stage, stage->first->hash, ".part", part);
     archive_path(stage, stage->first->hash, ".tar", path);
-    if (!is_right || rename(part, path) != 0) {
+    if (!is_right || own_file_rename(part, path, 1, &err) != STATUS_OK) {
         give_up(stage, is_right ? "it cannot be renamed in the state directory"
                                 : "its bytes do not have its hash");
         return;
@@ -304,7 +293,7 @@ static void complete(struct node_stage *stage)
     memcpy(hash, stage->first->hash, sizeof hash);
     fetch_end(stage);
     settle(stage, hash, NULL); /* each shim has its own link: the cache may drop it */
-    trim(stage);
+    stage_files_trim(stage->dir, CACHE_BYTES_MAX);
     fetch_next(stage);
 }
 
@@ -327,6 +316,7 @@ static void take(struct node_stage *stage, const struct msg_stage_data *data)
     }
     stage_digest_add(stage->digest, data->bytes.items, data->bytes.count);
     stage->have += data->bytes.count;
+    goes_on(stage);
     if (stage->have == data->total)
         complete(stage);
     else

@@ -44,10 +44,13 @@ static uint32_t kill_rest(struct node_shim *shim)
     struct rundir_shim process;
     struct err err;
     uint32_t count = 0;
+    enum status status = rundir_read_shim(shim->dir, &process, &err);
     if (shim->is_child)
         count += proc_kill_descendants(getpid(), is_live_child, shim->shims);
-    if (rundir_read_shim(shim->dir, &process, &err) == STATUS_OK)
+    if (status == STATUS_OK)
         count += node_sweep_kill_described(&process);
+    else if (status == STATUS_IO)
+        count++;  /* the disk does not say what it had started: ask again */
     return count; /* without shim.json it had not started anything */
 }
 

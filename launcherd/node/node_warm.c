@@ -13,6 +13,7 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/own_path.h"
 #include "common/log.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/process/cgroup.h"
@@ -128,11 +129,17 @@ static void warm_dir(const struct node_warm_job *job, char out[PATH_MAX])
 static bool has_left(const struct node_warm_job *job)
 {
     struct rundir_shim process;
+    enum status status;
     struct err err;
     char dir[PATH_MAX];
 
     warm_dir(job, dir);
-    if (rundir_read_shim(dir, &process, &err) == STATUS_OK) {
+    status = rundir_read_shim(dir, &process, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
+        log_line(LOG_ERROR, about(job), "what it has left is not known: %s", err.text);
+        return false; /* the directory stays for the next start */
+    }
+    if (status == STATUS_OK) {
         if (node_sweep_kill_described(&process) > 0)
             return true;
         if (process.cgroup[0] != '\0')
@@ -346,7 +353,7 @@ static enum status spawn(struct node_warm_job *job, int stdin_fd, int link_fd, s
     warm_dir(job, dir);
     status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
     if (status == STATUS_OK)
-        status = rundir_make(dir, 0700, err);
+        status = rundir_make_dir(dir, err);
     if (status != STATUS_OK)
         return status;
     (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
@@ -361,9 +368,9 @@ static enum status spawn(struct node_warm_job *job, int stdin_fd, int link_fd, s
     argv[2 + SHIM_ARG_NODE_ADDRESS] = address;
     argv[2 + SHIM_ARG_GPUS] = gpus;
     argv[2 + SHIM_ARG_ALLOW_ROOT] = allow_root;
-    log_fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    if (log_fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open %.180s: %s", path, strerror(errno));
+    status = own_file_open(path, 1, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd, err);
+    if (status != STATUS_OK)
+        return status;
     const struct spawn_order order = {.path = "/proc/self/exe",
                                       .argv = argv,
                                       .envp = environ,
@@ -460,12 +467,10 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
  * describes the processes. */
 static bool move_description(const struct node_warm_job *job, const char *run_dir, bool to_it)
 {
-    char dir[PATH_MAX], ours[PATH_MAX], its[PATH_MAX];
+    char dir[PATH_MAX];
 
     warm_dir(job, dir);
-    rundir_join(ours, dir, "shim.json");
-    rundir_join(its, run_dir, "shim.json");
-    return to_it ? rename(ours, its) == 0 : rename(its, ours) == 0;
+    return to_it ? rundir_move_shim(dir, run_dir) : rundir_move_shim(run_dir, dir);
 }
 
 bool node_warm_take(struct node_warm *warm, const struct msg_start *start,

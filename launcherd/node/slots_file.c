@@ -11,6 +11,7 @@
 
 #include "common/arena.h"
 #include "common/frame.h"
+#include "common/io/own_path.h"
 #include "common/options.h"
 #include "common/utf8.h"
 #include "launcherd/process/rundir.h"
@@ -186,9 +187,9 @@ enum status slots_file_read(const char *state_dir, struct slots_record *record, 
     char *bytes = NULL;
     size_t byte_count = 0, head_bytes = 0;
 
-    enum status status = rundir_read(state_dir, SLOTS_NAME, &arena, &bytes, &byte_count, err);
+    enum status status = rundir_read_state(state_dir, SLOTS_NAME, &arena, &bytes, &byte_count, err);
     if (status == STATUS_NOT_FOUND) {
-        status = rundir_read(state_dir, SLOTS_NAME_OLD, &arena, &bytes, &byte_count, err);
+        status = rundir_read_state(state_dir, SLOTS_NAME_OLD, &arena, &bytes, &byte_count, err);
         head_bytes = byte_count < FRAME_HEAD_BYTES ? byte_count : FRAME_HEAD_BYTES;
     }
     if (status == STATUS_OK)
@@ -202,12 +203,13 @@ enum status slots_file_write(const char *state_dir, const struct slots_record *r
 {
     struct buf buf = {0};
     char old[PATH_MAX];
+    struct err none;
     enum status status = slots_file_encode(record, &buf, err);
     if (status == STATUS_OK)
-        status = rundir_write(state_dir, SLOTS_NAME, buf.bytes, buf.byte_count, err);
+        status = rundir_write_state(state_dir, SLOTS_NAME, buf.bytes, buf.byte_count, err);
     buf_free(&buf);
     rundir_join(old, state_dir, SLOTS_NAME_OLD);
     if (status == STATUS_OK)
-        (void)unlink(old); /* slots.json is newer from now on */
+        (void)own_file_remove(old, 0, &none); /* slots.json is newer from now on */
     return status;
 }

@@ -2,16 +2,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "launcherd/process/clone_child.h"
 
 #define FILE_BYTES_MAX 65536u
+#define BASE "ddp" /* the folder of all groups */
 
 static bool make_path(char path[PATH_MAX], const char *dir, const char *name)
 {
@@ -193,7 +196,7 @@ enum status cgroup_find_base(char base[PATH_MAX], struct err *err)
         cgroup_locate("/proc/self/mountinfo", "/proc/self/cgroup", geteuid() == 0, parent, err);
     if (status != STATUS_OK)
         return status;
-    if (!make_path(base, parent, "ddp"))
+    if (!make_path(base, parent, BASE))
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the own cgroup is too long");
     if (mkdir(base, 0755) != 0 && errno != EEXIST)
         return err_set(err, STATUS_REFUSED, errno, "%.150s cannot be made: %s", base,
@@ -235,9 +238,24 @@ enum status cgroup_make(const char *dir, const struct cgroup_limits *limits, str
     return status;
 }
 
+/* Whether the folder is a cgroup, and in one with the name of ours. Its path may come from a file of
+ * another boot or another machine. */
+static bool is_ours(const char *dir)
+{
+    const int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool is_cgroup = false;
+    struct statfs info;
+
+    if (fd < 0)
+        return false;
+    is_cgroup = fstatfs(fd, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
+    close(fd);
+    return is_cgroup && strstr(dir, "/" BASE "/") != NULL;
+}
+
 bool cgroup_kill(const char *dir)
 {
-    return write_file(dir, "cgroup.kill", "1");
+    return is_ours(dir) && write_file(dir, "cgroup.kill", "1");
 }
 
 bool cgroup_is_populated(const char *dir)
@@ -253,6 +271,8 @@ uint64_t cgroup_oom_kills(const char *dir)
 void cgroup_remove(const char *dir)
 {
     char ranks[PATH_MAX];
+    if (!is_ours(dir))
+        return;
     if (make_path(ranks, dir, CGROUP_RANKS))
         (void)rmdir(ranks);
     (void)rmdir(dir);

@@ -9,6 +9,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
+
+/* The folder may be of any user. The one that has it is ours, so it is the one that we made. */
+static int open_folder(const char *dir)
+{
+    const char *name = strrchr(dir, '/');
+    char parent[PATH_MAX];
+    struct err none;
+    int parent_fd, fd;
+
+    assert(name != NULL);
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - dir) + 1, dir);
+    if (own_folder_open(parent, 1, &parent_fd, &none) != STATUS_OK)
+        return -1;
+    fd = openat(parent_fd, name + 1, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    close(parent_fd);
+    return fd;
+}
+
 int foreign_file_open(const char *path, enum foreign_file *what)
 {
     const char *name = strrchr(path, '/');
@@ -18,7 +37,7 @@ int foreign_file_open(const char *path, enum foreign_file *what)
 
     assert(name != NULL);
     (void)snprintf(dir, sizeof dir, "%.*s", (int)(name - path), path);
-    dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    dir_fd = open_folder(dir);
     *what = FOREIGN_NO_FOLDER;
     if (dir_fd < 0)
         return -1;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/log.h"
 
 static const char log_end[] = ".log", index_end[] = ".index";
@@ -68,11 +69,12 @@ static void fail(struct log_index *index)
 static bool is_writable(struct log_index *index)
 {
     struct stat stat;
+    struct err none;
 
     if (index->fd >= 0 && fstat(index->fd, &stat) == 0 && stat.st_nlink > 0)
         return true;
     log_index_close(index);
-    index->fd = open(index->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    (void)own_file_open(index->path, 1, O_WRONLY | O_CREAT, 0600, &index->fd, &none);
     index->count = 0;
     if (index->fd >= 0 && fstat(index->fd, &stat) == 0)
         index->count = (uint64_t)stat.st_size / sizeof index->last;
@@ -104,20 +106,20 @@ void log_index_note(struct log_index *index, uint64_t offset, bool is_error, int
 static bool write_records(const char *path, const struct log_index_record *records, size_t count)
 {
     char made[PATH_MAX];
+    struct err none;
     size_t bytes = count * sizeof *records;
     int fd;
     bool is_written;
 
     if (snprintf(made, sizeof made, "%s.new", path) >= (int)sizeof made)
         return false;
-    fd = open(made, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd < 0)
+    if (own_file_make(made, 1, 0600, &fd, &none) != STATUS_OK)
         return false;
     is_written = pwrite(fd, records, bytes, 0) == (ssize_t)bytes;
     (void)close(fd);
-    if (is_written && rename(made, path) == 0)
+    if (is_written && own_file_rename(made, path, 1, &none) == STATUS_OK)
         return true;
-    (void)unlink(made);
+    (void)own_file_remove(made, 1, &none);
     return false;
 }
 
@@ -147,7 +149,10 @@ void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint6
 {
     size_t count = (size_t)index->count;
     struct log_index_record *records = NULL;
-    int fd = open(index->path, O_RDONLY | O_CLOEXEC);
+    struct err none;
+    int fd;
+
+    (void)own_file_open(index->path, 1, O_RDONLY, 0, &fd, &none);
 
     if (count > 0 && fd >= 0)
         records = calloc(count + 2, sizeof *records);
@@ -156,7 +161,7 @@ void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint6
         count = filter(records, count, mark, begin, end);
         if (write_records(index->path, records, count)) {
             log_index_close(index);
-            index->fd = open(index->path, O_WRONLY | O_CLOEXEC);
+            (void)own_file_open(index->path, 1, O_WRONLY, 0, &index->fd, &none);
             index->count = count;
         } else {
             fail(index); /* the old one is longer than needed, and still right */
@@ -210,13 +215,13 @@ uint32_t log_index_read(const char *log_path, uint64_t offset, uint32_t byte_cou
     struct log_index_record record = {0}, next;
     char path[PATH_MAX];
     struct stat stat;
+    struct err none;
     uint64_t at = offset, end = offset + byte_count, count, i;
     int fd;
 
     *run_count = 0;
     make_path(log_path, path);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
+    if (own_file_open(path, 1, O_RDONLY, 0, &fd, &none) != STATUS_OK)
         return 0;
     count = fstat(fd, &stat) == 0 ? (uint64_t)stat.st_size / sizeof record : 0;
     i = find(fd, count, offset);

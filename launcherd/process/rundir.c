@@ -14,10 +14,11 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/own_path.h"
+#include "common/io/own_tree.h"
 #include "common/io/write_all.h"
+#include "common/log.h"
 #include "common/stage.h"
-
-#define REMOVE_DEPTH_MAX 200u /* of folders in folders: each needs a descriptor */
 
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name)
 {
@@ -65,102 +66,261 @@ void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank)
     (void)snprintf(out, PATH_MAX, "%.*s/rank%u.json", PATH_MAX - 200, rank_dir, rank);
 }
 
+/* -- the folders -- */
+
+/* Opens a run directory, or one of warm processes: it and its parent are ours. */
+static enum status open_dir(const char *dir, int *fd, struct err *err)
+{
+    return own_folder_open(dir, 2, fd, err);
+}
+
 enum status rundir_make(const char *path, mode_t mode, struct err *err)
 {
-    char text[PATH_MAX];
-    (void)snprintf(text, sizeof text, "%s", path);
-    for (char *at = text + 1;; at++) {
-        if (*at != '/' && *at != '\0')
-            continue;
-        char end = *at;
-        *at = '\0';
-        if (mkdir(text, mode) != 0 && errno != EEXIST)
-            return err_set(err, STATUS_IO, errno, "cannot make the folder %.180s: %s", text,
-                           strerror(errno));
-        *at = end;
-        if (end == '\0')
-            return STATUS_OK;
-    }
+    int fd = -1;
+    enum status status = own_folder_make(path, 1, mode, &fd, err);
+
+    if (status == STATUS_OK)
+        close(fd);
+    return status;
 }
 
-/* Removes our own files by name. That needs no descriptor, and launcherd may have none left. */
-void rundir_remove(const char *path)
+enum status rundir_make_dir(const char *path, struct err *err)
 {
-    static const char *const names[] = {"start.msg", "start.msg.new", "shim.json", "shim.json.new",
-                                        "end.msg",   "end.msg.new",   "shim.sock", "stage.tar"};
-    char name[PATH_MAX];
-    const struct dirent *entry;
-    DIR *dir;
+    int fd = -1;
+    enum status status = own_folder_make(path, 2, 0700, &fd, err);
 
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        rundir_join(name, path, names[i]);
-        (void)unlink(name);
-    }
-    if (rmdir(path) == 0 || (dir = opendir(path)) == NULL)
-        return;
+    if (status == STATUS_OK)
+        close(fd);
+    return status;
+}
+
+enum status rundir_make_for(const char *path, const uid_t *uid, const gid_t *gid, struct err *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash + 1;
+    const int flags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    char parent[PATH_MAX];
+    struct stat stat;
+    enum status status;
+    int parent_fd, fd;
+
+    assert(slash != NULL && (uid == NULL) == (gid == NULL));
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path), path);
+    status = own_folder_make(parent, 1, 0700, &parent_fd, err);
+    if (status != STATUS_OK)
+        return status;
+    fd = mkdirat(parent_fd, name, 0700) == 0 || errno == EEXIST ? openat(parent_fd, name, flags)
+                                                                : -1;
+    if (fd < 0 || fstat(fd, &stat) != 0)
+        status = err_set(err, STATUS_IO, errno, "cannot make the folder %.180s: %s", path,
+                         strerror(errno));
+    else if (stat.st_uid != geteuid() && (uid == NULL || stat.st_uid != *uid))
+        status = err_set(err, STATUS_REFUSED, 0, "the folder %.160s belongs to another user, %u",
+                         path, (unsigned)stat.st_uid);
+    else if (uid != NULL && fchownat(fd, "", *uid, *gid, AT_EMPTY_PATH) != 0)
+        status = err_set(err, STATUS_IO, errno, "cannot give %.150s to its user: %s", path,
+                         strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    close(parent_fd);
+    return status;
+}
+
+/* -- their names -- */
+
+/* "-1" to "-18446744073709551615" at the end of name[length], with `mark` in place of the "-". The
+ * length of what is before it; 0: it does not end so, or nothing is before it. */
+static size_t without_number(const char *name, size_t length, const char *mark)
+{
+    const size_t mark_length = strlen(mark);
+    size_t digits = 0;
+
+    while (digits < length && name[length - 1 - digits] >= '0' && name[length - 1 - digits] <= '9')
+        digits++;
+    if (digits == 0 || digits > 20 || name[length - digits] == '0' ||
+        length <= digits + mark_length ||
+        strncmp(name + length - digits - mark_length, mark, mark_length) != 0)
+        return 0;
+    return length - digits - mark_length;
+}
+
+static bool is_cluster(const char *name, size_t length)
+{
+    return length > 0 &&
+           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") >=
+               length;
+}
+
+bool rundir_is_name(const char *name)
+{
+    return is_cluster(name, without_number(name, without_number(name, strlen(name), "-g"), "-"));
+}
+
+bool rundir_is_warm_name(const char *name)
+{
+    return is_cluster(name, without_number(name, strlen(name), "-"));
+}
+
+/* -- removal -- */
+
+/* Counts what is in the folder, and gives the name of one entry. -1: it cannot be read. */
+static int count_entries(int fd, char one[NAME_MAX + 1])
+{
+    const struct dirent *entry;
+    DIR *dir = own_folder_list(fd);
+    int count = 0;
+
+    one[0] = '\0';
+    if (dir == NULL)
+        return -1;
     while ((entry = readdir(dir)) != NULL) {
-        rundir_join(name, path, entry->d_name);
-        unlink(name); /* "." and ".." are refused by the kernel */
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        (void)snprintf(one, NAME_MAX + 1, "%s", entry->d_name);
+        count++;
     }
     closedir(dir);
-    rmdir(path);
+    return count;
 }
 
-enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
-                              struct err *err)
+/* Removes the files that we make there, by name: all those of the comment in rundir.h. */
+static void remove_files(int fd)
 {
-    char hash[STAGE_HASH_CHARS + 1], from[PATH_MAX], to[PATH_MAX];
+    static const char *const names[] = {"start.msg",     "start.msg.new", "shim.json",
+                                        "shim.json.new", "end.msg",       "end.msg.new",
+                                        "shim.sock",     "store.sock",    "stage.tar"};
 
-    if (!stage_of_cwd(cwd, hash))
-        return STATUS_OK;
-    (void)snprintf(from, sizeof from, "%.4000s/stage/%s.tar", state_dir, hash);
-    rundir_join(to, dir, "stage.tar");
-    if (link(from, to) == 0)
-        return STATUS_OK;
-    return err_set(err, STATUS_IO, errno, "cannot use the staged directory %.16s...: %s", hash,
-                   strerror(errno));
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        (void)unlinkat(fd, names[i], 0);
 }
 
-/* Opens a folder of ours whatever its permissions are, and lets us remove what is in it. */
-static int open_to_remove(int parent_fd, const char *name)
+static void tell_left(const char *path, int fd, int code)
 {
-    const int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    int fd = openat(parent_fd, name, O_RDONLY | flags), path_fd = -1;
-    char path[64];
+    char one[NAME_MAX + 1];
+    const int count = count_entries(fd, one);
 
-    if (fd >= 0) {
-        (void)fchmod(fd, 0700);
-        return fd;
+    if (count > 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%s has %d files that launcherd did not make, such as \"%s\": they and the "
+                 "folder are left alone",
+                 path, count, one);
+    else
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the folder %s cannot be removed: %s", path,
+                 strerror(code));
+}
+
+void rundir_remove(const char *path)
+{
+    const char *slash = strrchr(path, '/'), *name = slash + 1;
+    char parent[PATH_MAX];
+    int parent_fd = -1, fd = -1;
+    bool is_warm;
+    struct err err;
+    enum status status;
+
+    assert(slash != NULL);
+    (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - path), path);
+    is_warm = strcmp(strrchr(parent, '/') + 1, "warm") == 0;
+    if (is_warm ? !rundir_is_warm_name(name) : !rundir_is_name(name)) {
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s has no name of ours: it is left alone", path);
+        return;
     }
-    if (errno != EACCES || (path_fd = openat(parent_fd, name, O_PATH | flags)) < 0)
-        return -1;
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", path_fd);
-    if (chmod(path, 0700) == 0)
-        fd = openat(parent_fd, name, O_RDONLY | flags);
-    close(path_fd);
-    return fd;
+    status = own_folder_open(parent, 1, &parent_fd, &err);
+    if (status == STATUS_OK)
+        status = own_folder_open_at(parent_fd, name, &fd, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s is left alone: %s", path, err.text);
+    if (status == STATUS_OK) {
+        remove_files(fd);
+        if (unlinkat(parent_fd, name, AT_REMOVEDIR) != 0)
+            tell_left(path, fd, errno);
+        close(fd);
+    }
+    if (parent_fd >= 0)
+        close(parent_fd);
 }
 
-static void remove_all(int parent_fd, const char *name, uint32_t depth)
+enum status rundir_check(const char *path, struct err *err)
 {
-    int fd = open_to_remove(parent_fd, name);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    const struct dirent *entry;
+    int fd;
+    enum status status = open_dir(path, &fd, err);
 
-    if (dir == NULL && fd >= 0)
+    if (status == STATUS_OK)
         close(fd);
-    while (dir != NULL && (entry = readdir(dir)) != NULL)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            unlinkat(fd, entry->d_name, 0) != 0 && depth > 0)
-            remove_all(fd, entry->d_name, depth - 1);
-    if (dir != NULL)
-        closedir(dir);
-    (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
+    return status;
 }
 
 void rundir_remove_all(int parent_fd, const char *name)
 {
-    remove_all(parent_fd, name, REMOVE_DEPTH_MAX);
+    own_tree_remove(parent_fd, name);
+}
+
+/* -- links -- */
+
+enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
+                              struct err *err)
+{
+    char hash[STAGE_HASH_CHARS + 1], from[PATH_MAX], name[STAGE_HASH_CHARS + 8];
+    int from_fd, to_fd = -1;
+    enum status status;
+
+    if (!stage_of_cwd(cwd, hash))
+        return STATUS_OK;
+    (void)snprintf(from, sizeof from, "%.4000s/stage", state_dir);
+    (void)snprintf(name, sizeof name, "%s.tar", hash);
+    status = own_folder_open(from, 1, &from_fd, err);
+    if (status != STATUS_OK)
+        return status;
+    status = open_dir(dir, &to_fd, err);
+    if (status == STATUS_OK && linkat(from_fd, name, to_fd, "stage.tar", 0) != 0)
+        status = err_set(err, STATUS_IO, errno, "cannot use the staged directory %.16s...: %s",
+                         hash, strerror(errno));
+    close(from_fd);
+    if (to_fd >= 0)
+        close(to_fd);
+    return status;
+}
+
+bool rundir_move_shim(const char *from, const char *to)
+{
+    int from_fd, to_fd = -1;
+    struct err err;
+    bool is_moved = false;
+
+    if (open_dir(from, &from_fd, &err) != STATUS_OK)
+        return false;
+    if (open_dir(to, &to_fd, &err) == STATUS_OK) {
+        is_moved = renameat(from_fd, "shim.json", to_fd, "shim.json") == 0;
+        close(to_fd);
+    }
+    close(from_fd);
+    return is_moved;
+}
+
+/* -- files -- */
+
+/* Writes NAME in the folder `fd`, which is `dir`. */
+static enum status write_in(int fd, const char *dir, const char *name, const void *bytes,
+                            size_t byte_count, struct err *err)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    char temporary[NAME_MAX + 1];
+    int file, code;
+    bool done;
+
+    (void)snprintf(temporary, sizeof temporary, "%.200s.new", name);
+    (void)unlinkat(fd, temporary, 0); /* left by a process that was killed */
+    file = openat(fd, temporary, flags, 0600);
+    done = file >= 0 && write_all(file, bytes, byte_count);
+    code = errno;
+    if (file >= 0)
+        close(file);
+    if (done && renameat(fd, temporary, fd, name) == 0)
+        return STATUS_OK;
+    code = done ? errno : code;
+    if (file >= 0)
+        (void)unlinkat(fd, temporary, 0);
+    return err_set(err, STATUS_IO, code, "cannot write %.150s/%.40s: %s", dir, name,
+                   strerror(code));
 }
 
 /* Not synced: a crash of the machine may lose the rename, but it also ends the processes that the
@@ -168,20 +328,28 @@ void rundir_remove_all(int parent_fd, const char *name)
 enum status rundir_write(const char *dir, const char *name, const void *bytes, size_t byte_count,
                          struct err *err)
 {
+    int fd;
+    enum status status = open_dir(dir, &fd, err);
+
     assert(byte_count == 0 || bytes != NULL);
-    char path[PATH_MAX], temporary[PATH_MAX];
-    rundir_join(path, dir, name);
-    (void)snprintf(temporary, sizeof temporary, "%.*s/%s.new", PATH_MAX - 300, dir, name);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    bool done = fd >= 0 && write_all(fd, bytes, byte_count);
-    int code = errno;
-    if (fd >= 0)
-        close(fd);
-    if (done && rename(temporary, path) == 0)
-        return STATUS_OK;
-    code = done ? errno : code;
-    unlink(temporary);
-    return err_set(err, STATUS_IO, code, "cannot write %.180s: %s", path, strerror(code));
+    if (status != STATUS_OK)
+        return status;
+    status = write_in(fd, dir, name, bytes, byte_count, err);
+    close(fd);
+    return status;
+}
+
+enum status rundir_write_state(const char *state_dir, const char *name, const void *bytes,
+                               size_t byte_count, struct err *err)
+{
+    int fd;
+    enum status status = own_folder_open(state_dir, 0, &fd, err);
+
+    if (status != STATUS_OK)
+        return status;
+    status = write_in(fd, state_dir, name, bytes, byte_count, err);
+    close(fd);
+    return status;
 }
 
 enum status rundir_write_msg(const char *dir, const char *name, struct msg *msg, struct err *err)
@@ -194,17 +362,15 @@ enum status rundir_write_msg(const char *dir, const char *name, struct msg *msg,
     return status;
 }
 
-enum status rundir_read(const char *dir, const char *name, struct arena *arena, char **bytes,
-                        size_t *byte_count, struct err *err)
+static enum status read_file(const char *path, uint32_t ours, struct arena *arena, char **bytes,
+                             size_t *byte_count, struct err *err)
 {
-    char path[PATH_MAX];
     struct stat stat;
-    rundir_join(path, dir, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
-                       "cannot read %.180s: %s", path, strerror(errno));
-    enum status status = STATUS_OK;
+    int fd;
+    enum status status = own_file_open(path, ours, O_RDONLY, 0, &fd, err);
+
+    if (status != STATUS_OK)
+        return status;
     if (fstat(fd, &stat) != 0 || stat.st_size < 0 ||
         stat.st_size > (off_t)(FRAME_LARGE_BYTES_MAX + FRAME_HEAD_BYTES)) {
         status = err_set(err, STATUS_TOO_BIG, 0, "%.180s is larger than any message", path);
@@ -217,6 +383,24 @@ enum status rundir_read(const char *dir, const char *name, struct arena *arena, 
     }
     close(fd);
     return status;
+}
+
+enum status rundir_read(const char *dir, const char *name, struct arena *arena, char **bytes,
+                        size_t *byte_count, struct err *err)
+{
+    char path[PATH_MAX];
+
+    rundir_join(path, dir, name);
+    return read_file(path, 2, arena, bytes, byte_count, err);
+}
+
+enum status rundir_read_state(const char *state_dir, const char *name, struct arena *arena,
+                              char **bytes, size_t *byte_count, struct err *err)
+{
+    char path[PATH_MAX];
+
+    rundir_join(path, state_dir, name);
+    return read_file(path, 0, arena, bytes, byte_count, err);
 }
 
 enum status rundir_read_msg(const char *dir, const char *name, struct arena *arena, struct msg *msg,

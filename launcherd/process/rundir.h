@@ -6,7 +6,9 @@
  *   STATE/run/<cluster>-<job>-g<generation>/    one for each shim, until `forget` (mode 0700)
  *     start.msg                                 the start order, as a frame
  *     shim.sock                                 the socket on which the shim listens
+ *     store.sock                                the socket of the job's store (shim/store_child.h)
  *     shim.json                                 the process of the shim
+ *     stage.tar                                 a link to the archive of a staged working directory
  *     end.msg                                   its last report, once it has ended
  *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
@@ -20,6 +22,9 @@
  *       rank<rank>.metrics.jsonl                DDP_METRICS: a JSON object a line
  *     stage/files/                              a staged working directory (common/stage.h), owned by the job's user
  *   STATE/stage/HASH.tar                        the archives of staged working directories
+ *
+ * Only these names are ever removed: a new one must be added in rundir.c and log_folders.c, or its folder
+ * stays.
  *
  * Paths are made of numbers and the name of a cluster ([A-Za-z0-9._-], checked by the decoder). */
 #ifndef LAUNCHERD_PROCESS_RUNDIR_H
@@ -58,18 +63,34 @@ void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank);
 /* DIR/NAME, truncated if it does not fit. */
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
 
-/* Makes `path` and its parents with `mode`. Existing ones are not changed. */
+/* All of these go by descriptors, follow no link in place of a folder of ours, and touch nothing that
+ * is not ours (common/io/own_path.h). */
+
+/* Makes `path` and its parents with `mode`. Existing ones are not changed. An existing `path` must be
+ * ours: STATUS_REFUSED. */
 enum status rundir_make(const char *path, mode_t mode, struct err *err);
-/* Removes a run directory and the files in it. It has no subfolders. */
+/* The same for a run directory or one of warm processes: its parent must be ours, too. */
+enum status rundir_make_dir(const char *path, struct err *err);
+/* Makes a folder in one of ours and gives it to that user. NULL: it stays ours. */
+enum status rundir_make_for(const char *path, const uid_t *uid, const gid_t *gid, struct err *err);
+/* Whether it is the name of a run directory, or of one of warm processes. */
+bool rundir_is_name(const char *name);
+bool rundir_is_warm_name(const char *name);
+/* STATUS_OK: the directory is ours. STATUS_REFUSED: it is not, and `err` says why. */
+enum status rundir_check(const char *path, struct err *err);
+/* Removes the files that we make in a run directory, or in one of warm processes, and the directory if
+ * nothing else is in it. Else a log line names what is left alone. It works without a free descriptor
+ * (own_reserve). */
 void rundir_remove(const char *path);
 
 /* Links the staged archive as `stage.tar` into the run directory, where it stays as long as the
  * shim needs it. STATUS_OK, without a link, for other working directories. */
 enum status rundir_link_stage(const char *dir, const char *state_dir, const char *cwd,
                               struct err *err);
-/* Removes the folder `name` of the folder `parent_fd` (or AT_FDCWD) with everything in it. It may
- * belong to another user, who may change it at the same time, so no symbolic link is followed. What
- * cannot be removed stays. */
+/* Moves shim.json to another directory, with one rename. */
+bool rundir_move_shim(const char *from, const char *to);
+/* Removes the folder `name` of the folder `parent_fd` (or AT_FDCWD) with everything in it that is ours
+ * or of the folder's owner, see common/io/own_tree.h. */
 void rundir_remove_all(int parent_fd, const char *name);
 
 /* Replaces the file by a rename: it has either the old or the new content. */
@@ -78,6 +99,11 @@ enum status rundir_write(const char *dir, const char *name, const void *bytes, s
 /* The bytes of DIR/NAME, from `arena`. STATUS_NOT_FOUND when there is no such file. */
 enum status rundir_read(const char *dir, const char *name, struct arena *arena, char **bytes,
                         size_t *byte_count, struct err *err);
+/* The same for a file of the state directory itself. */
+enum status rundir_write_state(const char *state_dir, const char *name, const void *bytes,
+                               size_t byte_count, struct err *err);
+enum status rundir_read_state(const char *state_dir, const char *name, struct arena *arena,
+                              char **bytes, size_t *byte_count, struct err *err);
 enum status rundir_write_msg(const char *dir, const char *name, struct msg *msg, struct err *err);
 /* `msg` borrows from `arena`. STATUS_NOT_FOUND when there is no such file. */
 enum status rundir_read_msg(const char *dir, const char *name, struct arena *arena, struct msg *msg,

@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/log.h"
 
 #define CUT_ALIGN 65536u /* a multiple of all usual file system block sizes */
@@ -61,11 +62,6 @@ static void cut(struct log_file *file)
     write_mark(file, text);
 }
 
-static int open_file(const char *path)
-{
-    return open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-}
-
 /* A hole ends at a block. Fills the rest of its last block, up to `size`, with one line of spaces: as
  * zeros those bytes would be output for a reader. */
 static void fill_block(int fd, uint64_t size)
@@ -92,11 +88,14 @@ static void fill_block(int fd, uint64_t size)
 static void open_again(struct log_file *file, int64_t at_ms)
 {
     char note[128];
-    int fd = open_file(file->path);
+    struct err err = {.text = ""};
+    int fd;
 
-    log_line(
-        LOG_WARNING, LOG_ABOUT_NONE, "the log %s was deleted while it is written: %s%s", file->path,
-        fd >= 0 ? "it is made again" : "it cannot be made again: ", fd >= 0 ? "" : strerror(errno));
+    (void)own_file_open(file->path, 1, O_WRONLY | O_CREAT, 0600, &fd, &err);
+
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "the log %s was deleted while it is written: %s%s",
+             file->path,
+             fd >= 0 ? "it is made again" : "it cannot be made again: ", fd >= 0 ? "" : err.text);
     file->is_gone = fd < 0;
     if (file->is_gone)
         return;
@@ -199,14 +198,14 @@ enum status log_file_open(struct log_file *file, const char *path, uint64_t size
                           struct err *err)
 {
     struct stat stat;
+    enum status status;
 
     assert(size_max == 0 || size_max >= LOG_FILE_SIZE_MIN);
     *file = (struct log_file){.size_max = size_max};
     (void)snprintf(file->path, sizeof file->path, "%s", path);
-    file->fd = open_file(path);
-    if (file->fd < 0)
-        return err_set(err, STATUS_IO, errno, "cannot open the log %.150s: %s", path,
-                       strerror(errno));
+    status = own_file_open(path, 1, O_WRONLY | O_CREAT, 0600, &file->fd, err);
+    if (status != STATUS_OK)
+        return status;
     log_index_open(&file->index, path);
     file->size = fstat(file->fd, &stat) == 0 ? (uint64_t)stat.st_size : 0;
     return STATUS_OK;

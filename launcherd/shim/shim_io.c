@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "common/io/own_path.h"
 #include "common/io/service.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
@@ -521,13 +522,15 @@ static void begin_preflight(struct shim_io *io, char *const *arguments)
     struct stage_source stage = {.tar_fd = -1, .dir = io->stage_dir};
     struct worker_env_facts env;
     char tar[PATH_MAX];
+    struct err err;
     rundir_join(tar, io->run_dir, "stage.tar");
-    if (io->stage_dir[0] != '\0' && (stage.tar_fd = open(tar, O_RDONLY | O_CLOEXEC)) < 0) {
+    if (io->stage_dir[0] != '\0' &&
+        own_file_open(tar, 2, O_RDONLY, 0, &stage.tar_fd, &err) != STATUS_OK) {
         static struct preflight_result result = {.code = 125};
 
         (void)snprintf(result.text, sizeof result.text,
-                       "node %s: the staged directory cannot be read: %s", policy.node,
-                       strerror(errno));
+                       "node %s: the staged directory cannot be read: %.160s", policy.node,
+                       err.text);
         on_preflight(io, &result);
         return;
     }

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/log.h"
 #include "launcherd/core/shim_take.h"
 #include "launcherd/process/rundir.h"
@@ -38,10 +39,12 @@ static void make_log(const struct shim_worker *worker)
 {
     const struct shim_workers_options *options = &worker->workers->options;
     char path[PATH_MAX];
+    struct err none;
+    int fd;
+
     rundir_rank_log(path, options->log_dir, options->start->generation,
                     options->start->rank_base + worker->local);
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    if (fd >= 0)
+    if (own_file_open(path, 1, O_WRONLY | O_CREAT, 0600, &fd, &none) == STATUS_OK)
         close(fd); /* else the start of the rank will fail, and say so */
 }
 
@@ -133,12 +136,9 @@ static const struct conn_handlers worker_handlers = {on_worker_message, on_worke
 static enum status make_error_dir(struct shim_workers *workers, struct err *err)
 {
     const struct account *account = &workers->account;
-    enum status status = rundir_make(workers->error_dir, 0700, err);
-    if (status == STATUS_OK && !workers->as_self &&
-        chown(workers->error_dir, account->uid, account->gid) != 0)
-        return err_set(err, STATUS_IO, errno, "cannot give %.150s to its user: %s",
-                       workers->error_dir, strerror(errno));
-    return status;
+
+    return rundir_make_for(workers->error_dir, workers->as_self ? NULL : &account->uid,
+                           workers->as_self ? NULL : &account->gid, err);
 }
 
 /* Makes a cgroup for the workers within the job's, so that they can be killed without the store.

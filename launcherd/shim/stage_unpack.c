@@ -114,10 +114,8 @@ static enum status extract(int tar_fd, struct err *err)
 
 enum status stage_make_dir(const char *dir, const struct account *account, struct err *err)
 {
-    if ((mkdir(dir, 0700) != 0 && errno != EEXIST) ||
-        (account != NULL && chown(dir, account->uid, account->gid) != 0))
-        return err_set(err, STATUS_IO, errno, "cannot make %.180s: %s", dir, strerror(errno));
-    return STATUS_OK;
+    return rundir_make_for(dir, account != NULL ? &account->uid : NULL,
+                           account != NULL ? &account->gid : NULL, err);
 }
 
 enum status stage_unpack(const struct stage_source *source, struct err *err)

@@ -17,6 +17,7 @@
 
 #include "common/arena.h"
 #include "common/frame.h"
+#include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "launcherd/process/cgroup.h"
@@ -97,15 +98,18 @@ static void become_shim(struct warm_shim *shim)
 {
     static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
     char *texts[SHIM_ARG_COUNT + 1], *argv[SHIM_ARG_COUNT + 3] = {program, mode};
+    struct err err;
     int log_fd;
 
     if (!warm_order_read(shim->order + sizeof(uint32_t), shim->order_bytes, texts,
                          SHIM_ARG_COUNT + 1))
         leave(shim, 1, "the order of launcherd has another form");
     memcpy(argv + 2, texts, SHIM_ARG_COUNT * sizeof *texts);
-    log_fd = open(texts[SHIM_ARG_COUNT], O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (own_file_open(texts[SHIM_ARG_COUNT], 1, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd,
+                      &err) != STATUS_OK)
+        leave(shim, 1, err.text);
     log_line(LOG_INFO, about(shim), "takes over");
-    if (log_fd < 0 || dup2(log_fd, STDOUT_FILENO) < 0 || dup2(log_fd, STDERR_FILENO) < 0 ||
+    if (dup2(log_fd, STDOUT_FILENO) < 0 || dup2(log_fd, STDERR_FILENO) < 0 ||
         !warm_workers_write(&shim->workers) || fcntl(SPAWN_EXTRA_FD, F_SETFD, 0) != 0)
         leave(shim, 1, strerror(errno));
     (void)execv("/proc/self/exe", argv);

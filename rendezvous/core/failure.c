@@ -135,7 +135,7 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
 {
     struct node_fault *fault = find_fault(job, job->record.failed_node);
     char text[REASON_BYTES_MAX];
-    const bool is_again = fault->failures > 0;
+    const bool is_again = fault->failures > 0, was_late = is_excluded(rdzv, fault);
     /* What keeps it from running the job may pass, and the job has no other. */
     const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < RESTART_ALONE;
 
@@ -151,13 +151,19 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
         text_format(text, "node %s has failed the job once; --max-restarts does not count that",
                     fault->node);
     else
-        text_format(
-            text,
-            "node %s has failed the job again: the job does not use it for %llu minutes, or "
-            "until \"ddpctl node resume %s\"",
-            fault->node, (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
+        text_format(text,
+                    "node %s has failed the job%s: the job does not use it for %llu minutes, or "
+                    "until \"ddpctl node resume %s\"",
+                    fault->node, was_late ? "" : " again",
+                    (unsigned long long)(EXCLUDE_US / 60000000), fault->node);
     job_log(rdzv, job, text);
     write_faults(rdzv, job);
+}
+
+void failure_late(struct rdzv *rdzv, struct job *job, const char *node)
+{
+    if (can_spare(rdzv, job, node))
+        failure_exclude(rdzv, job, node);
 }
 
 static void count_crash(struct rdzv *rdzv, struct job *job)
@@ -477,6 +483,10 @@ bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 
 void failure_pardon(struct rdzv *rdzv, const char *node)
 {
+    struct node *known = roster_find(rdzv, node);
+
+    if (known != NULL)
+        trouble_clear(&known->trouble);
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
         struct job *job = job_at(rdzv, i);
 

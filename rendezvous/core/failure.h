@@ -88,6 +88,8 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job);
 void failure_restore(struct rdzv *rdzv, struct job *job);
 /* Excludes a node because it is slow for the job, as if it had failed the job. */
 void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node);
+/* The node has let a deadline of a start pass (steps.h): it is excluded at once if the job can run without it. */
+void failure_late(struct rdzv *rdzv, struct job *job, const char *node);
 /* An operator says that the node is well: no job excludes it any more. */
 void failure_pardon(struct rdzv *rdzv, const char *node);
 

@@ -10,8 +10,8 @@ bool fence_is_own(const struct job *job)
     return false;
 }
 
-/* No worker is spawned before the go, which leaves when all shims are ready. */
-static bool has_no_worker(const struct job *job)
+/* The go leaves when all shims are ready. */
+bool fence_has_no_worker(const struct job *job)
 {
     return job->is_ours && !job->go_sent;
 }
@@ -21,7 +21,7 @@ void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
     const uint16_t index = (uint16_t)roster_index(rdzv, node);
     uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
 
-    if (!rdzv->options.waits_for_lease || fence_is_own(job) || has_no_worker(job))
+    if (!rdzv->options.waits_for_lease || fence_is_own(job) || fence_has_no_worker(job))
         return;
     job->fence_node = job->fence_until_us == 0 || job->fence_node == index ? index : NODE_NONE;
     if (until_us > job->fence_until_us)

@@ -11,6 +11,9 @@
 
 /* Whether the job's workers have a fence of their own. */
 bool fence_is_own(const struct job *job);
+/* Whether no worker of the current generation can have been spawned: this server has begun the generation, and has
+ * not sent the go. */
+bool fence_has_no_worker(const struct job *job);
 /* A part of the job counts as ended because `node` was lost. Call it before the generation ends. */
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node);
 /* Called before the job restarts at job->retry_at_us. True: the restart has to wait for a lease,

@@ -14,6 +14,19 @@
  * last shim is forgotten before the next one starts on it. */
 enum order { ORDER_FORGET, ORDER_STOP, ORDER_START, ORDER_GO, ORDER_WORLD, ORDER_COUNT };
 
+/* What a part of a generation does next (steps.h). */
+enum part_step {
+    STEP_TAKE,
+    STEP_PREPARE,
+    STEP_WAIT,
+    STEP_RUN,
+    STEP_WORK,
+    STEP_WORLD,
+    STEP_STORE,
+    STEP_STOP,
+    STEP_OVER
+};
+
 /* What the server knows of one part of the current generation. */
 struct part_state {
     uint16_t node;    /* index into rdzv->nodes; NODE_NONE: its node has no entry */
@@ -25,8 +38,11 @@ struct part_state {
     bool has_joined; /* all its ranks have joined */
     bool warm_late;  /* see msg.h; the job's events have it already */
     bool cannot_run; /* the command cannot be run there */
+    bool is_late;    /* its step is overdue, and that was dealt with */
+    uint8_t step;    /* enum part_step */
     enum shim_phase phase;
     uint32_t master_port;
+    uint32_t step_at_s; /* boot clock, when its step began, rounded up; 0: none has */
 };
 
 struct gang {

@@ -12,6 +12,7 @@
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
+#include "rendezvous/core/steps.h"
 
 #define EXIT_OURS 125
 #define HANG_GRACE_US 5000000u
@@ -86,6 +87,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
         roster_part_add(rdzv, job->gang.parts[i].node, job, i);
         orders_owe(rdzv, job, i, ORDER_START);
     }
+    steps_note_all(rdzv, job);
 }
 
 void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)
@@ -114,6 +116,7 @@ void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, ui
     for (uint32_t i = 0; i < job->record.part_count; i++)
         if (!parts_is_over(&job->gang.parts[i]))
             orders_owe(rdzv, job, i, ORDER_STOP);
+    steps_note_all(rdzv, job);
 }
 
 static bool any_succeeded(const struct job *job)
@@ -201,13 +204,11 @@ static void leave_node(struct rdzv *rdzv, const struct job *job, uint32_t part)
         roster_hold(rdzv, node, job->record.parts[part].slot_mask);
 }
 
-void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
-                          enum failure_class class, const char *cause)
+/* The part counts as ended, whatever is left of it. */
+static void take_out(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
-    if (parts_is_over(&job->gang.parts[part]))
-        return;
     if (job->gang.parts[part].node != NODE_NONE)
         leave_node(rdzv, job, part);
     job->gang.parts[part].is_lost = true;
@@ -216,8 +217,31 @@ void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
         if (job->gang.ranks[place->rank_base + i].state != RANK_EXITED)
             job->gang.ranks[place->rank_base + i].state = RANK_LOST;
     job_set_changed(rdzv, job);
+    steps_note(rdzv, job, part);
+}
+
+void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
+                          enum failure_class class, const char *cause)
+{
+    if (parts_is_over(&job->gang.parts[part]))
+        return;
+    take_out(rdzv, job, part);
     fail(rdzv, job, part, class, cause);
     settle(rdzv, job);
+}
+
+void generation_store_left(struct rdzv *rdzv, struct job *job)
+{
+    assert(parts_only_store_is_left(job) && job->record.stopping == STOP_NONE);
+    take_out(rdzv, job, 0);
+    settle(rdzv, job);
+}
+
+void generation_part_failed(struct rdzv *rdzv, struct job *job, uint32_t part,
+                            enum failure_class class, const char *cause)
+{
+    assert(!parts_is_over(&job->gang.parts[part]));
+    fail(rdzv, job, part, class, cause);
 }
 
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
@@ -282,6 +306,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
                     job->record.parts[i].node);
         generation_part_lost(rdzv, job, i, FAILURE_NETWORK, cause);
     }
+    steps_note_all(rdzv, job);
 }
 
 /* Takes the ranks of a report. Ranks outside this part are ignored: a node can only report what it
@@ -389,6 +414,9 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
                     place->node);
         cause = text;
     }
+    if (job->record.stopping == STOP_NONE && class_of(report, failed) == FAILURE_NODE &&
+        steps_is_slow(rdzv, job, part))
+        failure_late(rdzv, job, place->node); /* once is enough: the next try would take as long */
     if (job->record.stopping == STOP_NONE)
         fail(rdzv, job, part, class_of(report, failed), cause);
     else
@@ -434,6 +462,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
         note_late(rdzv, job, part);
     job_set_changed(rdzv, job);
     take_failure(rdzv, job, part, report);
+    steps_note(rdzv, job, part);
     settle(rdzv, job);
 }
 
@@ -441,6 +470,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
 {
     job->gang.parts[part].is_away = false;
+    steps_note(rdzv, job, part);
     if (phase == SHIM_ENDED)
         return; /* its report follows */
     if (job->record.stopping != STOP_NONE)
@@ -518,13 +548,16 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         fail(rdzv, job, 0, FAILURE_NETWORK, cause);
         return;
     }
-    if (parts_only_store_is_left(job))
+    if (parts_only_store_is_left(job)) {
         orders_owe(rdzv, job, 0, ORDER_STOP);
+        steps_note(rdzv, job, 0);
+    }
     if (!job->go_sent && parts_all_at_least(job, SHIM_READY)) {
         job->go_sent = true;
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_READY)
                 orders_owe(rdzv, job, i, ORDER_GO);
+        steps_note_all(rdzv, job);
     }
     if (job->record.state == JOB_STARTING && parts_all_at_least(job, SHIM_RUNNING)) {
         job_set_state(rdzv, job, JOB_RUNNING);
@@ -539,6 +572,7 @@ static void settle_running(struct rdzv *rdzv, struct job *job)
         for (uint32_t i = 0; i < job->record.part_count; i++)
             if (job->gang.parts[i].phase == SHIM_RUNNING && !job->gang.parts[i].has_world)
                 orders_owe(rdzv, job, i, ORDER_WORLD);
+        steps_note_all(rdzv, job);
     }
 }
 

@@ -24,6 +24,11 @@ void generation_away(struct job *job, uint32_t part);
 /* The part counts as ended, and the generation has failed. */
 void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
                           enum failure_class class, const char *cause);
+/* The generation has failed because of this part, which goes on until it has carried out the stop. */
+void generation_part_failed(struct rdzv *rdzv, struct job *job, uint32_t part,
+                            enum failure_class class, const char *cause);
+/* Every rank has exited 0, and the shim of the first part, which only keeps the store, is not waited for. */
+void generation_store_left(struct rdzv *rdzv, struct job *job);
 /* The generation hangs, as `cause` says. The other ranks wait for `rank`; -1: nobody knows for
  * which. `stacks`: where the ranks are, as text for people. The ranks get a short grace, since a
  * rank in a collective cannot save anything. */

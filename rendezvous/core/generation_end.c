@@ -157,7 +157,9 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
                    answer.why_not);
         job_end(rdzv, job, JOB_FAILED, job->record.failed_exit, job->record.failed_signal,
                 job->record.errno_exit != 0 || job->record.failed_rank < 0 ||
-                    job->record.failed_class == FAILURE_HANG);
+                    job->record.failed_class == FAILURE_HANG ||
+                    (job->record.failed_class == FAILURE_NODE &&
+                     job->record.failed_exit == EXIT_OURS)); /* a rank that was not started */
         return;
     }
     close_generation(rdzv, job);

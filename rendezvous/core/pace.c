@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/parts.h"
 #include "rendezvous/core/state.h"
 
 #define EVERY_US 500000u  /* jobs that are due within this time are judged together */
@@ -14,7 +15,8 @@
 static bool is_watched(const struct job *job)
 {
     return !job->ended && job->record.state == JOB_RUNNING && job->record.part_count > 0 &&
-           job->record.stopping == STOP_NONE && job->running_at_us != UINT64_MAX;
+           job->record.stopping == STOP_NONE && job->running_at_us != UINT64_MAX &&
+           !parts_only_store_is_left(job);
 }
 
 /* -- what ranks report ----------------------------------------------------------------------------- */

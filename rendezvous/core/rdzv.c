@@ -6,6 +6,7 @@
 
 #include "rendezvous/core/after_list.h"
 #include "rendezvous/core/check.h"
+#include "rendezvous/core/deadline.h"
 #include "rendezvous/core/drains.h"
 #include "rendezvous/core/elastic.h"
 #include "rendezvous/core/generation.h"
@@ -15,6 +16,7 @@
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
+#include "rendezvous/core/steps.h"
 #include "rendezvous/core/submit.h"
 #include "rendezvous/core/warm.h"
 
@@ -97,7 +99,7 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     blocks_init(&rdzv->blocks, base + layout.blocks, base + layout.marks, gang_chunks(options));
     rdzv->sched_new = NEWCOMER_NONE;
     rdzv->sched_at_us = rdzv->limit_at_us = rdzv->roster_at_us = UINT64_MAX;
-    rdzv->gone_at_us = rdzv->pace_at_us = UINT64_MAX;
+    rdzv->gone_at_us = rdzv->pace_at_us = rdzv->step_at_us = UINT64_MAX;
     return rdzv;
 }
 
@@ -297,6 +299,7 @@ static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
         return;
     if (kin == KIN_UNKNOWN)
         reconcile_unknown(rdzv, node);
+    steps_heard(rdzv, node);
     reconcile_list(rdzv, node);
     pace_heard_again(rdzv, node);
 }
@@ -315,6 +318,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
         if (pace_is_late(rdzv, node))
             pace_heard_again(rdzv, node);
         roster_beat(rdzv, node, &event->msg->beat);
+        steps_heard(rdzv, node);
         reconcile_list(rdzv, node);
         reconcile_leaving(rdzv, node);
         warm_heard(rdzv, node, &event->msg->beat);
@@ -424,6 +428,7 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
     jobs_drop_ended(rdzv);
     if (event->paused_us > 0) {
         roster_shift(rdzv, event->paused_us);
+        steps_paused(rdzv, event->paused_us);
         pace_paused(rdzv);
     }
     is_whole = dispatch(rdzv, event);
@@ -433,6 +438,7 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
         reconcile_lost(rdzv);
         elastic_tick(rdzv);
         enforce_time_limits(rdzv);
+        deadline_tick(rdzv);
         pace_tick(rdzv);
         sched_run(rdzv);
     }

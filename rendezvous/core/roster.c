@@ -264,6 +264,7 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
             tell_jobs(rdzv, node, "answers again");
     }
     node->state = NODE_UP;
+    node->unheard_us = node->has_beat ? rdzv->out.now_us - node->beat_at_us : UINT64_MAX;
     node->has_beat = true;
     node->has_lost_parts = false; /* reconcile.c compares the remaining ones with its list */
     node->beat_at_us = rdzv->out.now_us;
@@ -299,6 +300,8 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
         claim_close(rdzv, conn, STATUS_TOO_BIG)->text = "the server's table of nodes is full";
         return NULL;
     }
+    trouble_hello(rdzv, &node->trouble, node->name,
+                  node->has_beat && node->instance == hello->instance);
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
     claim_take(rdzv, node, *kin, &identity);
@@ -329,6 +332,7 @@ void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *be
     action->conn = node->conn;
     action->sent_us = beat->sent_us;
     set_alive(rdzv, node);
+    trouble_beat(rdzv, &node->trouble, node->name);
     slots_take(rdzv, node, beat->closed.items, beat->closed.count);
     take_shims(node, beat->shims.items, beat->shims.count);
     take_leaving(rdzv, node, beat->leaving);
@@ -364,6 +368,12 @@ void roster_closed(struct rdzv *rdzv, struct node *node)
         tell_jobs(rdzv, node, "does not answer: its connection closed");
     }
     roster_refresh(rdzv, node);
+}
+
+void roster_drop(struct rdzv *rdzv, struct node *node, const char *why)
+{
+    claim_close(rdzv, node->conn, STATUS_PEER_LOST)->text = why;
+    roster_closed(rdzv, node);
 }
 
 void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)

@@ -5,6 +5,7 @@
 
 #include "rendezvous/core/identity.h"
 #include "rendezvous/core/job.h"
+#include "rendezvous/core/trouble.h"
 
 /* What a node reports of one of its slots. */
 struct node_slot {
@@ -43,6 +44,8 @@ struct node {
     uint64_t notice_until_us;      /* `notice` is shown until then */
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
     uint64_t beat_at_us;
+    uint64_t unheard_us; /* before its newest message; UINT64_MAX: that was the first */
+    struct trouble trouble;
     uint64_t closed_at_us; /* when its connection closed; 0: it is open, or unknown */
     uint64_t lost_at_us;   /* when it counts as lost if it stays silent */
     uint32_t pid, slots, gpus;
@@ -117,6 +120,8 @@ void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
                   enum shim_phase phase);
 /* The connection of the node was closed. */
 void roster_closed(struct rdzv *rdzv, struct node *node);
+/* Closes the connection of a node, so that nothing that is in flight on it can arrive late. The node connects again. */
+void roster_drop(struct rdzv *rdzv, struct node *node, const char *why);
 /* Adds the node of a stored job's part. Its workers may have gone on while this server was away,
  * so the node counts as lost only after a whole lease without a beat. NULL: the table is full. */
 struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part);

@@ -6,13 +6,16 @@
  *   after        jobs that wait for other jobs
  *   spare_table  slots that are held as spares
  *   slots        which slots of a node are closed
+ *   trouble      nodes that are up and do not carry out orders
  *   identity     who a launcherd is, beside its node's name
  *   roster       nodes: which are connected, what they list, when a silent one is lost; claim: which
  *                launcherd may have a name
  *   fence        how long a lost node keeps a job from restarting
  *   failure      the class of a failure; nodes that are excluded for a job
+ *   steps        where each part is on its way, and when that is overdue
  *   generation   the life of one generation; orders: what it owes its nodes;
  *                parts: questions about all its parts
+ *   deadline     parts that are overdue
  *   pace         hangs and stragglers; hang, straggler: their rules
  *   reconcile    what a node lists against what should be there; drains: requests of operators; warm:
  *                processes that wait on spares
@@ -54,6 +57,7 @@ struct rdzv {
     uint32_t *owing;         /* jobs that owe orders, [owing_count] */
     uint32_t ended_count;    /* jobs that have ended and are not dropped yet */
     uint64_t limit_at_us;    /* no job reaches its time limit earlier; UINT64_MAX: none has one */
+    uint64_t step_at_us;     /* no part of a job is overdue earlier (steps.h) */
     uint64_t pace_at_us;     /* no job needs judging for a hang earlier (pace.h) */
     uint64_t heard_since_us; /* end of the last time in which this server could not hear nodes */
     uint64_t roster_at_us;   /* no node is silent for too long earlier */

@@ -1,7 +1,9 @@
 #include "rendezvous/core/submit.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "common/stage.h"
 #include "rendezvous/core/after_list.h"
 #include "rendezvous/core/sched.h"
 #include "rendezvous/core/state.h"
@@ -159,6 +161,7 @@ static void add(struct rdzv *rdzv, const struct rdzv_event *event)
     rdzv->next_job_id++;
     fill(&job->record, event);
     fill_array(&job->record, event);
+    job->has_no_stage = strncmp(event->msg->submit.cwd, STAGE_PREFIX, sizeof STAGE_PREFIX - 1) != 0;
     job->after_failed_id = event->after.failed_id;
     job->after_failed_state = event->after.failed_state;
     users_add(rdzv, job);

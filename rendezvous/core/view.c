@@ -146,6 +146,9 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
         .notice = now_us < node->notice_until_us ? node->notice : "",
         .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
     };
+    out->reconnects = node->trouble.reconnects;
+    if (out->notice == NULL || out->notice[0] == '\0')
+        out->notice = node->trouble.text;
     fill_drain(node, slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
 }
 

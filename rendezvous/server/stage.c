@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/log.h"
 #include "common/stage.h"
 #include "rendezvous/server/internal.h"
@@ -43,26 +44,57 @@ static void archive_path(const struct server *server, const char *hash, char pat
 static bool touch(const struct server *server, const char *hash)
 {
     char path[4200];
+    struct err none;
+    bool is_touched;
+    int fd;
 
     archive_path(server, hash, path);
-    return utimensat(AT_FDCWD, path, NULL, 0) == 0;
+    if (own_file_open(path, 1, O_RDONLY, 0, &fd, &none) != STATUS_OK)
+        return false;
+    is_touched = futimens(fd, NULL) == 0;
+    (void)close(fd);
+    return is_touched;
+}
+
+/* Whether the name is a hash and then `suffix`. */
+static bool has_suffix(const char *name, const char *suffix)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+
+    (void)snprintf(hash, sizeof hash, "%.*s", (int)STAGE_HASH_CHARS, name);
+    return stage_is_hash(hash) && strcmp(name + STAGE_HASH_CHARS, suffix) == 0;
+}
+
+/* Whether it is the name of an unfinished upload: HASH-NUMBER.part */
+static bool is_part(const char *name)
+{
+    const size_t at = STAGE_HASH_CHARS;
+    size_t digits;
+
+    if (strlen(name) < at + 2 || name[at] != '-')
+        return false;
+    digits = strspn(name + at + 1, "0123456789");
+    return digits > 0 && strcmp(name + at + 1 + digits, ".part") == 0;
 }
 
 enum status stage_open(struct server *server, const char *state_dir, struct err *err)
 {
+    enum status status;
     struct dirent *entry;
     DIR *dir;
+    int fd;
 
     (void)snprintf(server->stage_dir, sizeof server->stage_dir, "%.4000s/stage", state_dir);
-    if (mkdir(server->stage_dir, 0700) < 0 && errno != EEXIST)
-        return err_set(err, STATUS_IO, errno, "cannot make %.180s: %s", server->stage_dir,
-                       strerror(errno));
-    dir = opendir(server->stage_dir);
+    status = own_folder_make(server->stage_dir, 1, 0700, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    dir = own_folder_list(fd);
+    (void)close(fd);
     if (dir == NULL)
         return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", server->stage_dir,
                        strerror(errno));
     while ((entry = readdir(dir)) != NULL) /* an earlier server's unfinished uploads */
-        if (strstr(entry->d_name, ".part") != NULL)
+        if (is_part(entry->d_name))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
     (void)closedir(dir);
     return STATUS_OK;
@@ -76,14 +108,20 @@ static uint64_t collect(struct server *server)
     struct dirent *entry;
     struct stat info;
     uint64_t total = 0;
-    DIR *dir = opendir(server->stage_dir);
+    struct err none;
+    DIR *dir = NULL;
+    int fd;
 
+    if (own_folder_open(server->stage_dir, 1, &fd, &none) == STATUS_OK) {
+        dir = own_folder_list(fd);
+        (void)close(fd);
+    }
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(info.st_mode))
             continue;
         (void)snprintf(cwd, sizeof cwd, STAGE_PREFIX "%.*s", (int)STAGE_HASH_CHARS, entry->d_name);
-        if ((int64_t)info.st_mtime * 1000 < oldest_ms && strstr(entry->d_name, SUFFIX) != NULL &&
+        if ((int64_t)info.st_mtime * 1000 < oldest_ms && has_suffix(entry->d_name, SUFFIX) &&
             !store_cwd_is_used(server->store, cwd))
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
         else
@@ -96,10 +134,12 @@ static uint64_t collect(struct server *server)
 
 static void upload_free(struct stage_upload *upload)
 {
+    struct err none;
+
     if (upload->fd >= 0)
         (void)close(upload->fd);
     if (upload->path[0] != '\0')
-        (void)unlink(upload->path);
+        (void)own_file_remove(upload->path, 1, &none);
     stage_digest_free(&upload->digest);
     free(upload);
 }
@@ -137,6 +177,7 @@ static void begin(struct peer *peer, const struct msg_stage_put *put)
 {
     struct server *server = peer->server;
     struct stage_upload *upload;
+    struct err err;
 
     stage_drop(peer);
     if (collect(server) + put->total > TOTAL_BYTES_MAX) {
@@ -155,12 +196,10 @@ static void begin(struct peer *peer, const struct msg_stage_put *put)
     memcpy(upload->hash, put->hash, sizeof upload->hash);
     (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", server->stage_dir,
                    put->hash, (unsigned long long)++server->upload_serial);
-    upload->fd = open(upload->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (upload->fd < 0) {
-        const int code = errno;
-
+    if (own_file_open(upload->path, 1, O_RDWR | O_CREAT | O_EXCL, 0600, &upload->fd, &err) !=
+        STATUS_OK) {
         upload->path[0] = '\0'; /* what has that name is not ours */
-        fail(peer, "cannot make a file", code);
+        fail(peer, "cannot make a file", err.code != 0 ? err.code : EPERM);
     } else if (stage_digest_new(&upload->digest, NULL) != STATUS_OK) {
         fail(peer, "cannot make a digest", ENOMEM);
     }
@@ -171,11 +210,12 @@ static void publish(struct stage_upload *upload, int code)
     struct server *server = upload->server;
     struct peer *peer = peer_find(server, upload->peer_id);
     char path[4200];
+    struct err err;
     int dir_fd;
 
     archive_path(server, upload->hash, path);
-    if (code == 0 && rename(upload->path, path) < 0)
-        code = errno;
+    if (code == 0 && own_file_rename(upload->path, path, 1, &err) != STATUS_OK)
+        code = err.code != 0 ? err.code : EPERM;
     if (code == 0) {
         upload->path[0] = '\0';
         dir_fd = open(server->stage_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -272,13 +312,14 @@ void stage_get(struct peer *peer, const struct msg_stage_get *get)
     struct msg_stage_data *data = &msg.stage_data;
     uint8_t *bytes = malloc(STAGE_CHUNK_BYTES_MAX);
     struct stat info = {0};
+    struct err none;
     char path[4200];
     ssize_t got = -1;
     int fd = -1;
 
     archive_path(peer->server, get->hash, path);
     if (bytes != NULL && stage_is_hash(get->hash) && touch(peer->server, get->hash))
-        fd = open(path, O_RDONLY | O_CLOEXEC);
+        (void)own_file_open(path, 1, O_RDONLY, 0, &fd, &none);
     if (fd >= 0 && fstat(fd, &info) == 0)
         got = pread(fd, bytes, STAGE_CHUNK_BYTES_MAX, (off_t)get->offset);
     data->hash = get->hash;

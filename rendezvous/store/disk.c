@@ -11,32 +11,34 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "rendezvous/store/store.h"
 
 #define REWRITE_BYTES ((size_t)1 << 20)
 
-/* Like mkdir -p. New folders get mode 0700. */
+/* Like mkdir -p. New folders get mode 0700. Who may write in it may take every secret. */
 static enum status make_dir(const char *dir, struct err *err)
 {
-    char path[4096];
-    size_t length = strlen(dir), i;
+    struct stat info = {0};
+    struct err why;
+    int fd;
 
-    if (length == 0 || length >= sizeof path - 32)
+    if (dir[0] == '\0' || strlen(dir) >= 4096 - 32)
         return err_set(err, STATUS_TOO_BIG, 0,
-                       "state directory: a path of %zu bytes, 1 to %zu wanted", length,
-                       sizeof path - 33);
-    memcpy(path, dir, length + 1);
-    for (i = 1; i <= length; i++) {
-        if (path[i] != '/' && path[i] != '\0')
-            continue;
-        path[i] = '\0';
-        if (mkdir(path, 0700) < 0 && errno != EEXIST)
-            return err_set(err, STATUS_IO, errno, "state directory %s: cannot make %s: %s", dir,
-                           path, strerror(errno));
-        if (i < length)
-            path[i] = '/';
-    }
-    return STATUS_OK;
+                       "state directory: a path of %zu bytes, 1 to %d wanted", strlen(dir),
+                       4096 - 33);
+    if (own_folder_make(dir, 0, 0700, &fd, &why) != STATUS_OK)
+        return err_set(err, why.status == STATUS_NOT_FOUND ? STATUS_IO : why.status, why.code,
+                       "state directory: %.200s", why.text);
+    (void)fstat(fd, &info);
+    (void)close(fd);
+    if (own_is_trusted(info.st_uid) && (info.st_mode & S_IWOTH) == 0)
+        return STATUS_OK;
+    return err_set(
+        err, STATUS_REFUSED, 0,
+        "state directory %.120s: it belongs to another user (%u), or others may write in "
+        "it (mode %04o): make it private, or give another --state-dir",
+        dir, (unsigned)info.st_uid, (unsigned)(info.st_mode & 07777));
 }
 
 /* Takes flock on DIR/lock. The file contains our pid, which a second process shows in its error. The
@@ -50,10 +52,9 @@ static enum status hold(const char *dir, int *lock_fd, struct err *err)
     if (status != STATUS_OK)
         return status;
     (void)snprintf(path, sizeof path, "%s/lock", dir);
-    *lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (*lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "state directory %s: cannot open %s: %s", dir, path,
-                       strerror(errno));
+    status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, lock_fd, err);
+    if (status != STATUS_OK)
+        return status;
     if (flock(*lock_fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno != EWOULDBLOCK)
             return err_set(err, STATUS_IO, errno, "cannot lock %s: %s", path, strerror(errno));
@@ -100,7 +101,15 @@ static int make(const char *path)
 
 static int make_private(const char *path)
 {
-    return chmod(path, 0600);
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), rc = -1;
+
+    if (fd >= 0 && fstat(fd, &info) == 0) {
+        errno = EPERM;
+        if (S_ISREG(info.st_mode) && info.st_uid == geteuid())
+            rc = fchmod(fd, 0600);
+    }
+    return close_with(fd, rc);
 }
 
 static int sync_path(const char *path)

@@ -1,12 +1,13 @@
 #include "rendezvous/store/seen.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "common/io/own_path.h"
 
 #define FORMAT "ddp-seen 1"
 
@@ -46,6 +47,7 @@ enum status seen_write(const char *path, const struct seen *seen, struct err *er
     char temp[4200], text[256];
     int fd, length;
     bool is_written;
+    enum status status;
 
     if (seen_read(path, &before) && seen_is_same(&before, seen) && before.commit >= seen->commit)
         return STATUS_OK;
@@ -54,11 +56,12 @@ enum status seen_write(const char *path, const struct seen *seen, struct err *er
                       FORMAT " cluster=%s restore=%s commit=%" PRIu64 " job=%" PRIu64
                              " event=%" PRIu64 "\n",
                       seen->cluster, seen->restore, seen->commit, seen->job_id, seen->event_id);
-    fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    is_written = fd >= 0 && write(fd, text, (size_t)length) == length;
-    if (fd >= 0)
-        (void)close(fd);
-    if (is_written && rename(temp, path) == 0)
-        return STATUS_OK;
-    return err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
+    status = own_file_make(temp, 0, 0600, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    is_written = write(fd, text, (size_t)length) == length;
+    if (!is_written)
+        status = err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
+    (void)close(fd);
+    return is_written ? own_file_rename(temp, path, 0, err) : status;
 }

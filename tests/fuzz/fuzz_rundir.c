@@ -1,5 +1,6 @@
 /* The files by which launcherd finds a shim again after a restart, with any content: refused with a
  * sentence, or what was read is written and read again as the same. The first byte says which file. */
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,21 +11,24 @@
 #include "tests/fuzz/msg_random.h"
 #include "tests/fuzz/target.h"
 
-static char folder[64]; /* a run directory */
+static char base[64], folder[128]; /* a state directory, and a run directory in it */
 
 static void remove_folder(void)
 {
-    rundir_remove(folder);
+    rundir_remove_all(AT_FDCWD, base);
 }
 
 static void make_folder(void)
 {
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* many writes */
+    const char *top = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; /* many writes */
+    struct err err;
 
     if (folder[0] != '\0')
         return;
-    (void)snprintf(folder, sizeof folder, "%s/ddp-fuzz-XXXXXX", base);
-    FUZZ_CHECK(mkdtemp(folder) != NULL);
+    (void)snprintf(base, sizeof base, "%s/ddp-fuzz-XXXXXX", top);
+    FUZZ_CHECK(mkdtemp(base) != NULL);
+    (void)snprintf(folder, sizeof folder, "%s/run/c-7-g1", base);
+    FUZZ_CHECK(rundir_make(folder, 0700, &err) == STATUS_OK);
     FUZZ_CHECK(atexit(remove_folder) == 0);
 }
 

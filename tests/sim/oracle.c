@@ -204,7 +204,7 @@ static bool may_give_up(const struct oracle_job *job, const struct sim_client *c
     const uint32_t unsure = job->failures[BLAME_UNSURE];
 
     return job->restarts[BLAME_PROGRAM] + unsure >= client->max_restarts ||
-           job->failures[BLAME_MACHINE] + unsure >= ALONE_FAILURES ||
+           job->failures[BLAME_MACHINE] + unsure + job->late_starts >= ALONE_FAILURES ||
            oracle_cannot_run(job->newest) ||
            (job->crashes >= 3 && (client->max_restarts == SIM_RESTARTS_DEFAULT || job->is_old));
 }
@@ -317,5 +317,6 @@ void oracle_check(struct sim *sim)
     oracle_check_nodes(sim);
     oracle_check_jobs(sim);
     oracle_check_hangs(sim);
+    oracle_check_starts(sim);
     oracle_check_warm(sim);
 }

@@ -19,6 +19,8 @@
  *   hang             a generation is stopped as hung only if one of its processes stands still, or never enters the next
  *                    collective. Such a process is found within the bound of docs/hangs.md, if all nodes could be
  *                    heard meanwhile, and it is named
+ *   start            no start without an end: while the server runs and all nodes of a generation are up, it runs, or has
+ *                    failed or is cancelled, within the limits of docs/architecture.md ("Every order has a deadline")
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled

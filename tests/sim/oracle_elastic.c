@@ -147,7 +147,8 @@ void oracle_check_growth(struct sim *sim)
         gen->running_us == 0 || job->is_old || gen->stop_server != 0 || gen->exited_ok > 0 ||
         sim->now_us < gen->running_us + SIM_GROW_US + SIM_GROW_US / 10 ||
         sim->now_us < sim->server.started_us + 2 * SIM_GROW_US || sim->oracle->wall_sets > 0 ||
-        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >=
+        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes +
+                2 * job->late_starts >=
             2 || /* a node may be excluded */
         !is_alone(sim) ||
         !all_can_stay(sim, gen) || !has_room(sim, gen, &row->record))

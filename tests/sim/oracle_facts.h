@@ -56,6 +56,9 @@ struct oracle_gen {
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
+    bool go_was_sent;
+    bool was_late;        /* when it was stopped its start, or its world, was late */
+    uint64_t up_since_us; /* the time since which the server runs and all of its nodes are up */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* which server stored it */
@@ -76,6 +79,7 @@ struct oracle_job {
     enum oracle_blame blame;   /* for the end of the last generation */
     uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */
     uint32_t failures[BLAME_COUNT]; /* in all */
+    uint32_t late_starts;           /* each may exclude its node at once */
     uint32_t crashes;               /* ranks that died of a signal, in all */
     uint64_t closed_us;             /* when its last generation had ended, */
     uint32_t closed_server;         /* by which server, */
@@ -190,6 +194,12 @@ void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,
 void oracle_check_turns(struct sim *sim);
 /* Whether a job that the client's jobs wait for has not succeeded. */
 bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client);
+/* oracle_start.c */
+/* The start may have taken longer than allowed, so its nodes may be blamed for that. */
+bool oracle_start_is_late(const struct sim *sim, const struct oracle_gen *gen);
+/* It has taken so long that the first failure of a node may exclude it. */
+bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen);
+void oracle_check_starts(struct sim *sim);
 /* oracle_job.c: the server has concluded a failure. */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);

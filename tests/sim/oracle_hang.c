@@ -65,13 +65,26 @@ static bool goes_on(const struct sim *sim, const struct sim_worker *worker)
     return worker != NULL && worker->alive && !stands(sim, worker, 0) && !worker->is_waiting;
 }
 
+/* Its shim has died and it has not: nobody passes on what it says. */
+static bool is_orphan(const struct sim *sim, const struct oracle_gen *gen, uint32_t rank)
+{
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct oracle_part *part = &gen->parts[i];
+        const struct sim_shim *shim = shim_of(sim, gen, part);
+
+        if (rank >= part->rank_base && rank < part->rank_base + part->local_count && shim != NULL)
+            return !shim->alive && shim->workers[rank - part->rank_base].alive;
+    }
+    return false;
+}
+
 /* The rank stands still, or did until a moment ago. A process that was killed and does not die
  * counts too. */
 static bool may_be_hung(const struct sim *sim, const struct oracle_gen *gen, uint32_t rank)
 {
     const struct sim_worker *worker = worker_of(sim, gen, rank);
 
-    return stands(sim, worker, HANG_SLACK_US) ||
+    return stands(sim, worker, HANG_SLACK_US) || is_orphan(sim, gen, rank) ||
            (worker != NULL && worker->alive && worker->is_dying);
 }
 

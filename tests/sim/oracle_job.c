@@ -30,7 +30,8 @@ static uint64_t less_drift(uint64_t us)
 
 static bool has_cause(struct sim *sim, const struct oracle_gen *gen)
 {
-    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old || oracle_has_hung(sim, gen))
+    if (gen->cause_count > 0 || oracle_job(sim, gen->job_id)->is_old || oracle_has_hung(sim, gen) ||
+        oracle_start_is_late(sim, gen))
         return true;
     for (uint32_t i = 0; i < gen->part_count; i++)
         if (oracle_may_be_lost(sim, gen->parts[i].node) ||
@@ -98,6 +99,12 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
             (unsigned long long)gen->job_id, gen->generation, record->failed_rank, first->rank);
 }
 
+static void note_late(struct sim *sim, struct oracle_gen *gen)
+{
+    gen->was_late = oracle_start_is_late(sim, gen) || oracle_start_is_slow(sim, gen);
+    oracle_job(sim, gen->job_id)->late_starts += gen->was_late;
+}
+
 static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *after)
 {
     const uint64_t limit_us = after->time_limit_us;
@@ -106,6 +113,7 @@ static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_r
     gen->stopping = after->stopping;
     gen->stop_us = sim->server.step_at_us;
     gen->stop_server = sim->server.incarnation;
+    note_late(sim, gen);
     if (after->stopping == STOPPING_FAILURE && after->failed_class == FAILURE_HANG) {
         gen->has_hung = true;
         oracle_job(sim, gen->job_id)->crashes++;
@@ -181,6 +189,7 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
         gen->stop_server = sim->server.incarnation;
+        note_late(sim, gen);
         gen->stopping = STOPPING_FAILURE;
     }
     if (has_failed && !gen->has_hung && !has_cause(sim, gen))
@@ -374,6 +383,8 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
     part = oracle_part(gen, node);
     if (sim->oracle->nodes[node].lost_us >= gen->stored_us || (part != NULL && part->was_gone))
         return; /* its part counts as over, and leftover processes are killed */
+    if (gen->was_late && !gen->go_was_sent && stop->signal == SIGKILL)
+        return; /* likewise: no rank of it has begun */
     if (record->stopping == STOPPING_NOT && gen->exited_ok == gen->world &&
         gen->node_of[0] == node + 1)
         return; /* only the generation's store still runs */
@@ -398,6 +409,8 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                                                          : 0;
     const struct sim_row *row = job_id == 0 ? NULL : disk_row(sim, job_id);
 
+    if (msg->type == MSG_TYPE_GO && oracle_gen(sim, msg->go.job_id, msg->go.generation) != NULL)
+        oracle_gen(sim, msg->go.job_id, msg->go.generation)->go_was_sent = true;
     if (msg->type == MSG_TYPE_WARM)
         oracle_warms(sim, sim->conns[conn].node, &msg->warm);
     if (job_id == 0)

@@ -4,6 +4,10 @@
 #define KILL_SLACK_US 150000u
 #define LEASE_SLACK_US 5000000u /* launcherd kills a stuck shim this long after the lease, */
 #define STOP_SLACK_US 10000000u /* and after the grace; the documented figures */
+#define ALONE_US                                                                                   \
+    40000000u /* a node that leaves alone stops its shims after 10 s, with 30 s of grace */
+#define DEAF_US                                                                                    \
+    19000000u /* since it stopped: launcherd asks it for 30 s since it has said something */
 #define UNKILLABLE_US 60000000u
 
 static struct oracle_gen *gen_of(const struct sim *sim, const struct sim_shim *shim)
@@ -351,6 +355,14 @@ void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *sh
         }
 }
 
+/* It has not begun, and has not been able to answer launcherd for long enough. */
+static bool is_deaf(const struct sim *sim, const struct sim_shim *shim)
+{
+    return shim->core.phase < SHIM_RUNNING &&
+           (shim->conn == 0 || sim->now_us < shim->paused_until_us + SECOND_US) &&
+           sim->now_us >= shim->facts.deaf_at_us + DEAF_US;
+}
+
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -358,7 +370,11 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
     const bool has_overstayed = facts->order_us != 0 && now_us >= facts->order_us + STOP_SLACK_US;
     const bool is_late = now_us >= sim->nodes[node].lease_end_us + LEASE_SLACK_US;
 
-    if (!has_overstayed && !is_late)
+    /* If the node itself has stopped it, which a shim that stands still does not hear. */
+    const bool was_alone = sim->nodes[node].is_leaving &&
+                           now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;
+
+    if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim))
         sim_fail(sim, "grace", "node%u: launcherd kills the shim of job %llu g%u for no reason",
                  node, (unsigned long long)shim->job_id, shim->generation);
 }

@@ -205,9 +205,9 @@ void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
     const struct oracle_gen *gen = job->newest, *last = gen->older;
     uint32_t failed;
 
-    /* Two failures of a node exclude it; a crash counts as one. The store does not say which slots
+    /* Two failures of a node exclude it; a crash counts as one, a late start as two. The store does not say which slots
      * are held as spares. */
-    if (last == NULL || sim->has_spares ||
+    if (last == NULL || job->late_starts > 0 || sim->has_spares ||
         job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes >= 2 ||
         job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
         return;

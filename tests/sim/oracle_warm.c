@@ -61,7 +61,8 @@ void oracle_check_warm(struct sim *sim)
         for (uint32_t i = 0; i < SIM_WARM_MAX; i++) {
             struct sim_warm *warm = &sim->nodes[n].warm[i];
 
-            if (!warm->used || !is_final(sim, warm->job_id) || !is_heard(sim, n))
+            if (!warm->used || !is_final(sim, warm->job_id) || !is_heard(sim, n) ||
+                sim->now_us < sim->nodes[n].stalls_until_us)
                 warm->wanted_us = sim->now_us;
             else if (sim->now_us > warm->wanted_us + LEFT_US)
                 sim_fail(sim, "warm", "node%u: processes wait for job %llu, which has ended", n,

@@ -88,6 +88,7 @@ struct sim_shim_facts {
     uint64_t order_us;   /* the same, by launcherd's orders */
     uint64_t killed_us;  /* when its process was gone or killed by launcherd; 0: not */
     uint64_t free_us;    /* the time since which it has run without a pause */
+    uint64_t deaf_at_us; /* true time: since when it was stopped without a break, the last time */
     bool end_was_sent;   /* its end was reported to the server */
     bool spawned_late;   /* a worker was spawned after the stop, or after the failure */
     bool was_asked;      /* its workers got a signal that asks them to end */
@@ -159,6 +160,10 @@ struct sim_node {
     uint64_t nvml_hangs_until_us;
     struct slots_record slots;       /* launcherd's file */
     bool cut_to_server, cut_to_node; /* messages in that direction do not arrive */
+    /* See sim_orders.c. */
+    enum msg_type lost_type;
+    uint64_t lost_until_us, stalls_until_us;
+    bool stalls_to_server;
     uint32_t incarnation;
     uint64_t paused_until_us; /* launcherd */
     uint64_t frozen_until_us; /* the whole machine */
@@ -167,7 +172,8 @@ struct sim_node {
     bool has_welcome;    /* since launcherd started */
     uint64_t welcome_us; /* when is_welcome became true, on its clock */
     uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
-    bool is_leaving;                 /* launcherd was told to leave */
+    bool is_leaving;                 /* launcherd was told to leave, at this time: */
+    uint64_t leave_at_us;
     uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
     bool leave_is_known;    /* the server has acknowledged that */
     struct launcher core;
@@ -349,6 +355,16 @@ void net_free(struct sim *sim);
 void node_name(char out[NODE_NAME_BYTES_MAX], uint32_t node);
 uint32_t node_of_name(const char *name);
 
+/* sim_orders.c */
+/* Faults: orders of one kind to some node are lost; large messages of some node are. */
+void orders_lose(struct sim *sim);
+void orders_stall(struct sim *sim);
+bool orders_is_lost(const struct sim *sim, uint32_t node, enum msg_type type);
+/* Whether this message, and with it all behind it on its connection, does not arrive. */
+bool orders_is_stalled(const struct sim *sim, uint32_t node, bool to_server, const char *json);
+/* A shim that was just spawned stops. */
+void orders_stop_shim(struct sim *sim, uint32_t node, struct sim_shim *shim);
+
 /* sim_disk.c: the store, as the server's edge uses it */
 void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
@@ -435,6 +451,8 @@ void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
 /* Tells launcherd when the process is gone, and when all its workers are gone. */
 void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);
+/* It does nothing for that long. */
+void shim_stop(struct sim *sim, uint32_t node, struct sim_shim *shim, uint64_t us);
 bool shim_has_workers(const struct sim_shim *shim);
 uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
 

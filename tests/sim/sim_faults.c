@@ -8,17 +8,6 @@
 
 #define BY_SIGNAL 1000u
 
-const char *fault_text(enum sim_fault kind)
-{
-    static const char *const texts[] = {
-#define TEXT(name, chance, most, text) [FAULT_##name] = text,
-        SIM_PLANNED_TABLE(TEXT) SIM_RATE_TABLE(TEXT)
-#undef TEXT
-    };
-
-    return texts[kind];
-}
-
 bool fault_strikes(struct sim *sim, enum sim_fault rate)
 {
     return sim->now_us < sim->faults.until_us && sim->faults.amount[rate] > 0 &&
@@ -151,6 +140,7 @@ static void leaves(struct sim *sim, const struct sim_event *event)
         return;
     sim_note(sim, "node%u: launcherd is told to drain its node and end", event->node);
     sim->nodes[event->node].is_leaving = true;
+    sim->nodes[event->node].leave_at_us = sim_node_us(sim, event->node);
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
 }
 
@@ -270,10 +260,7 @@ static void pause_shim(struct sim *sim)
         return;
     sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
              (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
-    pause_until(&shim->paused_until_us, sim->now_us + us);
-    shim->facts.free_us = UINT64_MAX;
-    sim_at(sim, shim->paused_until_us,
-           (struct sim_event){.run = resumed, .node = node, .number = 1});
+    shim_stop(sim, node, shim, us);
 }
 
 static void kill_shim(struct sim *sim)
@@ -430,6 +417,12 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
     case FAULT_HALF_OPEN:
         cut(sim, true);
         break;
+    case FAULT_ORDER_LOST:
+        orders_lose(sim);
+        break;
+    case FAULT_LARGE_LOST:
+        orders_stall(sim);
+        break;
     case FAULT_ISOLATION:
         isolate(sim, 0);
         break;
@@ -548,16 +541,31 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
     }
 }
 
-/* Faults that came later than the others use random sequences of their own, so that the rest of a
- * seed is the same with and without them. */
-static void choose_later(struct sim *sim, enum sim_fault kind, uint32_t chance_pm, uint32_t most,
+/* These use a random sequence of their own, so that they do not change the rest of the seed. */
+static bool is_apart(enum sim_fault kind)
+{
+    return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
+           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST;
+}
+
+static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
+                   const struct sim_mask *mask)
+{
+    if (kind < FAULT_RATES)
+        plan(sim, kind, amount, mask);
+    if (!mask->kinds[kind])
+        sim->faults.amount[kind] = amount;
+}
+
+static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_pm, uint32_t most,
                          const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
+    const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53 : 59 + 2 * (uint64_t)kind;
 
-    sim->random = (sim->seed * 53 + 17 + kind - FAULT_WORKER_ABSENT) * UINT64_C(0x9e3779b97f4a7c15);
+    sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);
     if (sim_chance(sim, chance_pm))
-        plan(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
+        choose(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
     sim->random = random;
 }
 
@@ -576,21 +584,16 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
     faults->late_max_us = 1 + sim_draw(sim, 4 * SECOND_US);
     faults->slow_kill_us = 1 + sim_draw(sim, 3 * SECOND_US);
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++) {
-        if (kind >= FAULT_WORKER_ABSENT && kind < FAULT_RATES)
+        if (is_apart((enum sim_fault)kind))
             continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
-        if (!sim_chance(sim, kinds[kind].chance_pm))
-            continue;
-        if (kind < FAULT_RATES)
-            plan(sim, (enum sim_fault)kind, amount, mask);
-        else if (!mask->kinds[kind])
-            faults->amount[kind] = amount;
-        if (kind < FAULT_RATES && !mask->kinds[kind])
-            faults->amount[kind] = amount;
+        if (sim_chance(sim, kinds[kind].chance_pm))
+            choose(sim, (enum sim_fault)kind, amount, mask);
     }
-    for (uint32_t kind = FAULT_WORKER_ABSENT; kind < FAULT_RATES; kind++)
-        choose_later(sim, (enum sim_fault)kind, kinds[kind].chance_pm, kinds[kind].most, mask);
+    for (uint32_t kind = 0; kind < FAULT_COUNT; kind++)
+        if (is_apart((enum sim_fault)kind))
+            choose_apart(sim, (enum sim_fault)kind, kinds[kind].chance_pm, kinds[kind].most, mask);
     for (uint32_t i = 0; i < sim->node_count && faults->amount[FAULT_UNKILLABLE] > 0; i++)
         sim_at(sim, faults->until_us + 420 * SECOND_US, /* resumes slots drained meanwhile */
                (struct sim_event){.run = operator_comes, .node = i});

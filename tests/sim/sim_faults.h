@@ -41,6 +41,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(GPU_FAULT, 300, 8, "a GPU has a fault")                                                      \
     X(DRAIN, 300, 5, "an operator drains a slot or a node")                                        \
     X(WORKER_ABSENT, 500, 3, "a worker lives, and comes to no collective")                         \
+    X(ORDER_LOST, 250, 3, "one kind of order does not arrive at a node that is up")                \
+    X(LARGE_LOST, 250, 3, "large messages to or from a node that is up do not arrive")             \
     X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
     X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")
 
@@ -52,6 +54,7 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(SLOW_COMMIT, 200, 60, "transactions that take long")                                         \
     X(SLOW_KILL, 250, 500, "workers that take long to die")                                        \
     X(SLOW_PREPARE, 200, 300, "shims that take long to get ready")                                 \
+    X(PREPARE_STOPS, 150, 200, "shims that stop while they prepare")                               \
     X(CANNOT_START, 120, 80, "shims that cannot run the job")                                      \
     X(FORK_FAILS, 120, 80, "shims that cannot be started")                                         \
     X(SPAWN_FAILS, 120, 60, "workers that cannot be started")                                      \

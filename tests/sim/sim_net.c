@@ -94,6 +94,14 @@ static bool is_blocked(const struct sim *sim, const struct sim_conn *conn, bool 
            (to_far ? node->cut_to_server : node->cut_to_node);
 }
 
+static bool is_stalled(const struct sim *sim, const struct sim_conn *conn, bool to_far)
+{
+    const struct sim_bytes *first = to_far ? conn->to_far.first : conn->to_near.first;
+
+    return conn->is_server && !conn->is_impostor &&
+           orders_is_stalled(sim, conn->node, to_far, first->bytes + 4);
+}
+
 /* Whose process receives messages in that direction. */
 static enum sim_party party_of(const struct sim_conn *conn, bool to_far)
 {
@@ -131,7 +139,7 @@ static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
     const struct sim_shim *shim = shim_of(sim, conn);
 
     if (conn->is_server && sim->nodes[conn->node].conn == id) {
-        if (warm_takes(sim, conn->node, msg))
+        if (orders_is_lost(sim, conn->node, msg->type) || warm_takes(sim, conn->node, msg))
             return;
         oracle_node_hears(sim, conn->node, msg);
         node_step(sim, conn->node,
@@ -186,8 +194,9 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     struct sim_stream *stream = stream_of(sim, event->conn, event->to_far);
     struct sim_bytes *frame;
 
-    if (stream->open &&
-        is_blocked(sim, &sim->conns[event->conn], event->to_far)) { /* TCP retransmits it */
+    if (stream->open && (is_blocked(sim, &sim->conns[event->conn], event->to_far) ||
+                         is_stalled(sim, &sim->conns[event->conn], event->to_far))) {
+        /* TCP retransmits it */
         sim_at(sim, sim->now_us + BLOCKED_RETRY_US, *event);
         return;
     }

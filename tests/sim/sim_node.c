@@ -84,7 +84,7 @@ static void connect_shim(struct sim *sim, const struct sim_event *event)
 
     if (!is_current(sim, event) || !has_shim(sim, event))
         return;
-    if (!shim->alive || shim->core.phase == SHIM_PREPARING) {
+    if (!shim->alive) {
         node_step(sim, event->node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_CLOSED,
                                           .job_id = shim->job_id,

@@ -40,6 +40,15 @@ static struct sim_shim *living(struct sim *sim, const struct sim_event *event)
     return shim->used && shim->alive && shim->incarnation == event->incarnation ? shim : NULL;
 }
 
+/* It runs again: deadlines for overdue work count from now on. */
+static void resumed(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_shim *shim = living(sim, event);
+
+    if (shim != NULL && shim->paused_until_us <= sim->now_us)
+        shim->facts.free_us = sim_node_us(sim, event->node);
+}
+
 static struct sim_event own_event(struct sim *sim, uint32_t node, uint32_t shim,
                                   void (*run)(struct sim *, const struct sim_event *))
 {
@@ -48,6 +57,19 @@ static struct sim_event own_event(struct sim *sim, uint32_t node, uint32_t shim,
                               .node = node,
                               .shim = shim,
                               .incarnation = shim_at(sim, node, shim)->incarnation};
+}
+
+void shim_stop(struct sim *sim, uint32_t node, struct sim_shim *shim, uint64_t us)
+{
+    struct sim_event event =
+        own_event(sim, node, (uint32_t)(shim - sim->nodes[node].shims), resumed);
+
+    if (sim->now_us >= shim->paused_until_us)
+        shim->facts.deaf_at_us = sim->now_us;
+    if (shim->paused_until_us < sim->now_us + us)
+        shim->paused_until_us = sim->now_us + us;
+    shim->facts.free_us = UINT64_MAX;
+    sim_at(sim, shim->paused_until_us, event);
 }
 
 /* number: 1 after KILL_TREE, which is repeated until no process is left. */
@@ -318,6 +340,8 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
     shim->facts.free_us = sim_node_us(sim, node);
     shim->facts.lease_us = options.lease_until_us;
     shim_init(&shim->core, &options);
+    if (fault_strikes(sim, FAULT_PREPARE_STOPS))
+        orders_stop_shim(sim, node, shim);
     sim_at(sim, sim->now_us + slow_us, own_event(sim, node, index, prepared));
     shim_event(sim, node, index, (struct shim_event){.type = SHIM_EVENT_TICK});
 }

@@ -10,6 +10,17 @@
 
 #include "tests/sim/sim.h"
 
+const char *fault_text(enum sim_fault kind)
+{
+    static const char *const texts[] = {
+#define TEXT(name, chance, most, text) [FAULT_##name] = text,
+        SIM_PLANNED_TABLE(TEXT) SIM_RATE_TABLE(TEXT)
+#undef TEXT
+    };
+
+    return texts[kind];
+}
+
 #define ATTEMPTS_MAX 600u
 #define TRACE_LINES_SHOWN 150u
 

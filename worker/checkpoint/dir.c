@@ -32,24 +32,29 @@ static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_pa
     return status;
 }
 
-static int64_t best_step(const char *path)
+/* The step of the best checkpoint, or -1. False: which it is cannot be read. */
+static bool find_best(const char *path, int64_t *step)
 {
     struct checkpoint_best best;
+    const enum status status = checkpoint_best_read(path, &best, NULL);
 
-    return checkpoint_best_read(path, &best, NULL) == STATUS_OK ? (int64_t)best.step : -1;
+    *step = status == STATUS_OK ? (int64_t)best.step : -1;
+    return status == STATUS_OK || status == STATUS_NOT_FOUND;
 }
 
-/* Removes all checkpoints except the newest `keep` and the best. True: there were more. The .json
+/* Removes all checkpoints except the newest `keep` and the best; none if the best is not known, because
+ * its mark cannot be read. True: there were more. The .json
  * goes first, so that no .json is ever without its tensors. */
 static bool remove_old(const struct checkpoint_dir *dir, uint32_t keep)
 {
-    const int64_t best = best_step(dir->path);
+    int64_t best;
     uint32_t *steps;
     size_t count;
     bool is_removed = false;
 
     assert(keep >= 1);
-    if (checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
+    if (!find_best(dir->path, &best) ||
+        checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
         return false;
     for (size_t i = keep; i < count; i++) {
         struct checkpoint_paths paths;
@@ -193,12 +198,12 @@ static enum status set_aside(const char *path, const struct checkpoint_options *
                              struct err *notice, struct err *err)
 {
     char earlier[PATH_BYTES - 64];
-    const int64_t best = best_step(path);
-    int64_t kept = -1;
+    int64_t best, kept = -1;
     uint32_t *steps, newest = 0;
     size_t count, moved = 0;
     enum status status = checkpoint_list_steps(path, ".json", &steps, &count, err);
 
+    (void)find_best(path, &best);
     for (size_t i = 0; status == STATUS_OK && i < count; i++) {
         if (!is_foreign(options, path, steps[i])) {
             kept = steps[i] > kept ? steps[i] : kept;

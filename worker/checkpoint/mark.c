@@ -190,13 +190,14 @@ enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkp
 /* Written without a sync, which would cost more than this mark is worth. */
 static bool write_plain(const char *path, const char *text)
 {
-    FILE *file = fopen(path, "we");
     bool done;
+    int fd;
 
-    if (file == NULL)
+    (void)unlink(path); /* left by a process that was killed; a link is not followed */
+    if (fileio_create(path, &fd, NULL) != STATUS_OK)
         return false;
-    done = fputs(text, file) >= 0;
-    return fclose(file) == 0 && done;
+    done = fileio_write(fd, text, strlen(text), NULL) == STATUS_OK;
+    return close(fd) == 0 && done;
 }
 
 void checkpoint_latest_mark(const char *dir, int64_t step)

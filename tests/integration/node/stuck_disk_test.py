@@ -162,6 +162,28 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
         assert glob.glob(f"{node.log_dir(1)}/g1-rank0.log"), "the log is gone"
 
 
+def test_logs_that_cannot_be_read_hold_up_nothing_else():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node = world.node(extra=("--allow-root", "--log-dir", f"{world.folder}/logs/read"))
+        world.server.run(1, ["echo", "text"], nproc=3)
+        world.server.start(2, 1, ["true"])
+        world.server.wait_phase(2, 1, "ready")
+        disk.hang()
+        for rank in range(3):  # more requests than launcherd has threads for them
+            world.server.send("log_read", what="output", request_id=77 + rank, job_id=1, generation=1, rank=rank, offset=0, tail_lines=0,
+                              bytes_max=100, wait_us=30_000_000, submitted_ms=0)
+        world.server.go(2, 1)
+        assert world.server.wait_phase(2, 1, "ended")["failed_rank"] == -1
+        since = len(world.server.messages)
+        world.server.wait_for("beat", since=since, what="a beat")
+        disk.go_on()
+        for rank in range(3):
+            answer = world.server.wait_for("log_data", lambda m, rank=rank: m["request_id"] == 77 + rank)
+            assert answer["is_final"] and not answer["problem"], answer
+        world.forget(node, 1, 1)
+        world.forget(node, 2, 1)
+
 
 def test_looking_at_a_rank_hangs():
     """The user database hangs: logs can be read meanwhile, the lookup is given up, and the next lookup works."""

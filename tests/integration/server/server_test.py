@@ -978,7 +978,7 @@ def small_disk(mib):
     """A separate file system for the state directory; None if mounting is not allowed."""
     with state_dir() as directory:
         os.mkdir(directory)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=%dm" % mib, "ddp-test", directory],
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=0700,size=%dm" % mib, "ddp-test", directory],
                           capture_output=True, check=False).returncode != 0:
             yield None
             return

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "common/io/address.h"
@@ -128,6 +129,32 @@ TEST(paths_longer_than_a_socket_address_work)
     listener_close(&server.listener);
     CHECK_EQ(stat(address + 5, &info), -1);
     close_loop();
+}
+
+/* Root could remove it; but it is not ours. */
+TEST(a_stale_socket_of_another_user_stays)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    struct err err = {.text = ""};
+    struct stat made;
+    char address[PATH_MAX];
+    int fd, listening;
+
+    if (geteuid() != 0)
+        SKIP("needs root");
+    (void)snprintf(name.sun_path, sizeof name.sun_path, "%.90s/theirs", test_dir());
+    (void)snprintf(address, sizeof address, "unix:%s", name.sun_path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(fd, (const struct sockaddr *)&name, sizeof name) == 0 && close(fd) == 0);
+    CHECK(chown(name.sun_path, 65534, 65534) == 0);
+    CHECK_EQ(address_listen(address, 0600, &listening, &made, &err), STATUS_CONFLICT);
+    CHECK(strstr(err.text, "a socket of user 65534") != NULL);
+    CHECK(access(name.sun_path, F_OK) == 0);
+    CHECK(chown(name.sun_path, 0, 0) == 0);
+    CHECK_EQ(address_listen(address, 0600, &listening, &made, &err), STATUS_OK);
+    (void)close(listening);
+    address_remove_socket(name.sun_path, &made);
+    CHECK(access(name.sun_path, F_OK) != 0);
 }
 
 TEST(stale_sockets_are_replaced_live_ones_are_not)

@@ -169,6 +169,21 @@ static void await_empty(const char *dir)
     CHECK(!cgroup_is_populated(dir));
 }
 
+/* shim.json says which group to remove; it may be of another machine, or damaged. */
+TEST(only_groups_are_removed)
+{
+    char dir[PATH_MAX], path[PATH_MAX];
+
+    (void)snprintf(dir, sizeof dir, "%.3000s/ddp", test_dir());
+    CHECK_EQ(mkdir(dir, 0700), 0);
+    (void)snprintf(path, sizeof path, "%.4000s/c-1-g1", dir);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    cgroup_remove(path);
+    CHECK_EQ(access(path, F_OK), 0);
+    CHECK(!cgroup_kill(path));
+    CHECK(rmdir(path) == 0 && rmdir(dir) == 0);
+}
+
 /* A process in its own session, which is in none of our lists. */
 TEST(the_kernel_kills_a_group)
 {

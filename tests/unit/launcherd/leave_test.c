@@ -33,6 +33,12 @@ static const struct msg_stop *sent_stop(void)
     return NULL;
 }
 
+static void with_running_shim(void)
+{
+    with_shim();
+    shim_open(12, 1, 1, SHIM_RUNNING);
+}
+
 TEST(a_node_without_jobs_leaves_once_the_server_knows)
 {
     connected();
@@ -46,7 +52,7 @@ TEST(a_node_without_jobs_leaves_once_the_server_knows)
 
 TEST(it_waits_until_the_server_has_its_jobs_forgotten)
 {
-    with_shim();
+    with_running_shim();
     beat_until(TOLD_US);
     CHECK_STR(leave(TOLD_US), "beat(1 leaving) 1.1<report_request");
     beat_ack(TOLD_US + 1, TOLD_US);
@@ -85,7 +91,7 @@ TEST(a_new_server_is_told_again)
 
 TEST(without_a_server_it_stops_its_shims_itself)
 {
-    with_shim();
+    with_running_shim();
     beat_until(TOLD_US);
     event(TOLD_US - 1, LAUNCHER_EVENT_SERVER_CLOSED);
     leave(TOLD_US);
@@ -101,7 +107,7 @@ TEST(without_a_server_one_that_is_stuck_is_killed)
 {
     uint64_t end_us = ALONE_US + LAUNCHER_ALONE_GRACE_US + LAUNCHER_STOP_SLACK_US;
 
-    with_shim();
+    with_running_shim();
     beat_until(TOLD_US);
     event(TOLD_US - 1, LAUNCHER_EVENT_SERVER_CLOSED);
     leave(TOLD_US);

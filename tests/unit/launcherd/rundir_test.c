@@ -1,15 +1,19 @@
 /* The removal of run directories, also when something is in the way. */
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
+#include "common/log.h"
 #include "launcherd/process/rundir.h"
 #include "tests/lib/test.h"
 
-/* A directory as a shim leaves it, and a file that a later version may put there. */
+/* A directory as a shim leaves it, and a file that launcherd does not make. */
 static void make_used(char path[PATH_MAX], bool with_other)
 {
     static const struct rundir_shim shim = {
@@ -17,7 +21,7 @@ static void make_used(char path[PATH_MAX], bool with_other)
     struct err err = {.text = ""};
 
     rundir_path(path, test_dir(), "c", 7, 1);
-    if (rundir_make(path, 0700, &err) != STATUS_OK ||
+    if (rundir_make_dir(path, &err) != STATUS_OK ||
         rundir_write_shim(path, &shim, &err) != STATUS_OK ||
         rundir_write(path, "start.msg", "x", 1, &err) != STATUS_OK ||
         rundir_write(path, "end.msg.new", "x", 1, &err) != STATUS_OK ||
@@ -25,32 +29,215 @@ static void make_used(char path[PATH_MAX], bool with_other)
         FAIL("%s", err.text);
 }
 
-TEST(a_run_directory_goes_with_all_its_files)
+static char lines[8192]; /* of the log */
+
+static void keep_line(const char *bytes, size_t byte_count)
+{
+    const size_t used = strlen(lines);
+
+    if (byte_count < sizeof lines - used) {
+        memcpy(lines + used, bytes, byte_count);
+        lines[used + byte_count] = '\0';
+    }
+}
+
+/* Removes, and checks that the log has `text`; NULL: no line. */
+static void remove_and_read(const char *path, const char *text)
+{
+    lines[0] = '\0';
+    log_use(keep_line);
+    rundir_remove(path);
+    log_use(NULL);
+    if (text == NULL ? lines[0] != '\0' : strstr(lines, text) == NULL)
+        FAIL("%s: the log has \"%s\"", path, lines);
+}
+
+/* A path in the test's folder. */
+static const char *in_dir(const char *name)
+{
+    static char paths[4][PATH_MAX];
+    static unsigned next;
+
+    rundir_join(paths[next % 4], test_dir(), name);
+    return paths[next++ % 4];
+}
+
+static void put(const char *path, const char *text)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && close(fd) == 0);
+}
+
+static bool has(const char *path, const char *text)
+{
+    char got[64] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t count = fd < 0 ? -1 : read(fd, got, sizeof got - 1);
+
+    if (fd >= 0)
+        (void)close(fd);
+    return count >= 0 && strcmp(got, text) == 0;
+}
+
+TEST(a_run_directory_goes_with_our_files)
 {
     char path[PATH_MAX];
 
+    make_used(path, false);
+    remove_and_read(path, NULL);
+    CHECK(access(path, F_OK) != 0);
+    remove_and_read(path, NULL); /* a second removal does nothing */
+}
+
+TEST(a_file_of_others_stays_with_its_folder)
+{
+    char path[PATH_MAX], name[PATH_MAX];
+
     make_used(path, true);
+    remove_and_read(path, "has 1 files that launcherd did not make, such as \"other\"");
+    rundir_join(name, path, "other");
+    CHECK(has(name, "x"));
+    rundir_join(name, path, "start.msg");
+    CHECK(access(name, F_OK) != 0);
+    rundir_join(name, path, "other");
+    CHECK(unlink(name) == 0 && rmdir(path) == 0);
+}
+
+/* A folder of others, with a file that has a name of ours. */
+static void make_victim(const char *name)
+{
+    CHECK(mkdir(in_dir(name), 0755) == 0);
+    put(in_dir("victim/start.msg"), "theirs");
+    put(in_dir("victim/passwd"), "theirs");
+}
+
+static void check_victim(void)
+{
+    CHECK(has(in_dir("victim/start.msg"), "theirs"));
+    CHECK(has(in_dir("victim/passwd"), "theirs"));
+    rundir_remove_all(AT_FDCWD, in_dir("victim"));
+}
+
+TEST(a_link_in_place_of_a_run_directory_is_not_followed)
+{
+    char path[PATH_MAX];
+    struct err err = {.text = ""};
+    struct rundir_shim shim;
+
+    make_victim("victim");
+    make_used(path, false);
+    rundir_remove(path);
+    CHECK(symlink(in_dir("victim"), path) == 0);
+    remove_and_read(path, "is left alone");
+    CHECK_EQ(rundir_check(path, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "is a symbolic link") != NULL);
+    CHECK_EQ(rundir_make_dir(path, &err), STATUS_REFUSED);
+    CHECK_EQ(rundir_write(path, "passwd", "ours", 4, &err), STATUS_REFUSED);
+    CHECK_EQ(rundir_read_shim(path, &shim, &err), STATUS_REFUSED);
+    CHECK(unlink(path) == 0);
+    check_victim();
+}
+
+TEST(a_link_in_place_of_run_is_not_followed)
+{
+    char path[PATH_MAX];
+    struct err err = {.text = ""};
+
+    make_victim("victim");
+    CHECK(mkdir(in_dir("victim/c-7-g1"), 0700) == 0);
+    put(in_dir("victim/c-7-g1/start.msg"), "theirs");
+    (void)rmdir(in_dir("run"));
+    CHECK(symlink(in_dir("victim"), in_dir("run")) == 0);
+    rundir_path(path, test_dir(), "c", 7, 1);
+    remove_and_read(path, "is left alone");
+    CHECK_EQ(rundir_make(in_dir("run"), 0700, &err), STATUS_REFUSED);
+    CHECK_EQ(rundir_make_dir(path, &err), STATUS_REFUSED);
+    CHECK(has(in_dir("victim/c-7-g1/start.msg"), "theirs"));
+    CHECK(unlink(in_dir("run")) == 0);
+    check_victim();
+}
+
+TEST(folders_with_other_names_or_of_others_are_left_alone)
+{
+    char path[PATH_MAX], name[PATH_MAX];
+
+    make_used(path, false);
+    rundir_join(name, test_dir(), "run/home");
+    CHECK(rename(path, name) == 0);
+    remove_and_read(name, "has no name of ours");
+    CHECK(rename(name, path) == 0 && chmod(path, 0777) == 0);
+    remove_and_read(path, "other users may write");
+    CHECK(chmod(path, 0700) == 0);
+    if (geteuid() == 0) {
+        CHECK(chown(path, 65534, 65534) == 0);
+        remove_and_read(path, "belongs to user 65534");
+        CHECK(chown(path, 0, 0) == 0);
+    }
+    rundir_join(name, path, "start.msg");
+    CHECK(has(name, "x"));
+    remove_and_read(path, NULL);
+    CHECK(access(path, F_OK) != 0);
+}
+
+TEST(names_of_run_directories)
+{
+    static const char *const good[] = {"c-7-g1", "0123abcd-18446744073709551615-g4294967295",
+                                       "a-b-1-g2"};
+    static const char *const bad[] = {
+        "",        "c",      "-1-g1",   "c-1-g",   "c-0-g1",
+        "c-01-g1", "c-1-g0", "c-1g1",   "c--g1",   "c-1-g1 ",
+        "-g1",     "g1",     "c/-1-g1", "c-1-g1x", "c-123456789012345678901-g1"};
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        if (!rundir_is_name(good[i]))
+            FAIL("%s is refused", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        if (rundir_is_name(bad[i]))
+            FAIL("%s is taken", bad[i]);
+    CHECK(rundir_is_warm_name("c-7") && !rundir_is_warm_name("c") && !rundir_is_warm_name("c-0"));
+}
+
+/* A link that waits where the next write makes its file. */
+TEST(a_write_follows_no_link)
+{
+    char path[PATH_MAX], name[PATH_MAX];
+    struct err err = {.text = ""};
+
+    make_used(path, false);
+    put(in_dir("secret"), "theirs");
+    rundir_join(name, path, "end.msg.new");
+    CHECK(unlink(name) == 0 && symlink(in_dir("secret"), name) == 0);
+    CHECK_EQ(rundir_write(path, "end.msg", "ours", 4, &err), STATUS_OK);
+    CHECK(has(in_dir("secret"), "theirs"));
+    rundir_join(name, path, "end.msg");
+    CHECK(has(name, "ours"));
     rundir_remove(path);
     CHECK(access(path, F_OK) != 0);
-    rundir_remove(path); /* a second removal does nothing */
+    CHECK(unlink(in_dir("secret")) == 0);
 }
 
 /* Without a free descriptor the directory must still go; otherwise it would stay until launcherd's
  * next start. */
 TEST(a_run_directory_goes_without_a_free_descriptor)
 {
-    struct rlimit usual, none;
+    struct rlimit usual, few;
     char path[PATH_MAX];
-    int probe;
+    int fds[64];
+    size_t count = 0;
 
     make_used(path, false);
     CHECK(getrlimit(RLIMIT_NOFILE, &usual) == 0);
-    none = (struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max};
-    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    probe = dup(0);
+    few = (struct rlimit){.rlim_cur = 64, .rlim_max = usual.rlim_max};
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    own_reserve();
+    while ((fds[count] = dup(0)) >= 0)
+        count++;
+    CHECK(errno == EMFILE);
     rundir_remove(path);
+    while (count > 0)
+        (void)close(fds[--count]);
     CHECK(setrlimit(RLIMIT_NOFILE, &usual) == 0);
-    CHECK(probe < 0);
     CHECK(access(path, F_OK) != 0);
 }
 

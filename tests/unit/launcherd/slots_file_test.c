@@ -1,5 +1,6 @@
 /* slots.json: written files can be read, also those of older and newer programs; a damaged file
  * only gives an error. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +146,7 @@ TEST(files_of_a_state_directory)
     CHECK(unlink(path) == 0 && truncate(dir, 0) != 0);
     write_file(dir, "slots.msg", "\0\0\0\1", "");
     CHECK(slots_file_read(dir, &record, &err) == STATUS_BAD_INPUT);
-    rundir_remove(dir);
+    rundir_remove_all(AT_FDCWD, dir);
 }
 
 TEST_MAIN

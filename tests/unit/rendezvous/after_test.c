@@ -47,6 +47,7 @@ static uint64_t submit(struct wanted wanted)
 
     msg.submit = (struct msg_submit){.request_id = "0",
                                      .name = "job",
+                                     .cwd = "/",
                                      .nodes = 1,
                                      .nproc_per_node = 1,
                                      .priority = wanted.priority};
@@ -73,8 +74,8 @@ static uint64_t submit_array(const char *spec)
     struct err err;
 
     CHECK_EQ(array_spec_parse(spec, &array, &err), STATUS_OK);
-    msg.submit =
-        (struct msg_submit){.request_id = "0", .name = "sweep", .nodes = 1, .nproc_per_node = 1};
+    msg.submit = (struct msg_submit){
+        .request_id = "0", .name = "sweep", .cwd = "/", .nodes = 1, .nproc_per_node = 1};
     for (; event.array_place < array.count; event.array_place++) {
         step(event);
         if (find(RDZV_REPLY_ERROR) != NULL)

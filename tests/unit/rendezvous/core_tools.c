@@ -151,7 +151,8 @@ uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admi
     (void)snprintf(request_id, sizeof request_id, "%032u", ++serial);
     msg.submit.request_id = request_id;
     msg.submit.name = "job";
-    msg.submit.cwd = "/";
+    if (submit.cwd == NULL)
+        msg.submit.cwd = "/";
     msg.submit.argv = (struct msg_text_list){argv, 1};
     step((struct rdzv_event){
         .type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = user, .is_admin = is_admin});
@@ -221,6 +222,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
                                       .error = report.error != NULL ? report.error : "",
                                       .failed_oom = report.error != NULL,
                                       .warm_late = report.warm_late,
+                                      .has_world = report.has_world,
                                       .failed_core = ""}};
 
     msg.shim_report.ranks.items = &rank;

@@ -62,6 +62,7 @@ static void report(uint64_t job_id, uint32_t part, struct rank_report report)
     report.generation = job(job_id)->generation;
     report.rank = part;
     report.joined = true;
+    report.has_world = report.phase == SHIM_RUNNING;
     step_rank_report(node_of(job_id, part) + 1, report);
 }
 

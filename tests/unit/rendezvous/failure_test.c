@@ -33,13 +33,44 @@ static void tick(uint64_t later_us)
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
 }
 
+/* What has been started gets ready, and no further. */
+static void get_ready(void)
+{
+    for (uint32_t i = 0; i < rdzv_job_count(core); i++) {
+        const struct rdzv_record *record = rdzv_job_record(core, rdzv_job_at(core, i));
+
+        if (record->state != JOB_STARTING || record->part_count != 1)
+            continue;
+        for (uint64_t conn = 1; conn <= 3; conn++)
+            if (strcmp(record->parts[0].node, names[conn - 1]) == 0)
+                step_rank_report(conn, (struct rank_report){.job_id = record->job_id,
+                                                            .generation = record->generation,
+                                                            .phase = SHIM_READY});
+    }
+}
+
 /* Waits longer than any back-off, while the nodes send beats. */
 static void wait_for_retry(uint32_t nodes)
 {
     for (uint32_t i = 0; i < 62; i++) {
+        struct part_beat_shim shims[3][8];
+        uint32_t counts[3] = {0};
+
         tick(SECOND_US);
+        get_ready();
+        for (uint32_t k = 0; k < rdzv_job_count(core); k++) {
+            const struct rdzv_record *record = rdzv_job_record(core, rdzv_job_at(core, k));
+
+            for (uint64_t conn = 1; conn <= 3 && record->state == JOB_STARTING; conn++)
+                if (strcmp(record->parts[0].node, names[conn - 1]) == 0)
+                    shims[conn - 1][counts[conn - 1]++] =
+                        (struct part_beat_shim){.job_id = record->job_id,
+                                                .generation = record->generation,
+                                                .phase = SHIM_READY,
+                                                .slot_mask = record->parts[0].slot_mask};
+        }
         for (uint64_t conn = 1; conn <= nodes; conn++)
-            step_beat(conn, NULL, 0);
+            step_beat(conn, shims[conn - 1], counts[conn - 1]);
     }
 }
 
@@ -270,6 +301,17 @@ TEST(the_class_of_the_report_counts)
     CHECK_STR(job(id)->node_faults, "a 1");
     CHECK_EQ(job(id)->restarts_without_progress, 0);
     CHECK_EQ(job(id)->failed_rank, 0);
+
+    begin(1, 1);
+    id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    step_rank_report(1, (struct rank_report){.job_id = id,
+                                             .phase = SHIM_ENDED,
+                                             .exit_code = 125,
+                                             .failed_class = FAILURE_NODE,
+                                             .cause = "rank 0: Cannot allocate memory"});
+    CHECK_EQ(job(id)->state, JOB_FAILED);
+    CHECK_EQ(job(id)->exit_code, 125);
+    CHECK(job(id)->exit_is_ours); /* no program has exited with it */
 }
 
 TEST(others_use_the_excluded_node_meanwhile)

@@ -475,9 +475,8 @@ static void take_starts(void)
 static void carry_out(void)
 {
     bool stopped[MODEL_JOBS] = {false};
-    bool is_left = true;
 
-    while (is_left) {
+    for (bool is_left = true; is_left;) {
         is_left = false;
         memset(stopped, 0, sizeof stopped);
         take_starts();
@@ -509,12 +508,13 @@ static void carry_out(void)
 
 static void arrive(struct played *job)
 {
-    struct msg msg = {.type = MSG_TYPE_SUBMIT,
-                      .submit = {.request_id = "0",
-                                 .name = "job",
-                                 .nodes = job->nodes,
-                                 .nproc_per_node = job->nproc,
-                                 .priority = job->priority}};
+    const struct msg_submit request = {.request_id = "0",
+                                       .name = "job",
+                                       .cwd = "/",
+                                       .nodes = job->nodes,
+                                       .nproc_per_node = job->nproc,
+                                       .priority = job->priority};
+    struct msg msg = {.type = MSG_TYPE_SUBMIT, .submit = request};
     struct rdzv_event event = {.type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = "ann"};
 
     if (job->after != 0) { /* as the edge finds it in the store */

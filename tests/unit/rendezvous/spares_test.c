@@ -64,6 +64,7 @@ static void report(uint64_t job_id, uint32_t part, enum shim_phase phase)
                                           .generation = job(job_id)->generation,
                                           .rank = part,
                                           .phase = phase,
+                                          .has_world = phase == SHIM_RUNNING,
                                           .joined = true});
 }
 
@@ -564,6 +565,7 @@ TEST(a_straggler_is_left_for_the_spare_after_a_checkpoint)
     CHECK_STR(job(1)->reason, "it leaves node a, whose rank is a straggler, for a spare");
     end_stopped(1);
     check_on(1, 2, "cb");
+    run(1);
     pass(2);
     check_spares(1, ""); /* a is no spare for the next ten minutes */
     CHECK_EQ(job(1)->restarts_without_progress, 0);

@@ -189,7 +189,8 @@ static enum status begin_anew(const char *path, int *fd, struct err *err)
 
     if (n < 0 || (size_t)n >= sizeof temp)
         return err_set(err, STATUS_TOO_BIG, 0, "--cache %.100s...: the path is too long", path);
-    made = open(temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    (void)unlink(temp);
+    made = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (made < 0 || flock(made, LOCK_EX) != 0 || rename(temp, path) != 0) {
         int code = errno;
 

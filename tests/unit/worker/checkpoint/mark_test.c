@@ -174,6 +174,48 @@ TEST(bad_marks_are_refused)
         CHECK(strstr(err.text, "best.json") != NULL);
         save(dir, 2 + (uint32_t)i); /* removing old ones copes */
     }
+    CHECK(access(path_of("step-00000001.json"), F_OK) == 0); /* it may be the best */
+    CHECK(unlink(path_of("best.json")) == 0);
+    save(dir, 90);
+    CHECK(access(path_of("step-00000001.json"), F_OK) != 0);
+    checkpoint_dir_close(&dir);
+}
+
+/* Its file is there and cannot be opened (here: a link; else the rights, or the disk): that is no proof
+ * that it has ended. */
+TEST(an_owner_of_whom_nothing_is_known_stays)
+{
+    const char name[] = "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n";
+    const struct checkpoint_options options = {
+        .path = test_dir(), .job_id = "7", .generation = 1, .keep = 2, .step = -1};
+    struct checkpoint_dir *dir = small_dir(1, -1);
+    struct err notice = {0}, err = {0};
+    FILE *file;
+
+    checkpoint_dir_close(&dir);
+    CHECK(symlink("nowhere", path_of(".lock-0123456789abcdef")) == 0);
+    file = fopen(path_of(".lock"), "w");
+    CHECK(file != NULL && fputs(name, file) >= 0 && fclose(file) == 0);
+    CHECK_EQ(checkpoint_dir_open(&dir, &options, &notice, &err), STATUS_BUSY);
+    CHECK(unlink(path_of(".lock-0123456789abcdef")) == 0);
+    dir = small_dir(1, -1);
+    checkpoint_dir_close(&dir);
+}
+
+/* Whoever may write in the folder could put it there. */
+TEST(a_link_in_place_of_a_temporary_mark_is_not_followed)
+{
+    struct checkpoint_dir *dir = small_dir(1, -1);
+    char text[16] = "";
+    FILE *file = fopen(path_of("theirs"), "w");
+
+    CHECK(file != NULL && fputs("theirs", file) >= 0 && fclose(file) == 0);
+    CHECK(symlink("theirs", path_of("latest.json.tmp")) == 0);
+    save(dir, 1);
+    file = fopen(path_of("theirs"), "r");
+    CHECK(file != NULL && fgets(text, sizeof text, file) != NULL && fclose(file) == 0);
+    CHECK_STR(text, "theirs");
+    CHECK_EQ(opened("latest.json"), 1);
     checkpoint_dir_close(&dir);
 }
 

@@ -1,0 +1,37 @@
+/* The folders of jobs' logs, LOGS/<cluster>-<job>/ (rundir.h), and the removal of old ones. A folder is
+ * ours if its name is of that form, it is no link, our user owns it and no other user may write in it.
+ * What launcherd makes in it has known names; two folders of them are of the job's user, with all
+ * that the user has put there. A folder with anything else in it stays as it is. */
+#ifndef LAUNCHERD_PROCESS_LOG_FOLDERS_H
+#define LAUNCHERD_PROCESS_LOG_FOLDERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define LOG_FOLDERS_TOLD_MAX 64u
+
+/* "<cluster>-<job>", the name of a folder of logs. */
+struct log_folder_name {
+    char cluster[33];
+    uint64_t job_id;
+};
+
+struct log_folders {
+    const char *logs_dir;
+    uint64_t keep_us;
+    /* Jobs whose logs stay. */
+    bool (*is_used)(void *owner, const struct log_folder_name *name);
+    bool (*is_stopping)(void *owner);
+    void *owner;
+    /* Hashes of what was left alone and has had its log line. */
+    uint64_t told[LOG_FOLDERS_TOLD_MAX];
+    uint32_t told_count;
+};
+
+/* Parses "<cluster>-<job>" with `suffix` after it, as rendezvous names clusters and jobs. */
+bool log_folder_parse(const char *text, const char *suffix, struct log_folder_name *name);
+/* Removes the folders of ours in which nothing was written for `keep_us`. Returns how many. What is
+ * left alone has one log line, in the first of many calls. Blocks. */
+uint32_t log_folders_expire(struct log_folders *folders);
+
+#endif

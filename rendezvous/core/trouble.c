@@ -1,0 +1,54 @@
+#include "rendezvous/core/trouble.h"
+
+#include <stdio.h>
+
+#include "rendezvous/core/state.h"
+
+#define STEADY_US 30000000ull /* a connection that holds this long is a good one */
+
+void trouble_hello(struct rdzv *rdzv, struct trouble *trouble, const char *node, bool is_same)
+{
+    const uint64_t now_us = rdzv->out.now_us;
+    char text[REASON_BYTES_MAX];
+
+    if (!is_same || now_us >= trouble->hello_at_us + STEADY_US)
+        trouble->reconnects = 0;
+    else if (trouble->reconnects++ == 0)
+        trouble->since_us = trouble->hello_at_us;
+    trouble->hello_at_us = now_us;
+    if (trouble->reconnects < TROUBLE_RECONNECTS)
+        return;
+    text_format(text,
+                "has connected again %u times within %llu s: its connection does not hold. Small "
+                "messages arrive there; if large ones are lost on the way, look at the MTU of the "
+                "network",
+                trouble->reconnects, (unsigned long long)((now_us - trouble->since_us) / 1000000));
+    if (trouble->reconnects == TROUBLE_RECONNECTS)
+        action_log(&rdzv->out, 0, 0, "node %s %s", node, text);
+    if (!trouble->is_overdue)
+        (void)snprintf(trouble->text, sizeof trouble->text, "%s", text);
+}
+
+void trouble_beat(struct rdzv *rdzv, struct trouble *trouble, const char *node)
+{
+    if (trouble->reconnects == 0 || rdzv->out.now_us < trouble->hello_at_us + STEADY_US)
+        return;
+    if (trouble->reconnects >= TROUBLE_RECONNECTS)
+        action_log(&rdzv->out, 0, 0, "node %s: its connection holds again", node);
+    trouble->reconnects = 0;
+    if (!trouble->is_overdue)
+        trouble->text[0] = '\0';
+}
+
+void trouble_overdue(struct trouble *trouble, const char *cause)
+{
+    trouble->is_overdue = true;
+    (void)snprintf(trouble->text, sizeof trouble->text, "%s", cause);
+}
+
+void trouble_clear(struct trouble *trouble)
+{
+    trouble->reconnects = 0;
+    trouble->is_overdue = false;
+    trouble->text[0] = '\0';
+}

@@ -1,0 +1,26 @@
+/* A node that is up and does not carry out its orders: connections that do not hold, deadlines that pass. People are
+ * told, and it is shown until a start goes on there. */
+#ifndef RENDEZVOUS_CORE_TROUBLE_H
+#define RENDEZVOUS_CORE_TROUBLE_H
+
+#include "rendezvous/core/job.h"
+
+#define TROUBLE_RECONNECTS 3u /* after this many in a row people are told */
+
+struct trouble {
+    uint64_t hello_at_us;        /* its newest hello */
+    uint32_t reconnects;         /* of one process, in a row, each soon after the hello before */
+    uint64_t since_us;           /* reconnects > 0: since when */
+    bool is_overdue;             /* it has let a deadline pass, and no start has gone on since */
+    char text[REASON_BYTES_MAX]; /* for people; empty: nothing is wrong */
+};
+
+/* It says hello. `is_same`: the process that said the last one. */
+void trouble_hello(struct rdzv *rdzv, struct trouble *trouble, const char *node, bool is_same);
+void trouble_beat(struct rdzv *rdzv, struct trouble *trouble, const char *node);
+/* It has let a deadline pass, as `cause` says. */
+void trouble_overdue(struct trouble *trouble, const char *cause);
+/* A start has gone on there, or an operator says that the node is well. */
+void trouble_clear(struct trouble *trouble);
+
+#endif

@@ -1,0 +1,81 @@
+/* No start without an end. The limits are those of docs/architecture.md, "Every order has a deadline". */
+#include "tests/sim/oracle_facts.h"
+
+#define TAKE_US (30 * SECOND_US)
+#define PREPARE_US (45 * SECOND_US)
+#define STAGED_US (630 * SECOND_US)
+#define RUN_US (75 * SECOND_US)
+#define WORLD_US (20 * SECOND_US)
+#define STOP_IDLE_US (45 * SECOND_US)
+#define SLOW_US (20 * SECOND_US)
+#define SLACK_US                                                                                   \
+    (10 * SECOND_US) /* a node may be silent for some of the time without being suspect */
+#define EARLY_US (2 * SECOND_US) /* drift; the server counts in seconds */
+
+static uint64_t later(uint64_t a_us, uint64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+bool oracle_start_is_late(const struct sim *sim, const struct oracle_gen *gen)
+{
+    if (gen->running_us != 0)
+        return gen->joined == gen->world && sim->now_us + EARLY_US >= gen->running_us + WORLD_US;
+    return sim->now_us + EARLY_US >= gen->stored_us + TAKE_US;
+}
+
+bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen)
+{
+    return gen->running_us == 0 && sim->now_us + EARLY_US >= gen->stored_us + SLOW_US;
+}
+
+static bool all_are_up(const struct sim *sim, const struct oracle_gen *gen)
+{
+    if (!server_is_ready(sim))
+        return false;
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct oracle_node *node = &sim->oracle->nodes[gen->parts[i].node];
+
+        if (node->is_expected || oracle_ran_us(sim) > node->heard_us + NODE_SUSPECT_US - SECOND_US)
+            return false;
+    }
+    return true;
+}
+
+/* How long the present server may take from the beginning of the start, or of its stop; UINT64_MAX: no rule. */
+static uint64_t bound_us(const struct sim *sim, const struct oracle_gen *gen)
+{
+    const bool is_ours = gen->stored_us >= sim->server.started_us;
+
+    if (gen->stopping == 0) /* a new server does not know whether a folder was staged */
+        return TAKE_US + (is_ours ? PREPARE_US : STAGED_US) + RUN_US;
+    return is_ours && !gen->go_was_sent ? STOP_IDLE_US : UINT64_MAX;
+}
+
+static void check(struct sim *sim, struct oracle_gen *gen)
+{
+    const uint64_t bound = bound_us(sim, gen);
+    const uint64_t from_us =
+        later(later(gen->stored_us, gen->stopping == 0 ? 0 : gen->stop_us),
+              later(gen->up_since_us, later(sim->server.started_us, sim->server.paused_until_us)));
+
+    if (!all_are_up(sim, gen))
+        gen->up_since_us = sim->now_us;
+    else if (bound != UINT64_MAX && sim->now_us > from_us + bound + SLACK_US)
+        sim_fail(sim, "start",
+                 "job %llu g%u was %s %.1f s ago, and all its nodes are up: a start without an end",
+                 (unsigned long long)gen->job_id, gen->generation,
+                 gen->stopping == 0 ? "started" : "stopped", (double)(sim->now_us - from_us) / 1e6);
+}
+
+void oracle_check_starts(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+        struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
+
+        if (gen != NULL && record->part_count > 0 && record->state == JOB_STARTING &&
+            !oracle_job(sim, record->job_id)->is_old)
+            check(sim, gen);
+    }
+}
