@@ -85,6 +85,12 @@ void buf_drop(struct buf *buf, size_t byte_count)
         memmove(buf->bytes, buf->bytes + byte_count, buf->byte_count);
 }
 
+void buf_cut(struct buf *buf, size_t byte_count)
+{
+    assert(byte_count <= buf->byte_count);
+    buf->byte_count = byte_count;
+}
+
 void buf_free(struct buf *buf)
 {
     free(buf->bytes);

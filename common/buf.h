@@ -17,6 +17,8 @@ void buf_add_text(struct buf *buf, const char *text);
 void buf_printf(struct buf *buf, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Removes the first `byte_count` bytes. */
 void buf_drop(struct buf *buf, size_t byte_count);
+/* Removes what follows the first `byte_count` bytes. */
+void buf_cut(struct buf *buf, size_t byte_count);
 void buf_free(struct buf *buf);
 
 #endif

@@ -31,7 +31,8 @@
 #define ARRAY_SPEC_BYTES_MAX 256u
 #define AFTER_MAX 16u /* jobs and arrays that one job waits for */
 #define AFTER_SPEC_BYTES_MAX 1152u
-#define QUEUED_PER_USER_DEFAULT 1000u /* waiting jobs of one user */
+#define QUEUED_PER_USER_DEFAULT 1000u          /* waiting jobs of one user */
+#define STORED_PER_USER_DEFAULT (256ull << 20) /* bytes of one user's jobs in the store */
 #define SHIMS_PER_NODE_MAX 128u
 #define SLOTS_LISTED_MAX 1024u /* in one page of the list of nodes */
 #define DRAINS_MAX 512u        /* nodes and slots that operators drained */

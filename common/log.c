@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <linux/limits.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -26,6 +27,10 @@ static struct {
     uint64_t dropped; /* lines dropped since the last one that was written */
     void (*write)(const char *bytes, size_t byte_count);
 } settings = {.module = "-", .level = LOG_INFO};
+
+/* Threads write lines, too. Held from the look for room to the write, so that none of them takes the
+ * room of another. Recursive, as a line about lost lines comes within another. */
+static pthread_mutex_t writing = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 static const char *const level_names[] = {
     [LOG_DEBUG] = "debug", [LOG_INFO] = "info", [LOG_WARNING] = "warning", [LOG_ERROR] = "error"};
@@ -217,8 +222,13 @@ void log_line(enum log_level level, struct log_about about, const char *format, 
     int saved_errno = errno;
     va_list args;
 
-    if (level < settings.level || is_dropped())
+    if (level < settings.level)
         return;
+    (void)pthread_mutex_lock(&writing);
+    if (is_dropped()) {
+        (void)pthread_mutex_unlock(&writing);
+        return;
+    }
     va_start(args, format);
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -230,6 +240,7 @@ void log_line(enum log_level level, struct log_about about, const char *format, 
         format_text(&line, level, &about, text);
     line.bytes[line.count++] = '\n';
     write_out(&line);
+    (void)pthread_mutex_unlock(&writing);
     errno = saved_errno;
 }
 

@@ -12,6 +12,8 @@
 #define DELAY_MAX_MS 500u
 #define WELCOME_US 2000000u
 #define REPORT_AFTER_US 2000000u
+#define STEADY_US                                                                                  \
+    1000000u /* a connection that ends earlier is a failed attempt, whatever it brought */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -46,6 +48,27 @@ static uint64_t next_delay_ms(struct client *client, bool is_hasty)
     return delay_ms / 2 + uv_hrtime() % (delay_ms / 2 + 1);
 }
 
+/* What a connection was good for, now that it is over. Patience ends only with an answer to a request:
+ * a server that welcomes us and closes gives none. With no request open, a connection that has lasted
+ * is as good. The delay and the report begin anew only after a connection that has lasted: answers of
+ * a server that always closes after one do not make us call it in a tight loop. */
+static void judge(struct client *client, uint64_t now_us)
+{
+    const bool has_lasted = client->opened_at_us != 0 && now_us - client->opened_at_us >= STEADY_US;
+    const bool is_good =
+        client->is_useful || (client->is_answered && has_lasted && client->expect_us == 0);
+
+    if (is_good || client->lost_at_us == 0)
+        client->lost_at_us = now_us;
+    if ((is_good && has_lasted) || client->unsteady_at_us == 0) {
+        client->unsteady_at_us = now_us;
+        client->delay_ms = DELAY_FIRST_MS;
+        client->loss_reported = false;
+    }
+    client->is_useful = client->is_answered = false;
+    client->opened_at_us = 0;
+}
+
 /* `is_hasty`: the server named another server, which we have not tried yet: try it at once. */
 static void lost(struct client *client, enum status status, const char *text, bool is_hasty)
 {
@@ -58,16 +81,14 @@ static void lost(struct client *client, enum status status, const char *text, bo
     (void)err_set(&client->why, status, 0, "%s", text);
     if (client->closing)
         return;
-    if (client->lost_at_us == 0) {
-        client->lost_at_us = now_us;
-        client->delay_ms = DELAY_FIRST_MS;
-    }
+    judge(client, now_us);
     since_us = now_us - client->lost_at_us;
     if (since_us >= patience_of(client) && has_tried && !is_hasty) {
         fail(client, client->stands_by ? STATUS_BUSY : status, text);
         return;
     }
-    if (since_us >= REPORT_AFTER_US && !client->loss_reported && client->handlers->on_waiting) {
+    if (now_us - client->unsteady_at_us >= REPORT_AFTER_US && !client->loss_reported &&
+        client->handlers->on_waiting) {
         client->loss_reported = true;
         client->handlers->on_waiting(client, &client->why);
     }
@@ -120,6 +141,8 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
         refer(client);
         return;
     }
+    /* It cannot say whether our key is valid: it stands by, and the leader may know the key. */
+    client->stands_by = client->stands_by || (client->tls != NULL && why == STATUS_BUSY);
     /* One of several servers may not know the key yet: try the others first. */
     if (refused != NULL && !client->closing && client->list.failures + 1 >= client->list.count)
         fail(client, STATUS_REFUSED, refused);
@@ -149,13 +172,13 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
         conn_close(conn, STATUS_BUSY, "it stands by");
         return;
     }
-    if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
-        server_list_reached(&client->list);
-        client->stands_by = false;
-    }
-    client->lost_at_us = 0;
-    client->loss_reported = false;
     client->was_open = client->is_answered = true;
+    if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
+        client->stands_by = false;
+    } else {
+        client->is_useful = true;
+        server_list_reached(&client->list);
+    }
     if (msg->type == MSG_TYPE_CLIENT_WELCOME && client->list.count > 1)
         arm_deadline(client);
     if (msg->type != MSG_TYPE_CLIENT_WELCOME)
@@ -177,7 +200,8 @@ static void opened(struct client *client)
     struct err err = {0};
 
     client->conn_live = client->open = true;
-    client->is_answered = false;
+    client->is_answered = client->is_useful = false;
+    client->opened_at_us = clock_boot_us();
     client->expect_us = 0;
     if (client->tls != NULL)
         conn_deadline(&client->conn, HELLO_TIMEOUT_US, "end of the TLS handshake");

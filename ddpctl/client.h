@@ -1,5 +1,5 @@
-/* A connection to the server that reconnects: when it is lost, it tries again until `patience_us`
- * is over. Of several servers it looks for the leader, for at least CLIENT_FAILOVER_US if one of
+/* A connection to the server that reconnects: when it is lost, it tries again until there was no
+ * answer to a request for `patience_us`; a welcome is no answer. Of several servers it looks for the leader, for at least CLIENT_FAILOVER_US if one of
  * them is a standby. An edge on a libuv loop. It does not repeat requests; its owner does that in
  * on_open. */
 #ifndef DDPCTL_CLIENT_H
@@ -24,8 +24,8 @@ struct client_handlers {
     void (*on_message)(struct client *client, const struct msg *msg);
     void (*on_welcome)(struct client *client,
                        const struct msg_client_welcome *welcome); /* may be NULL */
-    void (*on_waiting)(struct client *client,
-                       const struct err *err); /* lost for 2 s, still trying; once for each loss */
+    /* For 2 s no connection has lasted; still trying. Once for each loss. */
+    void (*on_waiting)(struct client *client, const struct err *err);
     /* `patience_us` is over, or trying again cannot help. No other handler follows. STATUS_REFUSED:
      * the server requires a key and does not accept ours, or we have none. STATUS_BUSY: there are
      * several servers, and no leader could be reached. */
@@ -47,11 +47,14 @@ struct client {
     struct tls_context *tls; /* for the current attempt; borrowed */
     bool is_referred;        /* this connection is over, because the server is a standby */
     bool stands_by;          /* a server has been a standby since a leader was last connected */
-    uint64_t lost_at_us;     /* 0: not lost */
+    uint64_t lost_at_us;     /* the first loss since a request was answered; 0: none */
+    uint64_t unsteady_at_us; /* the first loss since a connection has lasted; 0: none */
+    uint64_t opened_at_us;   /* this connection; 0: there is none */
     uint64_t delay_ms;
     uint64_t expect_us; /* client_expect */
     bool was_open, conn_live, open, closing, loss_reported;
     bool is_answered;                      /* the server has answered on this connection */
+    bool is_useful;                        /* with more than its welcome */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
     struct err problem;                    /* why no server can be called at all */
     struct err why;

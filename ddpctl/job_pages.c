@@ -66,9 +66,13 @@ bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info)
     is_kept = is_kept && keep_ranks(pages, info);
     pages->info.ranks.items = pages->ranks;
     pages->info.ranks.count = pages->rank_count;
-    pages->info.more_ranks = info->more_ranks && info->ranks.count > 0;
-    if (info->ranks.count > 0)
-        pages->next_rank = info->ranks.items[info->ranks.count - 1].rank + 1;
+    pages->info.more_ranks = false;
+    if (info->ranks.count > 0) {
+        const uint32_t next = info->ranks.items[info->ranks.count - 1].rank + 1;
+
+        pages->info.more_ranks = info->more_ranks && next > pages->next_rank;
+        pages->next_rank = next;
+    }
     return is_kept;
 }
 

@@ -9,6 +9,8 @@ void report_events_init(struct report_events *events, const struct part_job *job
 
 bool report_events_take(struct report_events *events, const struct msg_events *answer)
 {
+    const uint64_t before = events->last_id;
+
     for (uint32_t i = 0; i < answer->events.count; i++) {
         const struct part_event *event = &answer->events.items[i];
         size_t at = events->count % REPORT_EVENTS_MAX;
@@ -22,7 +24,7 @@ bool report_events_take(struct report_events *events, const struct msg_events *a
         events->count++;
         events->last_id = event->id;
     }
-    return answer->events.count == REPORT_EVENTS_PAGE;
+    return answer->events.count == REPORT_EVENTS_PAGE && events->last_id > before;
 }
 
 void report_events_show(const struct report_events *events,

@@ -10,12 +10,15 @@
 
 #define PATIENCE_US 60000000u
 #define ANSWER_TIMEOUT_US 30000000u
+#define STALLS_MAX 20u /* pieces in a row that the server does not take */
 
 struct sending {
     struct ctl *ctl;
     const struct stage_packed *packed;
     struct client client;
-    uint8_t *chunk; /* [STAGE_CHUNK_BYTES_MAX] */
+    uint8_t *chunk;  /* [STAGE_CHUNK_BYTES_MAX] */
+    uint64_t have;   /* what the server has, by its last answer */
+    uint32_t stalls; /* answers in a row with which it had no more */
     int exit_code;
 };
 
@@ -54,8 +57,12 @@ static void on_message(struct client *client, const struct msg *msg)
     const struct msg_stage_state *state = &msg->stage_state;
     uint64_t left;
 
+    if (msg->type == MSG_TYPE_STAGE_STATE) {
+        sending->stalls = state->have > sending->have ? 0 : sending->stalls + 1;
+        sending->have = state->have;
+    }
     if (msg->type == MSG_TYPE_STAGE_STATE && !state->is_complete &&
-        state->have < sending->packed->byte_count) {
+        state->have < sending->packed->byte_count && sending->stalls < STALLS_MAX) {
         left = sending->packed->byte_count - state->have;
         send_piece(sending, state->have,
                    left < STAGE_CHUNK_BYTES_MAX ? (size_t)left : STAGE_CHUNK_BYTES_MAX);
@@ -63,6 +70,10 @@ static void on_message(struct client *client, const struct msg *msg)
     }
     if (msg->type == MSG_TYPE_STAGE_STATE && state->is_complete)
         sending->exit_code = CTL_OK;
+    else if (msg->type == MSG_TYPE_STAGE_STATE && sending->stalls == STALLS_MAX)
+        sending->exit_code =
+            ctl_fail(sending->ctl, CTL_FAILED,
+                     "the server takes nothing of what is sent for --stage", "its log says why");
     else if (msg->type == MSG_TYPE_ERROR)
         sending->exit_code = ctl_fail_answer(sending->ctl, &msg->error);
     else

@@ -212,6 +212,12 @@ static int serve(struct http_run *run)
     return run->exit_code;
 }
 
+/* Whether starting it again cannot help. */
+static bool is_usage(enum status status)
+{
+    return status == STATUS_BAD_INPUT || status == STATUS_REFUSED || status == STATUS_TOO_BIG;
+}
+
 int verb_http(struct ctl *ctl)
 {
     struct http_run *run;
@@ -233,7 +239,7 @@ int verb_http(struct ctl *ctl)
         status = bind_socket(run, &err);
     rc = status == STATUS_OK
              ? serve(run)
-             : ctl_fail_err(ctl, status == STATUS_IO ? CTL_FAILED : CTL_USAGE, &err,
+             : ctl_fail_err(ctl, is_usage(status) ? CTL_USAGE : CTL_FAILED, &err,
                             status == STATUS_REFUSED
                                 ? "make one: (umask 077; openssl rand -base64 33 > FILE)"
                                 : "");

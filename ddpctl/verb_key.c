@@ -172,6 +172,7 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct msg_principals *page = &msg->principals;
     struct key_verb *verb = context;
+    const char *before = verb->count > 0 ? verb->items[verb->count - 1].name : "";
     struct part_principal *items =
         realloc(verb->items, (verb->count + page->principals.count + 1u) * sizeof *verb->items);
 
@@ -187,7 +188,8 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
             return ctl_fail(ctl, CTL_FAILED, "out of memory", "");
         items[verb->count++].name = name;
     }
-    verb->more = page->more && page->principals.count > 0;
+    verb->more =
+        page->more && page->principals.count > 0 && strcmp(items[verb->count - 1].name, before) > 0;
     return CTL_OK;
 }
 

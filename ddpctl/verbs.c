@@ -161,6 +161,8 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
     struct buf out = {0};
 
     page->count = events->events.count;
+    if (page->count > 0 && events->events.items[page->count - 1].id <= page->last_id)
+        return ctl_fail_unexpected(ctl, msg);
     if (page->count > 0)
         page->last_id = events->events.items[page->count - 1].id;
     for (uint32_t i = 0; ctl->screen.json && i < page->count; i++) {

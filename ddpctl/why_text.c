@@ -299,11 +299,18 @@ static void failure_body(const struct why *why, const struct part_failure *failu
     more_commands(why, failure, out);
 }
 
+/* Whether failures before this one may have been dropped. A generation without a failure that is kept
+ * may just as well have ended as planned, so nobody knows how many. */
+static bool may_lack(const struct msg_why_info *info, uint32_t i)
+{
+    return info->failures.count == FAILURES_KEPT_MAX && i == FAILURES_FIRST_MAX &&
+           info->failures.items[i].generation > info->failures.items[i - 1].generation + 1;
+}
+
 /* One line for each failure but the one that was shown. */
 static void other_failures(const struct why *why, const struct part_failure *shown, struct buf *out)
 {
     const struct msg_why_info *info = why->info;
-    uint32_t before = 0;
     bool has_head = false;
 
     for (uint32_t i = 0; i < info->failures.count; i++) {
@@ -315,9 +322,9 @@ static void other_failures(const struct why *why, const struct part_failure *sho
             buf_add_text(out, shown != NULL ? "  other failures of this job:\n"
                                             : "  failures of this job:\n");
         has_head = true;
-        if (before > 0 && failure->generation > before + 1 && i == FAILURES_FIRST_MAX)
-            buf_printf(out, "    ... %u that are not kept\n", failure->generation - before - 1);
-        before = failure->generation;
+        if (may_lack(info, i))
+            buf_printf(out, "    ... the first %u and the newest %u are kept\n", FAILURES_FIRST_MAX,
+                       FAILURES_KEPT_MAX - FAILURES_FIRST_MAX);
         buf_printf(out, "    generation %u: ", failure->generation);
         why_failure_line(failure, out);
         if (cause_more(failure)[0] != '\0') {

@@ -63,7 +63,7 @@ struct settings {
     bool list_gpus;
     uint32_t slots; /* 0: one for each GPU, or for each core */
     uint64_t gpu_timeout_us, log_max, keep_logs_us;
-    bool join_only, allow_root, drain_on_term;
+    bool join_only, keep_trying, allow_root, drain_on_term;
     const char *job_memory; /* NULL: no limit */
     struct service_settings service;
 };
@@ -99,6 +99,11 @@ static const struct option_row rows[] = {
      OPTION_INTO(struct settings, join_only),
      .help = "end once the server has taken the key of --join, and it is kept; then start the "
              "service"},
+    {.name = "keep-trying",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, keep_trying),
+     .help = "when the server does not accept this node (its key was removed, another version), go "
+             "on trying every 30 s; for a service (default: without jobs here, end with code 2)"},
     {.name = "name",
      .kind = OPTION_TEXT,
      .value = "NODE",
@@ -221,11 +226,13 @@ static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
     return cores < (long)SLOTS_PER_NODE_MAX ? (uint32_t)cores : SLOTS_PER_NODE_MAX;
 }
 
-/* Prints the error. Returns the exit code, 2. */
+/* Prints the error. Returns the exit code: 2 says that starting it again does not help, but what a
+ * disk or the kernel refuses now may work later. */
 static int complain(const struct err *err)
 {
     (void)fprintf(stderr, "launcherd: %s\n", err->text);
-    return SERVICE_EXIT_USAGE;
+    return err->status == STATUS_IO || err->status == STATUS_SYSTEM ? EXIT_FAILURE
+                                                                    : SERVICE_EXIT_USAGE;
 }
 
 /* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the
@@ -418,6 +425,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     options->keep_logs_us = settings->keep_logs_us;
     options->exit_with_parent = settings->service.exit_with_parent;
     core->drains_on_term = settings->drain_on_term;
+    core->keeps_trying = settings->keep_trying && !settings->join_only;
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
     (void)snprintf(core->version, sizeof core->version, "%s", msg_release());
     proc_boot_id(core->boot_id, sizeof core->boot_id);

@@ -29,6 +29,7 @@ struct settings {
         keep_jobs_us, client_idle_us;
     uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
+    uint64_t max_stored_per_user;
     bool all_users, no_fence, no_fsync, require_key, move;
     struct service_settings service;
 };
@@ -180,6 +181,13 @@ static const struct option_row rows[] = {
      OPTION_INTO(struct settings, max_queued_per_user),
      .help = "jobs of one user that may wait in the queue; more are refused (default: 1000; 0: no "
              "limit)"},
+    {.name = "max-stored-per-user",
+     .kind = OPTION_SIZE,
+     .value = "SIZE",
+     .max = 1ull << 40,
+     OPTION_INTO(struct settings, max_stored_per_user),
+     .help = "what the jobs of one user may take in the store, ended ones too; more are refused "
+             "(default: 256M; with --no-fsync, or 0: no limit)"},
     {.name = "backup",
      .kind = OPTION_TEXT,
      .value = "FILE",
@@ -256,6 +264,7 @@ static int serve(const struct member_options *options)
     struct service_signals signals = {0};
     struct member member = {0};
     enum status status;
+    bool has_begun;
     uv_loop_t loop;
     struct err err;
 
@@ -268,6 +277,7 @@ static int serve(const struct member_options *options)
         status = err_set(&err, STATUS_IO, 0, "SIGTERM and SIGINT cannot be watched");
     if (status == STATUS_OK && !again_is_set())
         service_ready("rendezvous: ready %s\n", server_addresses(member.server));
+    has_begun = status == STATUS_OK;
     if (status == STATUS_OK)
         status = member_run(&member, &err);
     if (status != STATUS_OK)
@@ -277,7 +287,8 @@ static int serve(const struct member_options *options)
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     if (uv_loop_close(&loop) != 0)
         abort(); /* a handle was forgotten */
-    return exit_code_of(status);
+    /* What worked before may work again, such as the password for etcd. */
+    return has_begun && status != STATUS_OK ? EXIT_FAILURE : exit_code_of(status);
 }
 
 /* --socket, else in --state-dir, else where clients and nodes look by default. The kernel names
@@ -355,7 +366,8 @@ int main(int argc, char **argv)
                                 .grow_us = GROW_US,
                                 .keep_jobs_us = 90 * DAY_US,
                                 .client_idle_us = 60 * 1000000ull,
-                                .max_queued_per_user = QUEUED_PER_USER_DEFAULT};
+                                .max_queued_per_user = QUEUED_PER_USER_DEFAULT,
+                                .max_stored_per_user = UINT64_MAX};
     struct member_options member = {0};
     struct server_options *options = &member.server;
     char dir[PATH_MAX], path[PATH_MAX + 32];
@@ -397,6 +409,9 @@ int main(int argc, char **argv)
     options->client_idle_us = settings.client_idle_us;
     options->max_slots_per_user = settings.max_slots_per_user;
     options->max_queued_per_user = settings.max_queued_per_user;
+    options->max_stored_per_user = settings.max_stored_per_user;
+    if (options->max_stored_per_user == UINT64_MAX)
+        options->max_stored_per_user = settings.no_fsync ? 0 : STORED_PER_USER_DEFAULT;
     /* at least five beats fit into the time after which a silent node is suspect */
     options->beat_interval_us =
         settings.suspect_us / 5 < BEAT_INTERVAL_US ? settings.suspect_us / 5 : BEAT_INTERVAL_US;

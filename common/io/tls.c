@@ -7,6 +7,8 @@
 #include "common/openssl_library.h"
 
 #define PLAIN_BYTES 16384 /* what one TLS record holds at most */
+/* What OpenSSL makes of an alert of the peer: SSL_AD_REASON_OFFSET and the alert's number. */
+#define ALERTED(alert) (SSL_AD_REASON_OFFSET + (alert))
 
 /* Set before the first context is made. */
 static const struct openssl_library *openssl;
@@ -15,8 +17,7 @@ struct tls_context {
     SSL_CTX *ssl;
     BIO_METHOD *bio;
     bool is_server;
-    tls_find_secret find; /* of a server */
-    void *user;
+    struct tls_keys keys;             /* of a server */
     uint8_t secret[KEY_SECRET_BYTES]; /* of a client */
     char identity[KEY_IDENTITY_BYTES_MAX];
 };
@@ -32,6 +33,7 @@ struct tls {
     const char *in;
     size_t in_bytes;
     struct buf *out;
+    size_t out_before; /* how much `out` had before the call */
 };
 
 /* -- bytes to and from OpenSSL: the caller's memory, without a copy of our own ------------------ */
@@ -121,8 +123,8 @@ static int on_find_session(SSL *ssl, const unsigned char *identity, size_t byte_
         return 1; /* not one of ours: no key, so the handshake fails */
     memcpy(tls->identity, identity, byte_count);
     tls->identity[byte_count] = '\0';
-    tls->is_known =
-        tls->context->find(tls->context->user, (const char *)identity, byte_count, secret);
+    tls->is_known = tls->context->keys.find(tls->context->keys.user, (const char *)identity,
+                                            byte_count, secret);
     if (!tls->is_known && openssl->rand_bytes(secret, sizeof secret) != 1)
         return 0;
     *session = session_of(ssl, secret);
@@ -207,16 +209,14 @@ static enum status context_new(struct tls_context **out, bool is_server, struct 
     return STATUS_OK;
 }
 
-enum status tls_server_new(struct tls_context **context, tls_find_secret find, void *user,
+enum status tls_server_new(struct tls_context **context, const struct tls_keys *keys,
                            struct err *err)
 {
     enum status status = context_new(context, true, err);
 
-    assert(find != NULL);
-    if (status == STATUS_OK) {
-        (*context)->find = find;
-        (*context)->user = user;
-    }
+    assert(keys->find != NULL && keys->are_all != NULL);
+    if (status == STATUS_OK)
+        (*context)->keys = *keys;
     return status;
 }
 
@@ -281,22 +281,58 @@ void tls_free(struct tls **tls)
     *tls = NULL;
 }
 
+/* Tells the client whether its key is not accepted, or whether it should try later. OpenSSL's own
+ * alert says neither, and has no call that chooses another: it is replaced. Nothing else was
+ * written, since the key is the first thing that a server checks. The record is that of RFC 8446,
+ * sections 5.1 and 6. */
+static void alert(struct tls *tls)
+{
+    const bool are_all = tls->context->keys.are_all(tls->context->keys.user);
+    const uint8_t record[] = {SSL3_RT_ALERT,
+                              3,
+                              3,
+                              0,
+                              2,
+                              SSL3_AL_FATAL,
+                              are_all ? SSL_AD_UNKNOWN_PSK_IDENTITY : SSL_AD_INTERNAL_ERROR};
+
+    buf_cut(tls->out, tls->out_before);
+    buf_add(tls->out, record, sizeof record);
+}
+
+/* What a server's alert says of our key. Until 0.1.0 servers sent one of the last two for any key
+ * that they did not know, also before they had read their keys. */
+static enum status refuse_client(int reason, struct err *err)
+{
+    char text[128];
+
+    if (reason == ALERTED(SSL_AD_UNKNOWN_PSK_IDENTITY))
+        return err_set(err, STATUS_REFUSED, reason,
+                       "the server does not take this key: it was removed or rotated, or is of "
+                       "another server");
+    if (reason == ALERTED(SSL_AD_INTERNAL_ERROR) || reason == ALERTED(SSL_AD_ILLEGAL_PARAMETER) ||
+        reason == ALERTED(SSL_AD_DECRYPT_ERROR))
+        return err_set(err, STATUS_BUSY, reason,
+                       "the server does not take this key now, and cannot say whether it is valid: "
+                       "it stands by, or could not read all its keys");
+    openssl->err_error_string_n(openssl->err_peek_error(), text, sizeof text);
+    return err_set(err, STATUS_BAD_INPUT, reason, "not TLS 1.3 with a key of this server: %s",
+                   text);
+}
+
 /* Turns a failed handshake into a message that a person understands. */
 static enum status refuse(struct tls *tls, int reason, struct err *err)
 {
     char text[128];
 
-    if (tls->context->is_server && tls->identity[0] != '\0')
+    if (!tls->context->is_server)
+        return refuse_client(reason, err);
+    if (reason == SSL_R_BINDER_DOES_NOT_VERIFY && tls->out != NULL)
+        alert(tls);
+    if (tls->identity[0] != '\0')
         return err_set(err, STATUS_REFUSED, reason, "the key of \"%s\" is %s", tls->identity,
                        tls->is_known ? "wrong"
                                      : "unknown here: removed, rotated, or of another server");
-    if (!tls->context->is_server && (reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
-                                     reason == SSL_R_TLSV1_ALERT_DECRYPT_ERROR ||
-                                     reason == SSL_R_SSLV3_ALERT_ILLEGAL_PARAMETER ||
-                                     reason == SSL_R_CERTIFICATE_VERIFY_FAILED))
-        return err_set(err, STATUS_REFUSED, reason,
-                       "the server does not take this key: it was removed or rotated, or is of "
-                       "another server");
     openssl->err_error_string_n(openssl->err_peek_error(), text, sizeof text);
     return err_set(err, STATUS_BAD_INPUT, reason, "not TLS 1.3 with a key of this server: %s",
                    text);
@@ -399,6 +435,7 @@ enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, s
     tls->in = bytes;
     tls->in_bytes = byte_count;
     tls->out = wire;
+    tls->out_before = wire->byte_count;
     if (!tls->is_ready)
         status = handshake(tls, err);
     if (status == STATUS_OK && tls->is_ready)

@@ -24,13 +24,20 @@
 struct tls_context; /* one for each listener, or for each key of a client; outlives its sessions */
 struct tls;         /* one for each connection */
 
-/* Finds the secret of an identity ("NAME:ID", [byte_count], not terminated, from an unauthenticated
- * peer). False: there is none; the peer cannot tell this from a wrong secret. Must not block. */
-typedef bool (*tls_find_secret)(void *user, const char *identity, size_t byte_count,
-                                uint8_t secret[KEY_SECRET_BYTES]);
+/* The keys of a server. Neither function may block. */
+struct tls_keys {
+    /* Finds the secret of an identity ("NAME:ID", [byte_count], not terminated, from an
+     * unauthenticated peer). False: there is none; the peer cannot tell this from a wrong secret. */
+    bool (*find)(void *user, const char *identity, size_t byte_count,
+                 uint8_t secret[KEY_SECRET_BYTES]);
+    /* Whether these are all keys that are valid now. Only then is a peer told that its key is not
+     * accepted; else it is told to try later. */
+    bool (*are_all)(void *user);
+    void *user;
+};
 
 /* STATUS_LIBRARY: OpenSSL failed; `err` has its message. */
-enum status tls_server_new(struct tls_context **context, tls_find_secret find, void *user,
+enum status tls_server_new(struct tls_context **context, const struct tls_keys *keys,
                            struct err *err);
 /* Keeps a copy of the secret until tls_context_free. */
 enum status tls_client_new(struct tls_context **context, const struct key *key, struct err *err);
@@ -41,9 +48,10 @@ void tls_free(struct tls **tls);
 
 /* Writes a client's first flight. A server sends nothing yet. */
 enum status tls_start(struct tls *tls, struct buf *wire, struct err *err);
-/* Takes all of `bytes`. Errors: STATUS_REFUSED (the key is unknown or wrong; each side has its own
- * error text), STATUS_BAD_INPUT (not TLS 1.3, or damaged), STATUS_TOO_BIG (a buf reached its
- * limit), STATUS_LIBRARY. */
+/* Takes all of `bytes`. Errors: STATUS_REFUSED (the key is unknown or wrong, and the server knows all
+ * keys; each side has its own error text), STATUS_BUSY (for a client: the server does not take the
+ * key now and cannot say that it never will), STATUS_BAD_INPUT (not TLS 1.3, or damaged),
+ * STATUS_TOO_BIG (a buf reached its limit), STATUS_LIBRARY. */
 enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, struct buf *plain,
                         struct buf *wire, struct err *err);
 /* Only while tls_is_ready. Errors: STATUS_TOO_BIG (`wire` is at its limit), STATUS_LIBRARY. */

@@ -18,13 +18,16 @@
 #define RETRY_FIRST_US 5000u
 #define RETRY_BASE_US 10000u
 #define RETRY_MAX_US 1000000u
-/* The retry interval if the reason does not go away by itself while jobs run here: short enough for
- * the person who repairs it. */
+/* The retry interval if the reason does not go away by itself: short enough for the person who
+ * repairs it. */
 #define RETRY_REFUSED_US 30000000u
 /* How long "busy" may be answered: the server may still count an earlier connection of this node,
  * because a network failure hid its end, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
+/* A connection that ends earlier is a failed attempt: a server that welcomes this node and closes is
+ * called ever less often. */
+#define STEADY_US 1000000u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the
  * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
@@ -87,17 +90,20 @@ static bool has_living_shim(const struct launcher *launcher)
 
 /* The server refuses this node and will go on refusing it until a person acts. Without jobs here
  * the process ends, so that whoever started it notices. With jobs it stays: they run until their
- * lease ends, and the problem may be repaired before that. */
+ * lease ends, and the problem may be repaired before that. A service stays too: nobody starts it
+ * again when the server has been upgraded, or has its keys again. */
 static void on_refused(struct launcher *launcher, const char *why, struct launcher_actions *actions)
 {
-    if (!has_living_shim(launcher)) {
+    const bool has_jobs = has_living_shim(launcher);
+
+    if (!has_jobs && !launcher->options.keeps_trying) {
         (void)snprintf(actions->end_text, sizeof actions->end_text, "%s", why);
         launcher_add(actions,
                      (struct launcher_action){.type = LAUNCHER_END, .text = actions->end_text});
     } else if (!launcher->refused) {
         launcher_log(actions, "%s", why);
-        launcher_log(actions, "trying again every %u s: the jobs here go on until their lease ends",
-                     RETRY_REFUSED_US / 1000000u);
+        launcher_log(actions, "trying again every %u s%s", RETRY_REFUSED_US / 1000000u,
+                     has_jobs ? ": the jobs here go on until their lease ends" : "");
     }
     launcher->refused = true;
 }
@@ -168,10 +174,8 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
     if (!launcher->busy)
         launcher->busy_at_us = 0;
     launcher->busy = false;
-    if (launcher->welcomed) {
+    if (launcher->welcomed)
         count_short(launcher, now_us, actions);
-        launcher->failures = 0;
-    }
     uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
     if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
@@ -225,7 +229,6 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
     launcher->refused = false;
     launcher->referrals = 0;
     launcher->busy_at_us = 0;
-    launcher->failures = 0;
     (void)snprintf(launcher->cluster, sizeof launcher->cluster, "%s", welcome->cluster);
     launcher->beat_interval_us = welcome->beat_interval_us;
     launcher->lease_us = welcome->lease_us;
@@ -257,6 +260,8 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
             launcher_log(actions, "the connection to the server holds again");
         launcher->short_count = 0;
     }
+    if (now_us >= launcher->hello_at_us + STEADY_US)
+        launcher->failures = 0; /* a welcome alone is no reason to call often */
     extend_lease(launcher, ack->sent_us, actions);
     launcher_leave_acked(launcher, ack->sent_us);
 }

@@ -41,6 +41,7 @@ struct launcher_options {
     uint32_t pid;
     uint32_t slots, gpus; /* slot i is GPU i for every i < gpus */
     bool drains_on_term;  /* SIGTERM will be a LEAVE; sent to the server for display */
+    bool keeps_trying;    /* a server that refuses this node does not end the process */
     uint64_t seed;        /* for the jitter of reconnecting */
     /* How long an answer of NVML may take, and how long the processes and the memory of a job that
      * ended may stay on a GPU, before the slot is closed; idle GPUs are queried as often. */

@@ -113,7 +113,6 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
         return;
     shim->connected = true;
     shim->connect_at_us = 0;
-    shim->connect_failures = 0;
     shim->take_by_us = 0;
     shim->reported = false;
     set_phase(shim, event->msg->shim_hello.phase);
@@ -144,6 +143,7 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
         set_phase(shim, msg->shim_report.phase);
     else if (msg->type != MSG_TYPE_PROGRESS)
         return;
+    shim->connect_failures = 0; /* a hello alone is no reason to call it often */
     if (!launcher->welcomed || !launcher_is_ours(launcher, shim))
         return;
     if (msg->type == MSG_TYPE_SHIM_REPORT)

@@ -1,22 +1,19 @@
 #include "launcherd/node/node.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
+#include "launcherd/node/file_work.h"
 #include "launcherd/node/node_adopt.h"
 #include "launcherd/node/node_expire.h"
 #include "launcherd/node/node_gpus.h"
@@ -27,9 +24,10 @@
 #include "launcherd/node/node_server.h"
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
+#include "launcherd/node/node_start.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/node/node_warm.h"
-#include "launcherd/node/state_id.h"
+#include "launcherd/node/open_files.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/rundir.h"
 
@@ -54,6 +52,7 @@ struct node {
     uv_timer_t timer, end_timer;
     uv_signal_t child_signal;
     struct node_server server;
+    struct file_works *files;
     bool ready_reported;
     bool end_due; /* after this step */
     int lock_fd;
@@ -74,6 +73,20 @@ static bool is_blocked(struct node *node, const struct msg_start *start)
 {
     return node_shim_find(&node->shims, start->job_id, start->generation) == NULL &&
            node_warm_blocks(&node->warm, start);
+}
+
+/* Once, after the first welcome. With --join also the key must be kept: --join-only ends then. */
+static void report_ready(struct node *node)
+{
+    if (node->ready_reported || node->server.is_keeping_key || node->host.ending)
+        return;
+    node->ready_reported = true;
+    node->options.on_ready(node->options.owner);
+}
+
+static void on_key_kept(void *owner)
+{
+    report_ready(owner);
 }
 
 static void on_server_message(void *owner, const struct msg *msg)
@@ -118,9 +131,7 @@ static void on_server_message(void *owner, const struct msg *msg)
     if (msg->type == MSG_TYPE_NODE_WELCOME) {
         node_stage_connected(&node->stage);
         node_server_welcomed(&node->server);
-        if (!node->ready_reported)
-            node->options.on_ready(node->options.owner);
-        node->ready_reported = true;
+        report_ready(node);
     }
 }
 
@@ -186,7 +197,7 @@ static void act(struct node *node, const struct launcher_action *action)
         node_stage_spawn(&node->stage, &action->msg);
         break;
     case LAUNCHER_SPAWN_AGAIN:
-        node_shim_spawn_again(&node->shims, action->job_id, action->generation);
+        node_start_again(&node->shims, action->job_id, action->generation);
         break;
     case LAUNCHER_CONNECT_SHIM:
         node_shim_connect(&node->shims, action->job_id, action->generation);
@@ -196,6 +207,7 @@ static void act(struct node *node, const struct launcher_action *action)
         break;
     case LAUNCHER_KILL_SHIM:
         node_stage_kill(&node->stage, action->job_id, action->generation, action->text);
+        node_start_cancel(&node->shims, action->job_id, action->generation, action->text);
         node_sweep_kill(&node->shims, action->job_id, action->generation, action->text);
         break;
     case LAUNCHER_ASK_GPU:
@@ -259,6 +271,7 @@ static void close_all(struct node *node)
     node_warm_close(&node->warm);
     node_shims_close(&node->shims);
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
+    file_works_close(node->files);
 }
 
 static void step(void *owner, struct launcher_event event)
@@ -298,107 +311,82 @@ static void on_child_signal(uv_signal_t *handle, int number)
     node_sweep_reap(&node->shims);
 }
 
-static enum status lock_state(struct node *node, struct err *err)
-{
-    char path[PATH_MAX], text[32] = "";
-    rundir_join(path, node->options.state_dir, "lock");
-    enum status status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, &node->lock_fd, err);
-    if (status != STATUS_OK)
-        return status;
-    if (flock(node->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = read(node->lock_fd, text, sizeof text - 1);
-        text[got > 0 ? got : 0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        close(node->lock_fd);
-        node->lock_fd = -1;
-        return err_set(err, STATUS_BUSY, 0,
-                       "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
-                       "choose another with --state-dir",
-                       text, node->options.state_dir);
-    }
-    int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(node->lock_fd, 0) != 0 ||
-        pwrite(node->lock_fd, text, (size_t)length, 0) != length)
-        return err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
-    return STATUS_OK;
-}
+struct opening {
+    struct node *node;
+    bool is_late;
+    enum status status;
+    struct err err;
+};
 
 /* Which state directory this is, for the server: a copy of another one knows none of its shims. */
-static enum status find_state_id(struct node *node, struct err *err)
+static void take_state_id(struct node *node, const struct open_files *files)
 {
-    struct launcher_options *core = &node->options.core;
-    enum state_id_found found;
-    char aside[64];
-    enum status status = state_id_load(node->options.state_dir, core->boot_id, core->machine_id,
-                                       core->state_id, &found, aside, err);
-    if (status != STATUS_OK)
-        return status;
-    if (found == STATE_ID_DAMAGED)
+    (void)snprintf(node->core.options.state_id, sizeof node->core.options.state_id, "%s",
+                   files->state_id);
+    if (files->found == STATE_ID_DAMAGED)
         log_line(LOG_WARNING, node_about(&node->host),
                  "%s/state-id.json is damaged: the state directory has a new id, and the server "
                  "waits for the leases of the old one",
                  node->options.state_dir);
-    else if (found == STATE_ID_COPY)
+    else if (files->found == STATE_ID_COPY)
         log_line(LOG_WARNING, node_about(&node->host),
                  "%s is a copy of another state directory, or was restored from a backup: it has a "
                  "new id%s%s",
                  node->options.state_dir,
-                 aside[0] != '\0' ? ", and the shims that it lists are not its own; they are in "
-                                  : "",
-                 aside);
-    return STATUS_OK;
+                 files->aside[0] != '\0'
+                     ? ", and the shims that it lists are not its own; they are in "
+                     : "",
+                 files->aside);
 }
 
-/* The state directory must be of somebody who may name a place for us. `run` must be readable: if it is not,
- * that is no proof that no shim runs. */
-static enum status check_state(const char *state_dir, const char *run, struct err *err)
+static void on_opened(struct file_work *work, const char *late)
 {
-    struct stat info = {0};
-    int fd;
-    DIR *dir;
-    enum status status = own_folder_open(state_dir, 0, &fd, err);
+    struct open_files *files = (struct open_files *)work;
+    struct opening *opening = files->owner;
 
-    if (status == STATUS_OK && fstat(fd, &info) == 0 && !own_is_trusted(info.st_uid))
-        status = err_set(err, STATUS_REFUSED, 0,
-                         "the state directory %.120s belongs to user %u: choose another with "
-                         "--state-dir",
-                         state_dir, (unsigned)info.st_uid);
-    if (status == STATUS_OK && (info.st_mode & S_IWOTH) != 0)
-        status = err_set(err, STATUS_REFUSED, 0,
-                         "other users may write in the state directory %.120s (mode %04o): make it "
-                         "private, with chmod go-w",
-                         state_dir, (unsigned)(info.st_mode & 07777));
-    if (fd >= 0)
-        close(fd);
-    if (status == STATUS_OK)
-        status = own_folder_open(run, 1, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    dir = own_folder_list(fd);
-    if (dir == NULL)
-        status = err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", run, strerror(errno));
-    else
-        closedir(dir);
-    close(fd);
-    return status;
+    opening->is_late = late != NULL;
+    opening->status =
+        late != NULL ? err_set(&opening->err, STATUS_TIMEOUT, 0, "%s", late) : files->status;
+    if (late != NULL)
+        return;
+    opening->err = files->err;
+    if (files->lock_fd < 0)
+        return;
+    opening->node->lock_fd = files->lock_fd;
+    files->lock_fd = -1;
+    if (files->status == STATUS_OK)
+        take_state_id(opening->node, files);
 }
 
-/* When we are root, users of jobs may pass through these folders to their own files (error files),
- * but not list them. */
-static enum status make_folders(const struct node *node, struct err *err)
+static void open_dir(struct opening *opening, const char *dir, void (*run)(struct file_work *work))
 {
-    mode_t mode = geteuid() == 0 ? 0711 : 0700;
-    char path[PATH_MAX];
-    int fd = -1;
-    enum status status = own_folder_make(node->options.logs_dir, 0, mode, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    close(fd);
-    rundir_join(path, node->options.state_dir, "run");
-    status = rundir_make(path, 0700, err);
-    if (status == STATUS_OK)
-        status = check_state(node->options.state_dir, path, err);
-    return status;
+    struct open_files *files = open_files_new(dir, opening);
+    const struct launcher_options *core = &opening->node->options.core;
+
+    opening->status = err_set(&opening->err, STATUS_MEMORY, ENOMEM, "no memory");
+    if (files == NULL)
+        return;
+    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", core->boot_id);
+    (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", core->machine_id);
+    files->work.run = run;
+    files->work.done = on_opened;
+    file_work_wait(opening->node->files, &files->work);
+}
+
+/* Without the state directory nothing is known here. Without that of the logs, jobs cannot start, and say so. */
+static enum status open_dirs(struct node *node, struct err *err)
+{
+    struct opening opening = {.node = node};
+
+    open_dir(&opening, node->options.logs_dir, open_files_logs);
+    if (opening.is_late)
+        log_line(LOG_ERROR, node_about(&node->host), "%s: no job can start here until it does",
+                 opening.err.text);
+    if (opening.status == STATUS_OK || opening.is_late)
+        open_dir(&opening, node->options.state_dir, open_files_state);
+    if (opening.status != STATUS_OK)
+        *err = opening.err;
+    return opening.status;
 }
 
 /* Jobs can run without cgroups. Only a memory limit needs them. */
@@ -462,15 +450,17 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                                     .helper_reaped = helper_reaped,
                                     .explain_gpu = explain_gpu};
     node->lock_fd = -1;
-    node->server = (struct node_server){
-        .host = &node->host, .options = &node->options, .on_message = on_server_message};
+    node->server = (struct node_server){.host = &node->host,
+                                        .options = &node->options,
+                                        .on_message = on_server_message,
+                                        .on_key_kept = on_key_kept};
     own_reserve();
-    enum status status = make_folders(node, err);
+    enum status status =
+        file_works_open(&node->files, loop, options->logs_dir, options->state_dir, err);
+    node->host.files = node->files;
+    launcher_init(&node->core, &options->core);
     if (status == STATUS_OK)
-        status = lock_state(node, err);
-    if (status == STATUS_OK)
-        status = find_state_id(node, err);
-    launcher_init(&node->core, &node->options.core);
+        status = open_dirs(node, err);
     if (status == STATUS_OK)
         status = node_server_init(&node->server, err);
     if (status == STATUS_OK)
@@ -489,10 +479,15 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     node_questions_open(&node->questions, &node->host, options->gpus);
     node_stage_init(&node->stage, &node->host, &node->shims);
     node_expire_open(&node->expire, &node->host);
-    *out = node;
     if (node_gpus_open(&node->gpus, &node->host, options->gpus, &gpu_err) != STATUS_OK)
         log_line(LOG_WARNING, node_about(&node->host), "GPUs are not watched: %s", gpu_err.text);
-    node_adopt(&node->shims);
+    status = node_adopt(&node->shims, err);
+    if (status != STATUS_OK) {
+        node_gpus_close(&node->gpus);
+        node_free(node);
+        return status;
+    }
+    *out = node;
     step(node, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
     return STATUS_OK;
 }
@@ -512,6 +507,7 @@ void node_end(struct node *node)
         return;
     node->host.ending = true;
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
+    node_start_cancel_all(&node->shims);
     if (!node->host.ends_shims || node_sweep_signal(&node->shims, stop_signal()) == 0) {
         close_all(node);
         return;
@@ -536,6 +532,8 @@ void node_free(struct node *node)
     node_server_free(&node->server);
     node_questions_free(&node->questions);
     node_inspect_free(&node->inspect);
+    node_logs_free(&node->logs);
+    file_works_free(&node->files);
     if (node->lock_fd >= 0)
         close(node->lock_fd);
     free(node);

@@ -5,7 +5,8 @@
 
 #include "launcherd/node/node_shims.h"
 
-/* Passes an ADOPT to the core for each of them. A run directory without an order is removed. */
-void node_adopt(struct node_shims *shims);
+/* Passes an ADOPT to the core for each of them. A run directory without an order is removed. Blocks;
+ * STATUS_TIMEOUT: the disk of the state directory does not answer, so it is not known what runs here. */
+enum status node_adopt(struct node_shims *shims, struct err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/io/conn.h"
+#include "launcherd/node/gauges_files.h"
 
 #define FRESH_US 900000u  /* what is younger is not read again: clients ask once a second */
 #define DRIVER_US 500000u /* how long NVML may take; after that its last values are shown */
@@ -15,9 +16,6 @@ void node_gauges_open(struct node_gauges *gauges, const struct node_host *host,
 {
     gauges->host = host;
     gauges->watch = watch;
-    (void)uv_timer_init(host->loop, &gauges->timer);
-    gauges->timer.data = gauges;
-    gauges->work.data = gauges;
 }
 
 /* The local rank is the slot's position among the slots of its shim. */
@@ -59,40 +57,39 @@ static void answer(struct node_gauges *gauges, const char *problem)
     gauges->wait_count = 0;
 }
 
-/* -- in a thread of the pool -- */
-
-static void on_work(uv_work_t *work)
+static void on_read(struct file_work *work, const char *late)
 {
-    struct node_gauges *gauges = work->data;
-    struct gauges *reading = &gauges->reading;
-
-    host_gauges_read(&reading->host, &gauges->times, clock_boot_us(), gauges->host->logs_dir);
-    if (gauges->watch != NULL && reading->gpu_count > 0)
-        gpu_watch_gauges(gauges->watch, reading->gpu_count, clock_boot_us(), FRESH_US, DRIVER_US,
-                         reading->gpus);
-    reading->now_us = clock_boot_us();
-    buf_drop(&gauges->made, gauges->made.byte_count);
-    gauges->made.failed = false;
-    gauges_write(reading, &gauges->made);
-}
-
-/* -- in the loop -- */
-
-static void on_read(uv_work_t *work, int rc)
-{
-    struct node_gauges *gauges = work->data;
+    struct gauges_files *files = (struct gauges_files *)work;
+    struct node_gauges *gauges = files->owner;
+    const bool is_made = late == NULL && !files->made.failed;
 
     gauges->is_busy = false;
     if (gauges->closed)
         return;
-    (void)uv_timer_stop(&gauges->timer);
-    gauges->read_us = rc == 0 && !gauges->made.failed ? clock_boot_us() : 0;
-    answer(gauges, gauges->read_us > 0 ? "" : "out of memory");
+    gauges->read_us = is_made ? clock_boot_us() : 0;
+    if (is_made) {
+        buf_free(&gauges->made);
+        gauges->made = files->made;
+        files->made = (struct buf){0};
+        gauges->times = files->times;
+    }
+    answer(gauges, is_made ? "" : late != NULL ? late : "out of memory");
 }
 
-static void on_timeout(uv_timer_t *timer)
+static void begin(struct node_gauges *gauges)
 {
-    answer(timer->data, "the disk of the logs does not answer");
+    struct gauges_files *files = gauges_files_new(gauges->host->logs_dir, gauges);
+
+    if (files == NULL)
+        return;
+    fill_slots(gauges->host->core, &files->reading);
+    files->work.limit_ms = PATIENCE_MS;
+    files->work.done = on_read;
+    files->watch = gauges->watch;
+    files->fresh_us = FRESH_US;
+    files->driver_us = DRIVER_US;
+    files->times = gauges->times;
+    gauges->is_busy = file_work_start(gauges->host->files, &files->work);
 }
 
 void node_gauges_read(struct node_gauges *gauges, uint64_t request_id)
@@ -108,14 +105,10 @@ void node_gauges_read(struct node_gauges *gauges, uint64_t request_id)
         return;
     }
     gauges->waits[gauges->wait_count++] = request_id;
-    if (!gauges->is_busy) {
-        fill_slots(gauges->host->core, &gauges->reading);
-        gauges->is_busy = uv_queue_work(gauges->host->loop, &gauges->work, on_work, on_read) == 0;
-    }
     if (!gauges->is_busy)
-        answer(gauges, "no thread to read them");
-    else if (!uv_is_active((uv_handle_t *)&gauges->timer))
-        (void)uv_timer_start(&gauges->timer, on_timeout, PATIENCE_MS, 0);
+        begin(gauges);
+    if (!gauges->is_busy)
+        answer(gauges, "no memory to read them");
 }
 
 void node_gauges_close(struct node_gauges *gauges)
@@ -124,11 +117,9 @@ void node_gauges_close(struct node_gauges *gauges)
         return;
     gauges->closed = true;
     gauges->wait_count = 0;
-    uv_close((uv_handle_t *)&gauges->timer, NULL);
 }
 
 void node_gauges_free(struct node_gauges *gauges)
 {
-    if (!gauges->is_busy)
-        buf_free(&gauges->made);
+    buf_free(&gauges->made);
 }

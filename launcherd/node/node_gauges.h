@@ -1,5 +1,5 @@
-/* The gauges of this node (launcherd/gpu/gauges.h), for clients that watch the cluster. A thread of
- * libuv's pool reads them, one reading at a time; requests that come meanwhile share it. A reading
+/* The gauges of this node (launcherd/gpu/gauges.h), for clients that watch the cluster. A thread
+ * (gauges_files.h) reads them, one reading at a time; requests that come meanwhile share it. A reading
  * that is less than a second old is reused, so many readers cost no more than one. */
 #ifndef LAUNCHERD_NODE_NODE_GAUGES_H
 #define LAUNCHERD_NODE_NODE_GAUGES_H
@@ -17,13 +17,10 @@ struct node_gauges {
     void (*on_answer)(void *owner, uint64_t request_id, const struct buf *json,
                       const char *problem);
     void *owner;
-    uv_work_t work;
-    uv_timer_t timer;     /* while a reading goes on */
     bool is_busy, closed; /* a reading goes on; node_gauges_close was called */
     uint32_t wait_count;
     uint64_t waits[NODE_GAUGES_WAITS_MAX]; /* request ids */
-    struct gauges reading;                 /* used by the thread while is_busy */
-    struct cpu_times times;                /* likewise */
+    struct cpu_times times;                /* of the last reading */
     struct buf made;                       /* likewise */
     uint64_t read_us;                      /* when `made` was made; 0: never */
 };

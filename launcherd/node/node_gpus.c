@@ -1,60 +1,9 @@
 #include "launcherd/node/node_gpus.h"
 
 #include <assert.h>
-#include <dirent.h>
-#include <string.h>
 
 #include "common/log.h"
-#include "launcherd/node/slots_file.h"
-
-#define DRIVER_DIR "/proc/driver/nvidia/gpus" /* one folder for each GPU that the driver has */
-
-static uint32_t count_of_driver(void)
-{
-    DIR *dir = opendir(DRIVER_DIR);
-    const struct dirent *entry;
-    uint32_t count = 0;
-    while (dir != NULL && (entry = readdir(dir)) != NULL)
-        count += entry->d_name[0] != '.';
-    if (dir != NULL)
-        closedir(dir);
-    return count;
-}
-
-static uint32_t count_of_record(const char *state_dir, const char *boot_id)
-{
-    struct slots_record record;
-    struct err err;
-    if (slots_file_read(state_dir, &record, &err) != STATUS_OK ||
-        strcmp(record.boot_id, boot_id) != 0)
-        return 0;
-    return record.gpus;
-}
-
-struct gpu_watch *node_gpus_find(const char *state_dir, const char *boot_id, uint64_t timeout_us,
-                                 uint32_t *gpus)
-{
-    struct gpu_watch *watch = NULL;
-    struct err err = {0};
-    *gpus = 0;
-    enum status status = gpu_watch_new(&watch, &err);
-    if (status == STATUS_OK)
-        status = gpu_watch_count(watch, timeout_us, gpus, &err);
-    if (status == STATUS_LIBRARY || status == STATUS_TIMEOUT) {
-        *gpus = count_of_driver();
-        if (*gpus == 0)
-            *gpus = count_of_record(state_dir, boot_id);
-        log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 *gpus > 0 ? "%s; the slots of %u GPUs stay closed until it does"
-                           : "GPUs are not used: %s",
-                 err.text, *gpus);
-    } else if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "GPUs are not used: %s", err.text);
-    }
-    if (*gpus > SLOTS_PER_NODE_MAX)
-        *gpus = SLOTS_PER_NODE_MAX;
-    return watch;
-}
+#include "launcherd/node/keep_files.h"
 
 static void on_facts(void *owner, const struct gpu_facts *facts)
 {
@@ -76,17 +25,29 @@ static void on_xid(void *owner, uint32_t slot, uint32_t xid)
 
 static const struct gpu_watch_handlers handlers = {on_facts, on_xid};
 
+static void on_slots_read(struct file_work *work, const char *late)
+{
+    const struct slots_files *files = (struct slots_files *)work;
+    const struct node_host *host = files->owner;
+
+    if (late == NULL && files->status == STATUS_OK)
+        host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_LOADED,
+                                                        .slots = &files->record});
+    else if (late != NULL || files->status != STATUS_NOT_FOUND)
+        log_line(LOG_WARNING, node_about(host), "%s; slots that were drained are open again",
+                 late != NULL ? late : files->err.text);
+}
+
+/* The loop does not run yet. */
 static void load_slots(const struct node_host *host)
 {
-    struct slots_record record;
-    struct err err;
-    enum status status = slots_file_read(host->state_dir, &record, &err);
-    if (status == STATUS_OK)
-        host->step(host->owner,
-                   (struct launcher_event){.type = LAUNCHER_EVENT_SLOTS_LOADED, .slots = &record});
-    else if (status != STATUS_NOT_FOUND)
-        log_line(LOG_WARNING, node_about(host), "%s; slots that were drained are open again",
-                 err.text);
+    struct slots_files *files = slots_files_new(host->state_dir, (void *)(uintptr_t)host);
+
+    if (files == NULL)
+        return;
+    files->work.run = slots_files_read;
+    files->work.done = on_slots_read;
+    file_work_wait(host->files, &files->work);
 }
 
 enum status node_gpus_open(struct node_gpus *gpus, const struct node_host *host,
@@ -109,12 +70,49 @@ void node_gpus_ask(struct node_gpus *gpus, const struct launcher_action *action)
         gpu_watch_ask(gpus->watch, action->slot, action->asked_us, action->bytes_max);
 }
 
-void node_gpus_save(const struct node_gpus *gpus, const struct slots_record *record)
+static void save(struct node_gpus *gpus, const struct slots_record *record);
+
+/* A save that is late may still happen. So the newest record follows it, until one was saved. */
+static void on_saved(struct file_work *work, const char *late)
 {
-    struct err err;
-    if (slots_file_write(gpus->host->state_dir, record, &err) != STATUS_OK)
+    const struct slots_files *files = (struct slots_files *)work;
+    struct node_gpus *gpus = files->owner;
+    const bool is_saved = late == NULL && files->status == STATUS_OK;
+
+    gpus->saving = NULL;
+    if (!is_saved && !gpus->is_unsaved)
         log_line(LOG_WARNING, node_about(gpus->host), "the record of the slots is not saved: %s",
-                 err.text);
+                 late != NULL ? late : files->err.text);
+    gpus->is_unsaved = !is_saved;
+    if (gpus->has_next && !gpus->host->closed)
+        save(gpus, &gpus->next);
+    else if (late != NULL && !gpus->host->closed)
+        save(gpus, &files->record);
+}
+
+static void save(struct node_gpus *gpus, const struct slots_record *record)
+{
+    struct slots_files *files = slots_files_new(gpus->host->state_dir, gpus);
+
+    if (files == NULL)
+        return; /* the next change is saved */
+    files->record = *record;
+    files->work.run = slots_files_write;
+    files->work.done = on_saved;
+    gpus->has_next = false;
+    gpus->saving = &files->work;
+    if (!file_work_start(gpus->host->files, &files->work))
+        gpus->saving = NULL;
+}
+
+void node_gpus_save(struct node_gpus *gpus, const struct slots_record *record)
+{
+    if (gpus->saving == NULL) {
+        save(gpus, record);
+        return;
+    }
+    gpus->next = *record;
+    gpus->has_next = true;
 }
 
 void node_gpus_close(struct node_gpus *gpus)

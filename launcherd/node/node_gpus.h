@@ -8,7 +8,10 @@
 
 struct node_gpus {
     const struct node_host *host;
-    struct gpu_watch *watch; /* borrowed; NULL: none */
+    struct gpu_watch *watch;   /* borrowed; NULL: none */
+    struct file_work *saving;  /* the record; NULL: no */
+    bool has_next, is_unsaved; /* `next` is newer; it was logged that the record is not saved */
+    struct slots_record next;
 };
 
 /* Finds this node's GPUs. If NVML does not answer, counts those in the driver's files or in this
@@ -23,8 +26,8 @@ enum status node_gpus_open(struct node_gpus *gpus, const struct node_host *host,
                            struct gpu_watch *watch, struct err *err);
 /* LAUNCHER_ASK_GPU. */
 void node_gpus_ask(struct node_gpus *gpus, const struct launcher_action *action);
-/* LAUNCHER_SAVE_SLOTS. */
-void node_gpus_save(const struct node_gpus *gpus, const struct slots_record *record);
+/* LAUNCHER_SAVE_SLOTS: on a thread, again and again while it fails for the disk's sake. */
+void node_gpus_save(struct node_gpus *gpus, const struct slots_record *record);
 /* No answers come after this. May be called even if node_gpus_open was not called or failed. */
 void node_gpus_close(struct node_gpus *gpus);
 

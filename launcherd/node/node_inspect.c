@@ -249,7 +249,7 @@ static enum status spawn(const struct inspect_run *run, const struct node_shim *
          number[16], node[NODE_NAME_BYTES_MAX],
          allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
     char *argv[] = {program, mode, what, dir, rank, number, node, allow_root, NULL};
-    int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC), exit_code;
+    int null_fd = spawn_open_null(O_RDWR), exit_code;
     struct spawn_order order = {.path = "/proc/self/exe",
                                 .argv = argv,
                                 .envp = environ,

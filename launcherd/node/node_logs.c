@@ -1,23 +1,15 @@
 #include "launcherd/node/node_logs.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
-#include "common/io/own_path.h"
-#include "launcherd/process/foreign_file.h"
-#include "launcherd/process/log_index.h"
+#include "launcherd/node/log_files.h"
 #include "launcherd/process/rundir.h"
 
-enum {
-    SCAN_BYTES = 16384,
-    TAIL_SCAN_BYTES_MAX = 1 << 20 /* lines are only sought in this much before the end */
-};
+#define LATE_MS 5000u /* the server waits 10 s for an answer */
 
 /* A request, from its arrival to its answer. */
 struct log_wait {
@@ -25,12 +17,12 @@ struct log_wait {
     struct log_wait *next;
     struct msg_log_read request;
     uv_timer_t timer;
-    uv_fs_event_t watch;
-    uint32_t handles_open;     /* 0 until the first look has found nothing */
-    bool is_watched;           /* the watch is on the file's own folder */
-    bool must_answer;          /* its time is over: answer even without anything new */
-    bool is_wanted;            /* a look is to be made */
-    struct log_reader *reader; /* the one that looks now */
+    bool has_begun;          /* to wait: the first look has found nothing */
+    bool is_watched;         /* the watch is on the file's own folder */
+    bool must_answer;        /* its time is over: answer even without anything new */
+    bool is_wanted;          /* a look is to be made after this one */
+    int wd;                  /* -1: no watch */
+    struct file_work *looks; /* a thread looks now; NULL: none */
 };
 
 void node_logs_init(struct node_logs *logs, const struct node_host *host)
@@ -79,167 +71,42 @@ static bool may_grow(const struct node_logs *logs, const struct msg_log_read *re
            request->rank - shim->rank_base < shim->local_count;
 }
 
-/* -- in a thread of the pool -- */
-
-/* The next offset, from `offset` on, that is outside the hole of a log whose middle was cut out
- * (shim/log_file.h). */
-static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
-{
-    off_t data = offset < size ? lseek(fd, (off_t)offset, SEEK_DATA) : -1;
-    return data > (off_t)offset ? (uint64_t)data : offset;
-}
-
-/* Reads up to `byte_count` bytes of one piece, from the next offset outside a hole. If the middle
- * was cut out during the read, the bytes are zeros, and the read is repeated. */
-static ssize_t read_piece(int fd, uint64_t *offset, uint64_t size, uint8_t *bytes,
-                          size_t byte_count)
-{
-    for (;;) {
-        *offset = skip_hole(fd, *offset, size);
-        if (*offset >= size)
-            return 0;
-        size_t count = size - *offset < byte_count ? (size_t)(size - *offset) : byte_count;
-        off_t hole = lseek(fd, (off_t)*offset, SEEK_HOLE);
-        if (hole > (off_t)*offset && (uint64_t)hole - *offset < count)
-            count = (size_t)((uint64_t)hole - *offset);
-        ssize_t got = pread(fd, bytes, count, (off_t)*offset);
-        if (skip_hole(fd, *offset, size) == *offset)
-            return got;
-    }
-}
-
-/* The offset at which the last `lines` lines of the first `size` bytes begin. Only lines after a
- * hole, and within TAIL_SCAN_BYTES_MAX of the end, are counted. */
-static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
-{
-    char bytes[SCAN_BYTES];
-    off_t hole = lseek(fd, 0, SEEK_HOLE);
-    uint64_t begin = hole > 0 && (uint64_t)hole < size ? skip_hole(fd, (uint64_t)hole, size) : 0;
-    uint64_t at = size;
-    uint32_t seen = 0;
-    if (size - begin > TAIL_SCAN_BYTES_MAX)
-        begin = size - TAIL_SCAN_BYTES_MAX;
-    while (at > begin) {
-        uint64_t from = at - begin > SCAN_BYTES ? at - SCAN_BYTES : begin;
-        ssize_t got = pread(fd, bytes, (size_t)(at - from), (off_t)from);
-        if (got != (ssize_t)(at - from))
-            return at;
-        for (uint64_t i = at; i > from; i--) {
-            if (bytes[i - 1 - from] != '\n' || i == size)
-                continue; /* the last line feed ends the last line */
-            if (++seen == lines)
-                return i;
-        }
-        at = from;
-    }
-    return begin;
-}
-
-/* Opens a file that a rank wrote into the folder of the job's user. -1: `*access` says why. */
-static int open_rank_file(const char *path, enum log_access *access)
-{
-    enum foreign_file what;
-    int fd = foreign_file_open(path, &what);
-
-    switch (what) {
-    case FOREIGN_READABLE:
-        *access = LOG_READABLE;
-        break;
-    case FOREIGN_NO_FOLDER:
-        *access = LOG_MISSING;
-        break;
-    case FOREIGN_NO_FILE:
-        *access = LOG_NEVER_WRITTEN;
-        break;
-    case FOREIGN_STRANGE:
-        *access = LOG_FOREIGN;
-        break;
-    }
-    return fd;
-}
-
-/* Determines which of the bytes are stderr. If there are too many runs for one answer, the answer
- * gets fewer bytes. */
-static void read_runs(struct log_reader *reader)
-{
-    uint32_t known;
-
-    reader->run_count = 0;
-    if (reader->request.what != LOG_OUTPUT || reader->got <= 0)
-        return;
-    known = log_index_read(reader->path, reader->offset, (uint32_t)reader->got, reader->runs,
-                           &reader->run_count);
-    if (known > 0)
-        reader->got = (ssize_t)known;
-}
-
-static void on_work(uv_work_t *work)
-{
-    struct log_reader *reader = work->data;
-    const struct msg_log_read *request = &reader->request;
-    struct stat stat = {0};
-    struct err none;
-    int fd;
-
-    if (request->what != LOG_OUTPUT) {
-        fd = open_rank_file(reader->path, &reader->access);
-    } else {
-        (void)own_file_open(reader->path, 1, O_RDONLY, 0, &fd, &none);
-        reader->access = fd < 0 ? LOG_MISSING : LOG_READABLE;
-    }
-    if (fd >= 0 && fstat(fd, &stat) != 0)
-        reader->access = LOG_MISSING;
-    reader->got = 0;
-    reader->run_count = 0;
-    reader->size = reader->offset = 0;
-    if (reader->access == LOG_READABLE) {
-        reader->size = (uint64_t)stat.st_size;
-        reader->offset = request->tail_lines > 0
-                             ? tail_offset(fd, reader->size, request->tail_lines)
-                             : request->offset;
-        reader->got =
-            read_piece(fd, &reader->offset, reader->size, reader->bytes, request->bytes_max);
-        read_runs(reader);
-    }
-    if (fd >= 0)
-        close(fd);
-}
-
-/* -- in the loop -- */
-
 static void look(struct log_wait *wait);
+
+static void unwatch(struct node_logs *logs, int wd)
+{
+    struct log_files *files = wd >= 0 ? log_files_new_unwatch(logs->watches, wd) : NULL;
+
+    if (files != NULL)
+        (void)file_work_start(logs->host->files, &files->work);
+}
 
 static void on_wait_closed(uv_handle_t *handle)
 {
-    struct log_wait *wait = handle->data;
-    assert(wait->handles_open > 0);
-    if (--wait->handles_open == 0)
-        free(wait);
+    free(handle->data);
 }
 
 static void end_wait(struct log_wait *wait)
 {
     struct log_wait **at = &wait->logs->waits;
+
     while (*at != wait)
         at = &(*at)->next;
     *at = wait->next;
-    if (wait->reader != NULL)
-        wait->reader->wait = NULL;
-    if (wait->handles_open == 0) {
+    unwatch(wait->logs, wait->wd);
+    if (wait->has_begun)
+        uv_close((uv_handle_t *)&wait->timer, on_wait_closed);
+    else
         free(wait);
-        return;
-    }
-    uv_close((uv_handle_t *)&wait->timer, on_wait_closed);
-    uv_close((uv_handle_t *)&wait->watch, on_wait_closed);
 }
 
 /* False: there is nothing to answer yet. */
-static bool try_answer(struct node_logs *logs, const struct log_reader *reader, bool must)
+static bool try_answer(struct node_logs *logs, const struct log_files *files, bool must)
 {
-    uint32_t count = reader->got > 0 ? (uint32_t)reader->got : 0;
-    struct msg_bytes bytes = {.items = reader->bytes, .count = count};
-    const struct msg_log_read *request = &reader->request;
-    bool may_come = reader->may_grow && reader->access != LOG_FOREIGN;
+    uint32_t count = files->got > 0 ? (uint32_t)files->got : 0;
+    struct msg_bytes bytes = {.items = files->bytes, .count = count};
+    const struct msg_log_read *request = &files->request;
+    bool may_come = files->may_grow && files->access != LOG_FOREIGN;
     static const char *const names[] = {
         [LOG_OUTPUT] = "log", [LOG_METRICS] = "metrics", [LOG_ERROR_FILE] = "error file"};
     char text[REASON_BYTES_MAX];
@@ -247,128 +114,166 @@ static bool try_answer(struct node_logs *logs, const struct log_reader *reader, 
     assert(request->what < sizeof names / sizeof names[0]);
     if (count == 0 && may_come && !must)
         return false;
-    if (reader->access == LOG_READABLE || reader->access == LOG_NEVER_WRITTEN) {
+    if (files->access == LOG_READABLE || files->access == LOG_NEVER_WRITTEN) {
         answer(logs, (struct msg_log_data){.request_id = request->request_id,
-                                           .offset = reader->offset,
+                                           .offset = files->offset,
                                            .bytes = bytes,
-                                           .is_final = !reader->may_grow &&
-                                                       reader->offset + count >= reader->size,
+                                           .is_final = !files->may_grow &&
+                                                       files->offset + count >= files->size,
                                            .problem = "",
-                                           .size = reader->size,
-                                           .runs = {reader->runs, reader->run_count}});
+                                           .size = files->size,
+                                           .runs = {files->runs, files->run_count}});
         return true;
     }
     (void)snprintf(
         text, sizeof text, "node %s has no %s of job %llu, generation %u, rank %u%s",
         logs->host->core->options.name, names[request->what], (unsigned long long)request->job_id,
         request->generation, request->rank,
-        reader->access == LOG_FOREIGN ? ": what is there is no plain file of the job's user" : "");
+        files->access == LOG_FOREIGN ? ": what is there is no plain file of the job's user" : "");
     answer(logs, (struct msg_log_data){.request_id = request->request_id,
                                        .is_final = !may_come,
                                        .problem = may_come ? "" : text});
     return true;
 }
 
+static void answer_late(struct node_logs *logs, const struct log_wait *wait, const char *late)
+{
+    char text[REASON_BYTES_MAX];
+
+    (void)snprintf(text, sizeof text, "node %s: %s", logs->host->core->options.name, late);
+    answer(logs, (struct msg_log_data){.request_id = wait->request.request_id,
+                                       .offset = wait->request.offset,
+                                       .problem = text});
+}
+
 static void on_wait_timer(uv_timer_t *timer)
 {
     struct log_wait *wait = timer->data;
+
     wait->must_answer = true;
     look(wait);
 }
 
-static void on_changed(uv_fs_event_t *watch, const char *name, int events, int status)
+static void look_at_watched(struct node_logs *logs, int wd)
 {
-    (void)name;
-    (void)events;
-    (void)status;
-    look(watch->data);
+    for (struct log_wait *wait = logs->waits, *next; wait != NULL; wait = next) {
+        next = wait->next;
+        if (wait->wd == wd)
+            look(wait);
+    }
 }
 
-/* Watches the folder of the file. While that folder does not exist, watches the one in which it
- * will be made. */
-static void watch(struct log_wait *wait)
+static void on_changed(uv_poll_t *poll, int status, int events)
 {
-    const struct node_logs *logs = wait->logs;
-    char dir[PATH_MAX];
+    struct node_logs *logs = poll->data;
+    _Alignas(struct inotify_event) char bytes[8192];
+    ssize_t got;
 
-    (void)uv_fs_event_stop(&wait->watch);
-    make_dir(logs, &wait->request, dir);
-    wait->is_watched = uv_fs_event_start(&wait->watch, on_changed, dir, 0) == 0;
-    if (wait->is_watched)
+    (void)status;
+    (void)events;
+    while ((got = read(log_watches_fd(logs->watches), bytes, sizeof bytes)) > 0) {
+        for (ssize_t at = 0; at < got;) {
+            const struct inotify_event *event = (const struct inotify_event *)(bytes + at);
+
+            look_at_watched(logs, event->wd);
+            at += (ssize_t)(sizeof *event + event->len);
+        }
+    }
+}
+
+static void open_watches(struct node_logs *logs)
+{
+    if (logs->watches != NULL)
         return;
-    rundir_log_dir(dir, logs->host->logs_dir, logs->host->core->cluster, wait->request.job_id);
-    uv_fs_event_start(&wait->watch, on_changed, dir, 0); /* if this fails, the timer answers */
+    logs->watches = log_watches_new();
+    if (logs->watches == NULL)
+        return; /* the timers answer */
+    if (uv_poll_init(logs->host->loop, &logs->poll, log_watches_fd(logs->watches)) != 0) {
+        log_watches_drop(logs->watches);
+        logs->watches = NULL;
+        return;
+    }
+    logs->poll.data = logs;
+    (void)uv_poll_start(&logs->poll, UV_READABLE, on_changed);
+    uv_unref((uv_handle_t *)&logs->poll);
 }
 
 static void begin_wait(struct log_wait *wait)
 {
     struct node_logs *logs = wait->logs;
 
-    wait->handles_open = 2;
+    wait->has_begun = true;
     uv_timer_init(logs->host->loop, &wait->timer);
-    uv_fs_event_init(logs->host->loop, &wait->watch);
-    wait->timer.data = wait->watch.data = wait;
+    wait->timer.data = wait;
     uv_update_time(logs->host->loop);
     uv_timer_start(&wait->timer, on_wait_timer, wait->request.wait_us / 1000, 0);
-    watch(wait);
+    open_watches(logs);
+    wait->is_wanted = true; /* with a watch */
 }
 
-static void on_worked(uv_work_t *work, int status)
+static void take_watch(struct log_wait *wait, const struct log_files *files)
 {
-    struct log_reader *reader = work->data;
-    struct node_logs *logs = reader->logs;
-    struct log_wait *wait = reader->wait, *next;
-
-    (void)status; /* only dropped requests are cancelled */
-    if (wait != NULL) {
-        wait->reader = NULL;
-        if (try_answer(logs, reader, wait->must_answer)) {
-            end_wait(wait);
-        } else if (wait->handles_open == 0) {
-            begin_wait(wait);
-            wait->is_wanted = true; /* for what was written before the watch started */
-        } else if (!wait->is_watched) {
-            watch(wait);
-            wait->is_wanted = wait->is_watched;
-        }
-    }
-    reader->is_busy = false;
-    for (wait = logs->waits; wait != NULL; wait = next) {
-        next = wait->next;
-        if (wait->is_wanted)
-            look(wait);
-    }
+    if (files->wd < 0)
+        return;
+    unwatch(wait->logs, wait->wd);
+    wait->wd = files->wd;
+    wait->is_watched = files->is_watched;
 }
 
-static struct log_reader *idle_reader(struct node_logs *logs)
+static void on_looked(struct file_work *work, const char *late)
 {
-    for (uint32_t i = 0; i < NODE_LOGS_READERS; i++)
-        if (!logs->readers[i].is_busy)
-            return &logs->readers[i];
-    return NULL;
+    const struct log_files *files = (struct log_files *)work;
+    struct node_logs *logs = files->owner;
+    struct log_wait *wait = logs->waits;
+
+    while (wait != NULL && wait->looks != work)
+        wait = wait->next;
+    if (wait == NULL) {
+        unwatch(logs, late == NULL ? files->wd : -1);
+        return;
+    }
+    wait->looks = NULL;
+    if (late == NULL)
+        take_watch(wait, files);
+    else
+        answer_late(logs, wait, late);
+    if (late != NULL || try_answer(logs, files, wait->must_answer)) {
+        end_wait(wait);
+        return;
+    }
+    if (!wait->has_begun)
+        begin_wait(wait);
+    if (wait->is_wanted)
+        look(wait);
 }
 
-/* Starts a thread that looks at the file, now or when one is free. */
+/* A thread looks at the file, now or once more after the present look. */
 static void look(struct log_wait *wait)
 {
     struct node_logs *logs = wait->logs;
-    struct log_reader *reader = wait->reader == NULL ? idle_reader(logs) : NULL;
-    int rc;
+    struct log_files *files;
 
-    wait->is_wanted = reader == NULL;
-    if (reader == NULL)
+    wait->is_wanted = wait->looks != NULL;
+    if (wait->is_wanted)
         return;
-    reader->logs = logs;
-    reader->wait = wait;
-    reader->request = wait->request;
-    reader->may_grow = may_grow(logs, &wait->request);
-    make_path(logs, &wait->request, reader->path);
-    reader->is_busy = true;
-    reader->work.data = reader;
-    wait->reader = reader;
-    rc = uv_queue_work(logs->host->loop, &reader->work, on_work, on_worked);
-    assert(rc == 0); /* fails without a function only */
-    (void)rc;
+    files = log_files_new(logs->watches, logs);
+    if (files != NULL) {
+        files->work.limit_ms = LATE_MS;
+        files->work.done = on_looked;
+        files->request = wait->request;
+        files->may_grow = may_grow(logs, &wait->request);
+        files->wants_watch = logs->watches != NULL && wait->has_begun && !wait->is_watched;
+        make_path(logs, &wait->request, files->path);
+        make_dir(logs, &wait->request, files->dir);
+        rundir_log_dir(files->job_dir, logs->host->logs_dir, logs->host->core->cluster,
+                       wait->request.job_id);
+        wait->looks = &files->work;
+        if (file_work_start(logs->host->files, &files->work))
+            return;
+        wait->looks = NULL;
+    }
+    answer_late(logs, wait, "too much waits for the disks already");
+    end_wait(wait);
 }
 
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
@@ -383,6 +288,7 @@ void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
         return;
     }
     wait->logs = logs;
+    wait->wd = -1;
     wait->request = *request;
     wait->must_answer = request->wait_us == 0;
     while (*at != NULL)
@@ -404,14 +310,16 @@ void node_logs_check(struct node_logs *logs)
 
 void node_logs_close(struct node_logs *logs)
 {
-    struct log_wait *next;
-
-    for (uint32_t i = 0; i < NODE_LOGS_READERS; i++)
-        if (logs->readers[i].is_busy)
-            (void)uv_cancel(
-                (uv_req_t *)&logs->readers[i].work); /* unless a thread has it already */
-    for (struct log_wait *wait = logs->waits; wait != NULL; wait = next) {
+    for (struct log_wait *wait = logs->waits, *next; wait != NULL; wait = next) {
         next = wait->next;
         end_wait(wait);
     }
+    if (logs->watches != NULL)
+        uv_close((uv_handle_t *)&logs->poll, NULL);
+}
+
+void node_logs_free(struct node_logs *logs)
+{
+    log_watches_drop(logs->watches);
+    logs->watches = NULL;
 }

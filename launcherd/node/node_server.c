@@ -1,14 +1,12 @@
 #include "launcherd/node/node_server.h"
 
 #include <assert.h>
-#include <limits.h>
 #include <netinet/in.h>
 #include <stdio.h>
 
 #include "common/io/address.h"
-#include "common/io/key_file.h"
 #include "common/log.h"
-#include "launcherd/process/rundir.h"
+#include "launcherd/node/keep_files.h"
 
 #define LOOPBACK "127.0.0.1"
 
@@ -225,19 +223,38 @@ void node_server_connect(struct node_server *server)
         host->post(host->owner, open_event(server));
 }
 
+static void on_key_kept(struct file_work *work, const char *late)
+{
+    const struct key_files *files = (struct key_files *)work;
+    struct node_server *server = files->owner;
+
+    server->is_keeping_key = false;
+    if (late == NULL && files->status == STATUS_OK)
+        log_line(LOG_INFO, node_about(server->host),
+                 "the key is kept in %s: later starts need no --join", files->path);
+    else
+        log_line(LOG_ERROR, node_about(server->host),
+                 "the key could not be kept, give it with --join at the next start: %s",
+                 late != NULL ? late : files->err.text);
+    server->on_key_kept(server->host->owner);
+}
+
 /* Saves the key. A key that the server has not accepted must never replace one that it accepts. */
 static void keep_key(struct node_server *server)
 {
-    char path[PATH_MAX];
-    struct err err;
+    const struct node_options *options = server->options;
+    struct key_files *files =
+        key_files_new(options->state_dir, NODE_KEY_FILE, options->key, server);
 
-    rundir_join(path, server->options->state_dir, NODE_KEY_FILE);
-    if (key_file_write(path, server->options->key, &err) == STATUS_OK)
-        log_line(LOG_INFO, node_about(server->host),
-                 "the key is kept in %s: later starts need no --join", path);
-    else
-        log_line(LOG_ERROR, node_about(server->host),
-                 "the key could not be kept, give it with --join at the next start: %s", err.text);
+    if (files != NULL) {
+        files->work.done = on_key_kept;
+        server->is_keeping_key = true;
+        if (file_work_start(server->host->files, &files->work))
+            return;
+        server->is_keeping_key = false;
+    }
+    log_line(LOG_ERROR, node_about(server->host),
+             "the key could not be kept, give it with --join at the next start: no memory");
 }
 
 void node_server_welcomed(struct node_server *server)

@@ -28,16 +28,18 @@ struct node_server {
     bool is_failure_shown;           /* shown once until the next welcome */
     char address[ADDRESS_BYTES_MAX]; /* this node's, as the server sees it */
     char why[512];                   /* the text of SERVER_CLOSED */
+    bool is_keeping_key; /* from --join; on_key_kept follows, whether it is kept or not */
+    void (*on_key_kept)(void *owner);
     /* Called for each message of the server, with host->owner. */
     void (*on_message)(void *owner, const struct msg *msg);
 };
 
-/* Zero it and set host, options and on_message first. STATUS_LIBRARY: no TLS. */
+/* Zero it and set host, options, on_message and on_key_kept first. STATUS_LIBRARY: no TLS. */
 enum status node_server_init(struct node_server *server, struct err *err);
 /* Carries out CONNECT_SERVER: SERVER_OPEN or SERVER_CLOSED follows, as a posted event or from the
  * loop. */
 void node_server_connect(struct node_server *server);
-/* The server has accepted the hello: a key from --join is saved now. */
+/* The server has accepted the hello: a key from --join is saved now, on a thread. */
 void node_server_welcomed(struct node_server *server);
 void node_server_send(struct node_server *server, const struct msg *msg);
 /* Also cancels a connect in progress. */

@@ -1,25 +1,15 @@
 #include "launcherd/node/node_shims.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/io/own_path.h"
 #include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
-#include "launcherd/node/node_warm.h"
-#include "launcherd/process/cgroup.h"
+#include "launcherd/node/shim_files.h"
 #include "launcherd/process/rundir.h"
-#include "launcherd/process/spawn.h"
-#include "launcherd/shim/shim_io.h"
-
-extern char **environ;
 
 void node_shims_init(struct node_shims *shims, const struct node_host *host)
 {
@@ -77,7 +67,7 @@ static void collect(struct node_shims *shims)
     }
 }
 
-static struct node_shim *make_shim(struct node_shims *shims, const struct msg_start *start)
+struct node_shim *node_shim_add(struct node_shims *shims, const struct msg_start *start)
 {
     struct node_shim *shim = calloc(1, sizeof *shim);
 
@@ -98,7 +88,7 @@ static struct node_shim *make_shim(struct node_shims *shims, const struct msg_st
 struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start)
 {
     collect(shims);
-    return make_shim(shims, start);
+    return node_shim_add(shims, start);
 }
 
 static void note_ranks(struct node_shim *shim, const struct msg_shim_report *report)
@@ -165,22 +155,61 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
 
 static const struct conn_handlers shim_handlers = {on_message, on_closed};
 
+bool node_shim_open(struct node_shim *shim, int fd)
+{
+    struct err err;
+
+    shim->conn.owner = shim;
+    shim->hello_received = false;
+    shim->conn_open = conn_open_fd(&shim->conn, shim->shims->host->loop, fd, FRAME_BYTES_MAX,
+                                   &shim_handlers, &err) == STATUS_OK;
+    if (!shim->conn_open)
+        close(fd);
+    return shim->conn_open;
+}
+
+static void on_connected(struct file_work *work, const char *late)
+{
+    struct connect_files *files = (struct connect_files *)work;
+    struct node_shim *shim = node_shim_find(files->shims, files->job_id, files->generation);
+    const int fd = files->fd;
+
+    if (shim == NULL || shim->connecting != work)
+        return;
+    shim->connecting = NULL;
+    if (files->shims->host->closed || shim->exited || shim->conn_open)
+        return;
+    if (late == NULL && files->status == STATUS_OK) {
+        files->fd = -1;
+        if (node_shim_open(shim, fd))
+            return;
+    }
+    step(shim, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
+}
+
 void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation)
 {
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
-    char address[PATH_MAX + 16];
-    struct err err;
+    struct connect_files *files;
 
-    if (shim == NULL || shim->exited || shim->conn_open)
+    if (shim == NULL || shim->exited || shim->conn_open || shim->starting != NULL ||
+        shim->connecting != NULL)
         return;
-    (void)snprintf(address, sizeof address, "unix:%s/shim.sock", shim->dir);
-    shim->hello_received = false;
-    shim->conn.owner = shim;
-    if (conn_open_to(&shim->conn, shims->host->loop, address, FRAME_BYTES_MAX, &shim_handlers,
-                     &err) == STATUS_OK)
-        shim->conn_open = true;
-    else
-        post(shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
+    files = connect_files_new();
+    if (files != NULL) {
+        files->work.lane = FILE_LANE_CONNECT;
+        files->work.limit_ms = FILE_WORK_LATE_MS;
+        files->work.done = on_connected;
+        files->shims = shims;
+        files->job_id = job_id;
+        files->generation = generation;
+        (void)snprintf(files->address, sizeof files->address, "unix:%s/shim.sock", shim->dir);
+        shim->connecting = &files->work;
+        if (file_work_start(shims->host->files, &files->work))
+            return;
+        shim->connecting = NULL;
+    }
+    post(shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED));
 }
 
 void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
@@ -212,205 +241,6 @@ void node_shim_input(struct node_shims *shims, const struct msg *msg)
     shims->host->send_server(shims->host->owner, &answer);
 }
 
-static enum status make_dirs(const struct node_shim *shim, const struct msg *start,
-                             char log_dir[PATH_MAX], struct err *err)
-{
-    struct msg copy = *start;
-    rundir_log_dir(log_dir, shim->shims->host->logs_dir, shim->cluster, shim->job_id);
-    enum status status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
-    if (status != STATUS_OK)
-        return status;
-    rundir_remove(shim->dir); /* left by a start that was refused half-way */
-    status = rundir_make_dir(shim->dir, err);
-    if (status != STATUS_OK)
-        return status;
-    status = rundir_link_stage(shim->dir, shim->shims->host->state_dir, start->start.cwd, err);
-    if (status != STATUS_OK)
-        return status;
-    return rundir_write_msg(shim->dir, "start.msg", &copy, err);
-}
-
-/* The arguments of a shim, and the path of its log. */
-struct shim_texts {
-    char log[PATH_MAX], log_dir[PATH_MAX], gpus[DEVICES_TEXT_BYTES], lease_until[24], lease[24],
-        log_max[24], cgroups[PATH_MAX], memory[24], allow_root[2], node_name[NODE_NAME_BYTES_MAX],
-        address[ADDRESS_BYTES_MAX];
-    char *items[SHIM_ARG_COUNT + 1]; /* the last is NULL */
-};
-
-static void fill_texts(struct node_shim *shim, const char *log_dir, struct shim_texts *texts)
-{
-    const struct node_host *host = shim->shims->host;
-    const struct launcher *core = host->core;
-    char name[64];
-
-    (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
-    rundir_join(texts->log, log_dir, name);
-    (void)snprintf(texts->log_dir, sizeof texts->log_dir, "%s", log_dir);
-    (void)snprintf(texts->node_name, sizeof texts->node_name, "%s", core->options.name);
-    (void)snprintf(texts->address, sizeof texts->address, "%s", core->options.address);
-    devices_format(host->devices, core->options.gpus, texts->gpus);
-    (void)snprintf(texts->lease_until, sizeof texts->lease_until, "%llu",
-                   (unsigned long long)core->lease_until_us);
-    (void)snprintf(texts->lease, sizeof texts->lease, "%llu", (unsigned long long)core->lease_us);
-    (void)snprintf(texts->log_max, sizeof texts->log_max, "%llu",
-                   (unsigned long long)host->log_max);
-    (void)snprintf(texts->allow_root, sizeof texts->allow_root, "%d", host->allow_root);
-    (void)snprintf(texts->cgroups, sizeof texts->cgroups, "%s", host->cgroups);
-    (void)snprintf(texts->memory, sizeof texts->memory, "%llu",
-                   (unsigned long long)host->job_memory_bytes);
-    texts->items[SHIM_ARG_RUN_DIR] = shim->dir;
-    texts->items[SHIM_ARG_LOG_DIR] = texts->log_dir;
-    texts->items[SHIM_ARG_NODE_NAME] = texts->node_name;
-    texts->items[SHIM_ARG_NODE_ADDRESS] = texts->address;
-    texts->items[SHIM_ARG_GPUS] = texts->gpus;
-    texts->items[SHIM_ARG_LEASE_UNTIL_US] = texts->lease_until;
-    texts->items[SHIM_ARG_LEASE_US] = texts->lease;
-    texts->items[SHIM_ARG_LOG_MAX] = texts->log_max;
-    texts->items[SHIM_ARG_ALLOW_ROOT] = texts->allow_root;
-    texts->items[SHIM_ARG_CGROUPS] = texts->cgroups;
-    texts->items[SHIM_ARG_JOB_MEMORY] = texts->memory;
-    texts->items[SHIM_ARG_COUNT] = NULL;
-}
-
-static enum status spawn(struct node_shim *shim, const struct shim_texts *texts, int link_fd,
-                         struct err *err)
-{
-    static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
-    char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
-    int log_fd = -1;
-    enum status status =
-        own_file_open(texts->log, 1, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd, err);
-    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int exit_code;
-
-    memcpy(argv + 2, texts->items, sizeof texts->items);
-    struct spawn_order order = {.path = "/proc/self/exe",
-                                .argv = argv,
-                                .envp = environ,
-                                .stdin_fd = null_fd,
-                                .stdout_fd = log_fd,
-                                .stderr_fd = log_fd,
-                                .extra_fd = link_fd};
-    if (status == STATUS_OK && null_fd < 0)
-        status = err_set(err, STATUS_IO, errno, "cannot open /dev/null: %s", strerror(errno));
-    if (status == STATUS_OK)
-        status = spawn_process(&order, &shim->pid, &exit_code, err);
-    if (log_fd >= 0)
-        close(log_fd);
-    if (null_fd >= 0)
-        close(null_fd);
-    return status;
-}
-
-/* Starts a process, or takes a warm one that waits for this order. `*fd`: the connection to it. */
-static enum status make_process(struct node_shim *shim, const struct msg_start *start,
-                                const char *log_dir, int *fd, struct err *err)
-{
-    struct shim_texts texts;
-    int pair[2];
-
-    fill_texts(shim, log_dir, &texts);
-    if (shim->shims->warm != NULL &&
-        node_warm_take(shim->shims->warm, start, (const char *const *)texts.items, texts.log,
-                       &shim->pid, fd)) {
-        log_line(LOG_INFO, node_shim_about(shim), "process %d, which was warm, is its shim",
-                 (int)shim->pid);
-        shim->was_warm = true;
-        return STATUS_OK;
-    }
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    enum status status = spawn(shim, &texts, pair[1], err);
-    close(pair[1]);
-    *fd = pair[0];
-    if (status != STATUS_OK)
-        close(pair[0]);
-    return status;
-}
-
-static enum status start_shim(struct node_shim *shim, const struct msg *start, struct err *err)
-{
-    char log_dir[PATH_MAX];
-    int fd;
-    enum status status = make_dirs(shim, start, log_dir, err);
-    if (status == STATUS_OK)
-        status = make_process(shim, &start->start, log_dir, &fd, err);
-    if (status != STATUS_OK)
-        return status;
-    shim->is_child = true;
-    shim->conn.owner = shim;
-    if (conn_open_fd(&shim->conn, shim->shims->host->loop, fd, FRAME_BYTES_MAX, &shim_handlers,
-                     err) != STATUS_OK) {
-        close(fd);
-        post(shim->shims,
-             node_shim_event(shim, LAUNCHER_EVENT_SHIM_CLOSED)); /* the core will connect */
-    } else {
-        shim->conn_open = true;
-    }
-    return STATUS_OK;
-}
-
-/* `shim`: NULL: no memory. */
-static void spawn_for(struct node_shims *shims, struct node_shim *shim, const struct msg *start)
-{
-    struct err err = {0};
-    struct launcher_event event = {.type = LAUNCHER_EVENT_SHIM_FAILED,
-                                   .job_id = start->start.job_id,
-                                   .generation = start->start.generation,
-                                   .text = "no memory"};
-
-    if (shim != NULL && start_shim(shim, start, &err) == STATUS_OK) {
-        if (shim->was_warm)
-            post(shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_WARM));
-        return;
-    }
-    if (shim != NULL) {
-        shim->exited = shim->reported = true;
-        event.text = err.text;
-        log_line(LOG_ERROR, node_shim_about(shim), "the shim was not started: %s", err.text);
-    }
-    post(shims, event);
-}
-
-void node_shim_spawn(struct node_shims *shims, const struct msg *start)
-{
-    spawn_for(shims, node_shim_new(shims, &start->start), start);
-}
-
-void node_shim_remove_cgroup(const char *dir)
-{
-    struct rundir_shim process;
-    struct err err;
-    if (rundir_read_shim(dir, &process, &err) == STATUS_OK && process.cgroup[0] != '\0')
-        cgroup_remove(process.cgroup);
-}
-
-void node_shim_spawn_again(struct node_shims *shims, uint64_t job_id, uint32_t generation)
-{
-    struct node_shim *last = node_shim_find(shims, job_id, generation);
-    struct launcher_event event = {
-        .type = LAUNCHER_EVENT_SHIM_FAILED, .job_id = job_id, .generation = generation};
-    struct arena arena = {0};
-    struct msg start;
-    struct err err = {.text = "its order is gone"};
-
-    if (last != NULL &&
-        rundir_read_msg(last->dir, "start.msg", &arena, &start, &err) == STATUS_OK &&
-        start.type == MSG_TYPE_START) {
-        last->removed = true;
-        node_shim_remove_cgroup(last->dir); /* the next process writes its own shim.json */
-        if (last->conn_open)
-            conn_close(&last->conn, STATUS_OK, "another one is started");
-        /* Not node_shim_new, which could free `last`. */
-        spawn_for(shims, make_shim(shims, &start.start), &start);
-    } else {
-        event.text = err.text;
-        post(shims, event);
-    }
-    arena_reset(&arena);
-}
-
 static void on_poll_closed(uv_handle_t *handle)
 {
     struct node_shim *shim = handle->data;
@@ -426,10 +256,18 @@ void node_shim_close_poll(struct node_shim *shim)
         uv_close((uv_handle_t *)&shim->pidfd_poll, on_poll_closed);
 }
 
-static void remove_dir(const struct node_shim *shim)
+void node_shim_remove_dir(const struct node_shim *shim)
 {
-    node_shim_remove_cgroup(shim->dir);
-    rundir_remove(shim->dir);
+    struct shim_files *files = shim_files_new(shim->dir);
+
+    if (files == NULL)
+        return; /* the next launcherd finds it */
+    files->work.lane = FILE_LANE_REMOVE;
+    files->work.run = shim_files_remove;
+    if (!file_work_start(shim->shims->host->files, &files->work))
+        log_line(LOG_WARNING, node_shim_about(shim),
+                 "its run directory stays until launcherd is started again: too much waits for "
+                 "the disks already");
 }
 
 void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation)
@@ -437,7 +275,7 @@ void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t genera
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
     if (shim == NULL)
         return; /* it was refused before it was created */
-    remove_dir(shim);
+    node_shim_remove_dir(shim);
     node_expire_touch(shims->host, shim->cluster, job_id);
     shim->removed = true;
     if (shim->conn_open)
@@ -450,7 +288,7 @@ void node_shims_close(struct node_shims *shims)
     uv_close((uv_handle_t *)&shims->sweep_timer, NULL);
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
         if (shims->host->ends_shims && shim->reported)
-            remove_dir(shim);
+            node_shim_remove_dir(shim);
         if (shim->conn_open)
             conn_close(&shim->conn, STATUS_OK, "launcherd ends");
         node_shim_close_poll(shim);

@@ -1,5 +1,6 @@
-/* The shims of a node as processes and connections. This file and node_shims.c: start, connect,
- * send, remove; node_sweep.h: their end; node_adopt.h: those of an earlier launcherd. */
+/* The shims of a node as processes and connections. This file and node_shims.c: connect, send,
+ * remove; node_start.h: their start; node_sweep.h: their end; node_adopt.h: those of an earlier
+ * launcherd. */
 #ifndef LAUNCHERD_NODE_NODE_SHIMS_H
 #define LAUNCHERD_NODE_NODE_SHIMS_H
 
@@ -10,6 +11,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "launcherd/node/file_work.h"
 #include "launcherd/node/node_host.h"
 
 /* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
@@ -33,8 +35,12 @@ struct node_shim {
     bool exit_reported; /* SHIM_EXITED was given to the core */
     bool reported;      /* the core has got SHIM_GONE or SHIM_FAILED; it is swept until then */
     bool removed;
-    bool was_warm; /* a warm process has become this shim */
-    char how[96];  /* how it ended */
+    struct file_work *starting;   /* its process is not started before this is done; NULL: none */
+    struct file_work *connecting; /* NULL: none */
+    struct file_work *sweeping;   /* NULL: none */
+    bool is_silent;               /* it was logged that its run directory cannot be read */
+    bool was_warm;                /* a warm process has become this shim */
+    char how[96];                 /* how it ended */
     uint32_t rank_base, rank_count;
     pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, from its newest report; 0: not running */
 };
@@ -54,8 +60,10 @@ void node_shims_init(struct node_shims *shims, const struct node_host *host);
 void node_shims_close(struct node_shims *shims);
 void node_shims_free(struct node_shims *shims);
 
-/* A new entry; nothing is started. NULL: no memory. */
+/* A new entry; nothing is started. NULL: no memory. Frees removed ones, so it must not be called
+ * from a callback of a shim; node_shim_add may be. */
 struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start *start);
+struct node_shim *node_shim_add(struct node_shims *shims, const struct msg_start *start);
 /* NULL: not known. */
 struct node_shim *node_shim_find(const struct node_shims *shims, uint64_t job_id,
                                  uint32_t generation);
@@ -66,12 +74,12 @@ struct launcher_event node_shim_event(const struct node_shim *shim, enum launche
 struct log_about node_shim_about(const struct node_shim *shim);
 void node_shim_close_poll(struct node_shim *shim);
 
+/* Its connection is `fd`, which is closed on failure. */
+bool node_shim_open(struct node_shim *shim, int fd);
+/* Removes its run directory, on a thread. */
+void node_shim_remove_dir(const struct node_shim *shim);
+
 /* These carry out the actions of core/launcher.h. */
-void node_shim_spawn(struct node_shims *shims, const struct msg *start);
-/* Starts it again, from the order in its run directory. */
-void node_shim_spawn_again(struct node_shims *shims, uint64_t job_id, uint32_t generation);
-/* Removes the cgroup that the shim.json in a run directory names. */
-void node_shim_remove_cgroup(const char *dir);
 void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t generation);
 void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                     const struct msg *msg);

@@ -12,6 +12,7 @@
 #include <uv.h>
 
 #include "common/msg.h"
+#include "common/stage.h"
 #include "launcherd/node/node_host.h"
 #include "launcherd/node/node_shims.h"
 
@@ -23,8 +24,11 @@ struct node_stage {
     struct node_shims *shims;
     char dir[PATH_MAX];
     struct stage_order *first; /* orders held back, in order of arrival; owned */
-    /* The current fetch: the archive of the first order. */
-    int fd; /* of HASH.part; -1: none */
+    /* The current fetch. Threads do the work on files (archive_files.h). */
+    bool is_fetching;
+    char hash[STAGE_HASH_CHARS + 1];
+    struct file_work *work; /* it has what was fetched; NULL: none */
+    int fd;                 /* of HASH.part; -1: none, or the work has it */
     uint64_t have;
     struct stage_digest *digest;
     uv_timer_t timer; /* limits the server's time to answer */

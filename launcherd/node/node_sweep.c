@@ -6,9 +6,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "launcherd/process/cgroup.h"
+#include "launcherd/node/shim_files.h"
 #include "launcherd/process/proc.h"
-#include "launcherd/process/rundir.h"
 
 #define SWEEP_MAX_MS 50u
 #define SWEEPS_FAST 200u
@@ -26,32 +25,6 @@ static bool is_live_child(void *arg, pid_t pid)
 void node_sweep_orphans(struct node_shims *shims)
 {
     (void)proc_kill_descendants(getpid(), is_live_child, shims);
-}
-
-uint32_t node_sweep_kill_described(const struct rundir_shim *process)
-{
-    uint32_t count = 0;
-    if (process->cgroup[0] != '\0' && cgroup_is_populated(process->cgroup)) {
-        (void)cgroup_kill(process->cgroup);
-        count++;
-    }
-    return count + proc_kill_token(process->token);
-}
-
-/* Kills the remaining processes of a shim. Returns how many were found. */
-static uint32_t kill_rest(struct node_shim *shim)
-{
-    struct rundir_shim process;
-    struct err err;
-    uint32_t count = 0;
-    enum status status = rundir_read_shim(shim->dir, &process, &err);
-    if (shim->is_child)
-        count += proc_kill_descendants(getpid(), is_live_child, shim->shims);
-    if (status == STATUS_OK)
-        count += node_sweep_kill_described(&process);
-    else if (status == STATUS_IO)
-        count++;  /* the disk does not say what it had started: ask again */
-    return count; /* without shim.json it had not started anything */
 }
 
 static void report_gone(struct node_shim *shim, const struct msg *end)
@@ -75,36 +48,81 @@ static void report_exited(struct node_shim *shim)
     host->step(host->owner, node_shim_event(shim, LAUNCHER_EVENT_SHIM_EXITED));
 }
 
-/* False: processes were found, so it must be swept again. */
-static bool sweep_shim(struct node_shim *shim)
-{
-    struct arena arena = {0};
-    struct msg end;
-    struct err err;
-    bool has_end = rundir_read_msg(shim->dir, "end.msg", &arena, &end, &err) == STATUS_OK;
-    bool is_clean = has_end || kill_rest(shim) == 0;
+static void on_sweep_timer(uv_timer_t *timer);
 
-    if (is_clean)
-        report_gone(shim, has_end ? &end : NULL);
-    arena_reset(&arena);
-    return is_clean;
+/* Sweeps again what is not clean yet, after a pause. */
+static void arm(struct node_shims *shims)
+{
+    uint32_t delay_ms = shims->sweeps < 6 ? 1u << shims->sweeps : SWEEP_MAX_MS;
+
+    if (shims->sweeps >= SWEEPS_FAST)
+        delay_ms = SWEEP_SLOW_MS; /* the rest hang in the kernel */
+    if (!shims->host->closed && !uv_is_active((uv_handle_t *)&shims->sweep_timer))
+        uv_timer_start(&shims->sweep_timer, on_sweep_timer, delay_ms, 0);
+}
+
+static void log_silent(struct node_shim *shim, const char *why)
+{
+    if (!shim->is_silent)
+        log_line(LOG_WARNING, node_shim_about(shim), "how its shim ended is not known yet: %s",
+                 why);
+    shim->is_silent = true;
+}
+
+/* Processes were found, or what the shim has left cannot be read now: it is swept again. */
+static void on_swept(struct file_work *work, const char *late)
+{
+    struct shim_files *files = (struct shim_files *)work;
+    struct node_shims *shims = files->shims;
+    struct node_shim *shim = shims->first; /* it may be removed already */
+    uint32_t found = files->found;
+
+    while (shim != NULL && shim->sweeping != work)
+        shim = shim->next;
+    if (shim == NULL)
+        return;
+    shim->sweeping = NULL;
+    if (shims->host->closed || shim->reported)
+        return;
+    if (late == NULL && !files->has_msg && shim->is_child)
+        found += proc_kill_descendants(getpid(), is_live_child, shims);
+    if (late == NULL && (files->has_msg || (found == 0 && !files->is_unknown))) {
+        report_gone(shim, files->has_msg ? &files->msg : NULL);
+        return;
+    }
+    if (late != NULL || files->is_unknown)
+        log_silent(shim, late != NULL ? late : files->err.text);
+    report_exited(shim);
+    arm(shims);
+}
+
+static void sweep_shim(struct node_shim *shim)
+{
+    struct shim_files *files = shim_files_new(shim->dir);
+
+    if (files != NULL) {
+        files->work.lane = FILE_LANE_SWEEP;
+        files->work.limit_ms = FILE_WORK_LATE_MS;
+        files->work.run = shim_files_sweep;
+        files->work.done = on_swept;
+        files->shims = shim->shims;
+        shim->sweeping = &files->work;
+        if (file_work_start(shim->shims->host->files, &files->work))
+            return;
+        shim->sweeping = NULL;
+    }
+    report_exited(shim);
+    arm(shim->shims);
 }
 
 static void on_sweep_timer(uv_timer_t *timer)
 {
     struct node_shims *shims = timer->data;
-    uint32_t delay_ms = shims->sweeps < 6 ? 1u << shims->sweeps : SWEEP_MAX_MS;
-    if (shims->sweeps >= SWEEPS_FAST)
-        delay_ms = SWEEP_SLOW_MS; /* the rest hang in the kernel */
-    bool again = false;
-    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
-        if (shim->exited && !shim->reported && !sweep_shim(shim)) {
-            again = true;
-            report_exited(shim);
-        }
+
     shims->sweeps++;
-    if (again && !shims->host->closed)
-        uv_timer_start(timer, on_sweep_timer, delay_ms, 0);
+    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        if (shim->exited && !shim->reported && shim->sweeping == NULL)
+            sweep_shim(shim);
 }
 
 void node_sweep_begin(struct node_shim *shim)

@@ -6,7 +6,6 @@
 #define LAUNCHERD_NODE_NODE_SWEEP_H
 
 #include "launcherd/node/node_shims.h"
-#include "launcherd/process/rundir.h"
 
 /* Called on SIGCHLD. */
 void node_sweep_reap(struct node_shims *shims);
@@ -15,9 +14,6 @@ void node_sweep_begin(struct node_shim *shim);
 /* Kills each descendant of this launcherd that belongs to none of its shims and helpers: what a
  * warm process has left. */
 void node_sweep_orphans(struct node_shims *shims);
-/* Kills the workers of a shim and all that they started, as described by its shim.json. Returns how
- * many were found; a cgroup counts as one. */
-uint32_t node_sweep_kill_described(const struct rundir_shim *process);
 /* How many shims have not been reported gone yet. */
 uint32_t node_sweep_left(const struct node_shims *shims);
 /* Sends SIGKILL to one shim. */

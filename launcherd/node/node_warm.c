@@ -1,55 +1,23 @@
 #include "launcherd/node/node_warm.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/buf.h"
-#include "common/frame.h"
-#include "common/io/own_path.h"
 #include "common/log.h"
-#include "launcherd/node/node_sweep.h"
-#include "launcherd/process/cgroup.h"
+#include "launcherd/node/node_warm_job.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
-#include "launcherd/process/spawn.h"
 #include "launcherd/shim/shim_io.h"
-#include "launcherd/shim/warm_main.h"
 #include "launcherd/shim/warm_order.h"
 
 #define KILL_AFTER_MS 5000u
 #define SWEEP_MS 20u
-#define WARM_LOG "warm.log"
-
-extern char **environ;
-
-struct node_warm_job {
-    struct node_warm *warm;
-    struct node_warm_job *next;
-    enum warm_state state;
-    pid_t pid;     /* 0: none, or reaped */
-    bool has_left; /* reaped, and processes that it started are still there */
-    int link;      /* -1: closed */
-    uv_poll_t poll;
-    bool poll_open, removed;
-    struct arena arena;
-    struct msg order; /* warm */
-};
-
-static struct log_about about(const struct node_warm_job *job)
-{
-    struct log_about about = node_about(job->warm->host);
-
-    about.job_id = job->order.warm.job_id;
-    return about;
-}
+#define SWEEP_SLOW_MS 1000u
 
 void node_warm_init(struct node_warm *warm, const struct node_host *host)
 {
@@ -72,6 +40,8 @@ static struct node_warm_job *find(const struct node_warm *warm, uint64_t job_id)
 
 static void free_job(struct node_warm_job *job)
 {
+    if (job->stdin_fd >= 0)
+        (void)close(job->stdin_fd);
     arena_reset(&job->arena);
     free(job);
 }
@@ -118,66 +88,71 @@ static void remove_job(struct node_warm_job *job)
     free_job(job);
 }
 
-static void warm_dir(const struct node_warm_job *job, char out[PATH_MAX])
+/* A start order that was dropped can be repeated once no process is left that is being ended. */
+static void check_order(struct node_warm *warm)
 {
-    rundir_warm_path(out, job->warm->host->state_dir, job->order.warm.cluster,
-                     job->order.warm.job_id);
-}
-
-/* Whether processes of an ended `launcherd --warm` are still there; kills them. If it ended in order it
- * has removed its shim.json, and left none. */
-static bool has_left(const struct node_warm_job *job)
-{
-    struct rundir_shim process;
-    enum status status;
-    struct err err;
-    char dir[PATH_MAX];
-
-    warm_dir(job, dir);
-    status = rundir_read_shim(dir, &process, &err);
-    if (status != STATUS_OK && status != STATUS_NOT_FOUND) {
-        log_line(LOG_ERROR, about(job), "what it has left is not known: %s", err.text);
-        return false; /* the directory stays for the next start */
-    }
-    if (status == STATUS_OK) {
-        if (node_sweep_kill_described(&process) > 0)
-            return true;
-        if (process.cgroup[0] != '\0')
-            cgroup_remove(process.cgroup);
-    }
-    rundir_remove(dir);
-    return false;
-}
-
-/* Looks for what ended processes have left, and whether a start order that was dropped can be
- * repeated: it can once no process is left that is being ended. */
-static void on_sweep_timer(uv_timer_t *timer)
-{
-    struct node_warm *warm = timer->data;
     const struct node_host *host = warm->host;
-    struct node_warm_job *next;
-    bool again = false, any_ends = false;
+    bool any_ends = false;
 
-    for (struct node_warm_job *job = warm->first; job != NULL; job = next) {
-        next = job->next;
-        if (job->removed)
-            continue;
-        if (job->has_left) {
-            job->has_left = has_left(job);
-            again = again || job->has_left;
-            if (!job->has_left && job->state == WARM_ENDING) {
-                remove_job(job);
-                continue;
-            }
-        }
-        any_ends = any_ends || (job->state == WARM_ENDING && (job->pid > 0 || job->has_left));
-    }
-    if (again)
-        (void)uv_timer_start(timer, on_sweep_timer, SWEEP_MS, 0);
+    for (const struct node_warm_job *job = warm->first; job != NULL; job = job->next)
+        any_ends = any_ends ||
+                   (!job->removed && job->state == WARM_ENDING && (job->pid > 0 || job->has_left));
     if (!warm->holds_up_order || any_ends)
         return;
     warm->holds_up_order = false;
     host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_START_POSSIBLE});
+}
+
+static void on_sweep_timer(uv_timer_t *timer);
+
+static void sweep_soon(struct node_warm *warm, uint64_t delay_ms)
+{
+    if (!warm->host->closed)
+        (void)uv_timer_start(&warm->sweep_timer, on_sweep_timer, delay_ms, 0);
+}
+
+static void on_swept(struct file_work *work, const char *late)
+{
+    const struct warm_files *files = (struct warm_files *)work;
+    struct node_warm *warm = files->warm;
+    struct node_warm_job *job = warm->first;
+
+    while (job != NULL && job->sweeping != work)
+        job = job->next;
+    if (job == NULL || warm->host->closed)
+        return;
+    job->sweeping = NULL;
+    job->has_left = late != NULL || files->has_left;
+    if (job->has_left)
+        sweep_soon(warm, late != NULL ? SWEEP_SLOW_MS : SWEEP_MS);
+    else if (job->state == WARM_ENDING)
+        remove_job(job);
+    check_order(warm);
+}
+
+static void sweep(struct node_warm_job *job)
+{
+    struct warm_files *files = node_warm_files(job, FILE_LANE_SWEEP);
+
+    if (files == NULL)
+        return;
+    files->work.limit_ms = FILE_WORK_LATE_MS;
+    files->work.run = warm_files_sweep;
+    files->work.done = on_swept;
+    job->sweeping = &files->work;
+    if (!file_work_start(job->warm->host->files, &files->work))
+        job->sweeping = NULL;
+}
+
+/* Looks for what ended processes have left. Not while a start order takes one: its description may have moved. */
+static void on_sweep_timer(uv_timer_t *timer)
+{
+    struct node_warm *warm = timer->data;
+
+    for (struct node_warm_job *job = warm->first; job != NULL; job = job->next)
+        if (!job->removed && job->has_left && !job->is_taken && job->sweeping == NULL)
+            sweep(job);
+    check_order(warm);
 }
 
 static void on_kill_timer(uv_timer_t *timer)
@@ -186,7 +161,7 @@ static void on_kill_timer(uv_timer_t *timer)
 
     for (const struct node_warm_job *job = warm->first; job != NULL; job = job->next)
         if (job->state == WARM_ENDING && job->pid > 0 && !job->removed) {
-            log_line(LOG_WARNING, about(job),
+            log_line(LOG_WARNING, node_warm_about(job),
                      "process %d, which waited for it, does not end: it is killed", (int)job->pid);
             (void)kill(job->pid, SIGKILL);
         }
@@ -198,7 +173,7 @@ static void end_job(struct node_warm_job *job, const char *why)
 
     if (job->state == WARM_ENDING)
         return;
-    log_line(LOG_INFO, about(job), "what waited for it ends: %s", why);
+    log_line(LOG_INFO, node_warm_about(job), "what waited for it ends: %s", why);
     job->state = WARM_ENDING;
     if (job->pid == 0) {
         if (!job->has_left) /* else the sweep removes it */
@@ -292,125 +267,10 @@ uint32_t node_warm_list(const struct node_warm *warm, struct part_warm_job *out)
 
 /* -- the start of one -- */
 
-static void on_link(uv_poll_t *poll, int status, int events)
-{
-    struct node_warm_job *job = poll->data;
-    char byte;
-
-    (void)status;
-    (void)events;
-    if (recv(job->link, &byte, 1, MSG_DONTWAIT) != 1 || byte != WARM_IS_READY) {
-        (void)uv_poll_stop(poll); /* its process ends, and is reaped */
-        return;
-    }
-    if (job->state != WARM_STARTING)
-        return;
-    job->state = WARM_READY;
-    log_line(LOG_INFO, about(job), "process %d is warm", (int)job->pid);
-}
-
-/* Writes the order into a file in memory, the process's stdin. Returns its descriptor;
- * -1: failed. */
-static int make_stdin(struct node_warm_job *job, const struct msg_warm *order)
-{
-    const struct msg msg = {.type = MSG_TYPE_WARM, .warm = *order};
-    struct buf frame = {0};
-    struct err err = {.text = ""};
-    const char *payload;
-    size_t payload_bytes;
-    int fd = memfd_create("warm", MFD_CLOEXEC);
-    bool done =
-        fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK &&
-        frame_next(frame.bytes, frame.byte_count, FRAME_LARGE_BYTES_MAX, &payload, &payload_bytes,
-                   &err) == STATUS_OK &&
-        msg_decode_stored(payload, payload_bytes, &job->arena, &job->order, &err) == STATUS_OK &&
-        write(fd, frame.bytes, frame.byte_count) == (ssize_t)frame.byte_count &&
-        lseek(fd, 0, SEEK_SET) == 0;
-
-    buf_free(&frame);
-    if (done || fd < 0)
-        return fd;
-    (void)close(fd);
-    errno = EINVAL;
-    return -1;
-}
-
-static enum status spawn(struct node_warm_job *job, int stdin_fd, int link_fd, struct err *err)
-{
-    const struct node_host *host = job->warm->host;
-    static char program[] = "launcherd", mode[] = WARM_ARGUMENT, none[] = "";
-    char dir[PATH_MAX], log_dir[PATH_MAX], path[PATH_MAX], gpus[DEVICES_TEXT_BYTES];
-    char cgroups[PATH_MAX];
-    char name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
-    char allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
-    char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
-    int exit_code, log_fd;
-    enum status status;
-
-    for (uint32_t i = 0; i < SHIM_ARG_COUNT; i++)
-        argv[2 + i] = none;
-    rundir_log_dir(log_dir, host->logs_dir, job->order.warm.cluster, job->order.warm.job_id);
-    warm_dir(job, dir);
-    status = rundir_make(log_dir, geteuid() == 0 ? 0711 : 0700, err);
-    if (status == STATUS_OK)
-        status = rundir_make_dir(dir, err);
-    if (status != STATUS_OK)
-        return status;
-    (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
-    (void)snprintf(name, sizeof name, "%s", host->core->options.name);
-    (void)snprintf(address, sizeof address, "%s", host->core->options.address);
-    devices_format(host->devices, host->core->options.gpus, gpus);
-    rundir_join(path, log_dir, WARM_LOG);
-    argv[2 + SHIM_ARG_RUN_DIR] = dir;
-    argv[2 + SHIM_ARG_CGROUPS] = cgroups;
-    argv[2 + SHIM_ARG_LOG_DIR] = log_dir;
-    argv[2 + SHIM_ARG_NODE_NAME] = name;
-    argv[2 + SHIM_ARG_NODE_ADDRESS] = address;
-    argv[2 + SHIM_ARG_GPUS] = gpus;
-    argv[2 + SHIM_ARG_ALLOW_ROOT] = allow_root;
-    status = own_file_open(path, 1, O_WRONLY | O_CREAT | O_APPEND, 0600, &log_fd, err);
-    if (status != STATUS_OK)
-        return status;
-    const struct spawn_order order = {.path = "/proc/self/exe",
-                                      .argv = argv,
-                                      .envp = environ,
-                                      .stdin_fd = stdin_fd,
-                                      .stdout_fd = log_fd,
-                                      .stderr_fd = log_fd,
-                                      .extra_fd = link_fd};
-    status = spawn_process(&order, &job->pid, &exit_code, err);
-    (void)close(log_fd);
-    return status;
-}
-
-static enum status start(struct node_warm_job *job, int stdin_fd, struct err *err)
-{
-    int pair[2];
-    enum status status;
-
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    status = spawn(job, stdin_fd, pair[1], err);
-    (void)close(pair[1]);
-    if (status == STATUS_OK && uv_poll_init(job->warm->host->loop, &job->poll, pair[0]) != 0)
-        status = err_set(err, STATUS_SYSTEM, 0, "its connection cannot be watched");
-    if (status != STATUS_OK) {
-        (void)close(pair[0]);
-        return status;
-    }
-    job->link = pair[0];
-    job->poll_open = true;
-    job->poll.data = job;
-    (void)uv_poll_start(&job->poll, UV_READABLE | UV_DISCONNECT, on_link);
-    return STATUS_OK;
-}
-
 void node_warm_order(struct node_warm *warm, const struct msg_warm *order)
 {
     const struct launcher *core = warm->host->core;
     struct node_warm_job *job;
-    struct err err = {.text = "no memory"};
-    int stdin_fd;
 
     if (!core->welcomed || strcmp(order->cluster, core->cluster) != 0 ||
         find(warm, order->job_id) != NULL ||
@@ -421,23 +281,14 @@ void node_warm_order(struct node_warm *warm, const struct msg_warm *order)
         return;
     job->warm = warm;
     job->link = -1;
-    stdin_fd = make_stdin(job, order);
-    if (stdin_fd < 0) {
+    job->stdin_fd = -1;
+    if (!node_warm_take_order(job, order)) {
         free_job(job);
         return;
     }
     job->next = warm->first;
     warm->first = job;
-    /* Memory that they use before they enter the job's cgroup would not count against its limit. */
-    if (warm->host->job_memory_bytes > 0)
-        (void)err_set(&err, STATUS_UNSUPPORTED, 0, "--job-memory counts from a start");
-    else if (start(job, stdin_fd, &err) == STATUS_OK)
-        err.text[0] = '\0';
-    (void)close(stdin_fd);
-    if (err.text[0] == '\0')
-        return;
-    job->state = WARM_FAILED;
-    log_line(LOG_WARNING, about(job), "nothing is kept warm for it: %s", err.text);
+    node_warm_start(job);
 }
 
 /* -- its start order -- */
@@ -463,51 +314,64 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
     return blocks;
 }
 
-/* Moves shim.json to the run directory, or back, with one rename: at any moment exactly one directory
- * describes the processes. */
-static bool move_description(const struct node_warm_job *job, const char *run_dir, bool to_it)
-{
-    char dir[PATH_MAX];
-
-    warm_dir(job, dir);
-    return to_it ? rundir_move_shim(dir, run_dir) : rundir_move_shim(run_dir, dir);
-}
-
-bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
-                    const char *const *arguments, const char *log, pid_t *pid, int *fd)
+bool node_warm_reserve(struct node_warm *warm, const struct msg_start *start, char dir[PATH_MAX])
 {
     struct node_warm_job *job = find(warm, start->job_id);
-    const char *texts[SHIM_ARG_COUNT + 1];
-    struct buf order = {0};
-    char dir[PATH_MAX];
-    int link;
 
     if (job == NULL || job->state != WARM_READY || job->pid == 0 ||
         !warm_fits(&job->order.warm, start))
         return false;
+    job->is_taken = true;
+    node_warm_dir(job, dir);
+    return true;
+}
+
+void node_warm_release(struct node_warm *warm, uint64_t job_id)
+{
+    struct node_warm_job *job = find(warm, job_id);
+
+    if (job == NULL || !job->is_taken)
+        return;
+    job->is_taken = false;
+    if (job->has_left)
+        sweep_soon(warm, 0);
+    end_job(job, "it does not take the start order");
+}
+
+bool node_warm_take(struct node_warm *warm, uint64_t job_id, const char *const *arguments,
+                    const char *log, pid_t *pid, int *fd)
+{
+    struct node_warm_job *job = find(warm, job_id);
+    const char *texts[SHIM_ARG_COUNT + 1];
+    struct warm_files *files;
+    struct buf order = {0};
+    int link;
+
+    if (job == NULL || !job->is_taken || job->state != WARM_READY || job->pid == 0)
+        return false;
     memcpy(texts, arguments, SHIM_ARG_COUNT * sizeof *texts);
     texts[SHIM_ARG_COUNT] = log;
     link = fcntl(job->link, F_DUPFD_CLOEXEC, 0); /* the loop still polls the old one */
-    if (link >= 0 && move_description(job, arguments[SHIM_ARG_RUN_DIR], true) &&
-        warm_order_build(&order, texts, SHIM_ARG_COUNT + 1) &&
-        send(link, order.bytes, order.byte_count, MSG_DONTWAIT | MSG_NOSIGNAL) ==
+    if (link < 0 || !warm_order_build(&order, texts, SHIM_ARG_COUNT + 1) ||
+        send(link, order.bytes, order.byte_count, MSG_DONTWAIT | MSG_NOSIGNAL) !=
             (ssize_t)order.byte_count) {
-        *pid = job->pid;
-        *fd = link;
-        job->pid = 0;
-        job->removed = true;
-        uv_close((uv_handle_t *)&job->poll, on_poll_closed);
         buf_free(&order);
-        warm_dir(job, dir);
-        rundir_remove(dir);
-        return true;
+        if (link >= 0)
+            (void)close(link);
+        return false;
     }
     buf_free(&order);
-    (void)move_description(job, arguments[SHIM_ARG_RUN_DIR], false);
-    if (link >= 0)
-        (void)close(link);
-    end_job(job, "it does not take the start order");
-    return false;
+    *pid = job->pid;
+    *fd = link;
+    job->pid = 0;
+    job->removed = true;
+    uv_close((uv_handle_t *)&job->poll, on_poll_closed);
+    files = node_warm_files(job, FILE_LANE_REMOVE);
+    if (files == NULL)
+        return true; /* the folder stays, and is empty */
+    files->work.run = warm_files_remove;
+    (void)file_work_start(warm->host->files, &files->work);
+    return true;
 }
 
 /* -- the processes -- */
@@ -529,17 +393,11 @@ bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
     if (job == NULL)
         return false;
     job->pid = 0;
-    job->has_left = has_left(job);
-    if (job->has_left && !warm->host->closed)
-        (void)uv_timer_start(&warm->sweep_timer, on_sweep_timer, SWEEP_MS, 0);
-    if (job->state == WARM_ENDING) {
-        if (!job->has_left)
-            remove_job(job);
-        if (warm->holds_up_order && !warm->host->closed)
-            (void)uv_timer_start(&warm->sweep_timer, on_sweep_timer, 0, 0);
+    job->has_left = true; /* until a thread has looked */
+    sweep_soon(warm, 0);
+    if (job->state == WARM_ENDING)
         return true;
-    }
-    log_line(LOG_WARNING, about(job),
+    log_line(LOG_WARNING, node_warm_about(job),
              "what waited for it has ended (%s %d), see " WARM_LOG
              " beside its logs: it starts without",
              info->si_code == CLD_EXITED ? "exit code" : "signal", info->si_status);

@@ -15,6 +15,7 @@
 #ifndef LAUNCHERD_NODE_NODE_WARM_H
 #define LAUNCHERD_NODE_NODE_WARM_H
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -51,10 +52,15 @@ uint32_t node_warm_list(const struct node_warm *warm, struct part_warm_job *out)
 /* A new start order has come. True: its slots have warm processes that do not fit, and these are
  * being ended. The server repeats the order at the next beat, which is sent when they are gone. */
 bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start);
-/* If processes wait for this order, they become its shim, with these arguments (shim_io.h) and this
- * log. True: `*pid` is the shim, `*fd` the connection to it. */
-bool node_warm_take(struct node_warm *warm, const struct msg_start *start,
-                    const char *const *arguments, const char *log, pid_t *pid, int *fd);
+/* If processes wait for this order they are kept for it. Their description, the shim.json of `dir`, is to be moved
+ * to the run directory then; after that node_warm_take follows, or node_warm_release once it is back. */
+bool node_warm_reserve(struct node_warm *warm, const struct msg_start *start, char dir[PATH_MAX]);
+/* They become the shim, with these arguments (shim_io.h) and this log. True: `*pid` is the shim, `*fd` the
+ * connection to it. */
+bool node_warm_take(struct node_warm *warm, uint64_t job_id, const char *const *arguments,
+                    const char *log, pid_t *pid, int *fd);
+/* They are not taken after all, and end. */
+void node_warm_release(struct node_warm *warm, uint64_t job_id);
 
 /* Whether this child of launcherd is one of them. */
 bool node_warm_has(const struct node_warm *warm, pid_t pid);

@@ -204,6 +204,11 @@ int spawn_open_output(size_t byte_count)
     return fd;
 }
 
+int spawn_open_null(int flags)
+{
+    return open("/dev/null", flags | O_CLOEXEC);
+}
+
 bool spawn_find_program(const char *name, const char *search, int *code)
 {
     char **paths = program_paths(name, search);

@@ -40,6 +40,9 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
  * that a write beyond `byte_count` fails. -1: errno. */
 int spawn_open_output(size_t byte_count);
 
+/* /dev/null, which is no disk. -1: errno. */
+int spawn_open_null(int flags);
+
 /* Whether spawn_process could run `name` now; otherwise `code` is errno. */
 bool spawn_find_program(const char *name, const char *search, int *code);
 

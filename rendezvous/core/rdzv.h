@@ -41,6 +41,7 @@ struct rdzv_options {
     uint64_t hang_least_us, hang_first_us; /* see hang.h; 0: the defaults there */
     bool waits_for_lease;                  /* before a job restarts elsewhere (fence.h) */
     uint32_t max_queued_per_user;          /* jobs that have not started; 0: no limit */
+    uint64_t max_stored_per_user;          /* bytes in the store; 0: no limit */
     uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
     bool preempts;                         /* by priority, see preempt.h */
     uint64_t seed;                         /* for the jitter of back-off */
@@ -130,6 +131,12 @@ enum rdzv_event_type {
     RDZV_EVENT_NODE_RESUME,
 };
 
+/* What a user has in the store, and what a submit adds; 0: it is not counted. */
+struct rdzv_stored {
+    uint64_t has_bytes, adds_bytes;
+    uint64_t free_bytes; /* what still fits into the store; UINT64_MAX: not known */
+};
+
 struct rdzv_event {
     uint64_t now_us; /* boot clock, when the edge saw it */
     int64_t wall_ms;
@@ -147,6 +154,7 @@ struct rdzv_event {
     const char *user;
     uint32_t uid;
     bool is_admin; /* may ask for a priority above 0 */
+    struct rdzv_stored stored;
     struct rdzv_after after;
     const struct array_spec *array; /* NULL: one job */
     uint32_t array_place;           /* from 0 */

@@ -52,6 +52,41 @@ static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *even
     return true;
 }
 
+static double mib(uint64_t bytes)
+{
+    return (double)bytes / (1 << 20);
+}
+
+/* Beside its quota, a user may have half of what the store can take: however small its disk is, there is
+ * room left for others. */
+static bool stores_too_much(const struct rdzv *rdzv, const struct rdzv_event *event,
+                            char why[REASON_BYTES_MAX])
+{
+    const struct rdzv_stored *stored = &event->stored;
+    const uint64_t wanted = stored->has_bytes + stored->adds_bytes;
+    const uint64_t most = rdzv->options.max_stored_per_user;
+
+    if (stored->adds_bytes == 0)
+        return false;
+    if (most != 0 && wanted > most)
+        text_format(
+            why,
+            "%s has %.1f MiB in the server's store and would have %.1f with this: a user may "
+            "have %.1f (--max-stored-per-user of the server); ended jobs count for "
+            "--keep-jobs",
+            event->user, mib(stored->has_bytes), mib(wanted), mib(most));
+    else if (stored->free_bytes != UINT64_MAX &&
+             wanted + stored->adds_bytes > stored->free_bytes) /* over half of free + has */
+        text_format(
+            why,
+            "the server's store has room for %.1f MiB more, and %s has %.1f: a user may have "
+            "half of both together, and with this would have %.1f",
+            mib(stored->free_bytes), event->user, mib(stored->has_bytes), mib(wanted));
+    else
+        return false;
+    return true;
+}
+
 /* STATUS_OK, or the reason for refusing the job. */
 static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event *event,
                                 char why[REASON_BYTES_MAX])
@@ -81,7 +116,7 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
                     request->priority);
         return STATUS_REFUSED;
     }
-    if (is_over_quota(rdzv, event, why))
+    if (is_over_quota(rdzv, event, why) || stores_too_much(rdzv, event, why))
         return STATUS_TOO_BIG;
     if (!request->wait_for_nodes &&
         !sched_is_possible(rdzv, least_nodes(request), request->nproc_per_node, why))

@@ -130,6 +130,7 @@ struct server {
     uint32_t endpoint_count;
     char addresses[8500];
     struct principals principals;
+    struct principals new_principals;       /* of a standby, while it reads them */
     struct tls_context *tls;                /* NULL: no endpoint uses it */
     char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
     uint64_t refused_since_us;              /* start of the log's window */

@@ -76,20 +76,36 @@ static bool find_secret(void *user, const char *identity, size_t byte_count,
     return principals_secret(&server->principals, identity, byte_count, clock_wall_ms(), secret);
 }
 
-static void restore(const struct store_principal *stored, void *context)
+/* Only the leader knows all keys: one may have been made since a standby read them. */
+static bool are_all(void *user)
 {
-    struct server *server = context;
+    const struct server *server = user;
+
+    return !server->stands_by && !server->principals.is_partial;
+}
+
+static void restore(const struct store_principal *stored, struct principals *principals)
+{
     struct err err;
 
-    if (principals_restore(&server->principals, stored, &err) != STATUS_OK)
-        log_line(LOG_ERROR, LOG_ABOUT_NONE, "the key of %s is not used: %s", stored->name,
-                 err.text);
+    if (principals_restore(principals, stored, &err) == STATUS_OK)
+        return;
+    principals->is_partial = true;
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "the key of %s is not used: %s", stored->name, err.text);
+}
+
+static void on_stored(const struct store_principal *stored, void *context)
+{
+    struct server *server = context;
+
+    restore(stored, &server->principals);
 }
 
 void keys_open(struct server *server)
 {
     if (!server->stands_by) {
-        store_principals(server->store, restore, server);
+        if (!store_principals(server->store, on_stored, server))
+            server->principals.is_partial = true;
         drop_expired(server);
     }
 }
@@ -97,18 +113,27 @@ void keys_open(struct server *server)
 void server_keys_begin(struct server *server)
 {
     assert(server->stands_by); /* on a standby no peer has a principal */
-    principals_free(&server->principals);
+    principals_free(&server->new_principals);
 }
 
-void server_keys_add(const struct store_principal *principal, void *server)
+void server_keys_add(const struct store_principal *principal, void *context)
 {
-    restore(principal, server);
+    struct server *server = context;
+
+    restore(principal, &server->new_principals);
 }
 
-void server_keys_end(struct server *server)
+void server_keys_end(struct server *server, bool are_read)
 {
     struct err err;
 
+    if (are_read) {
+        principals_free(&server->principals);
+        server->principals = server->new_principals;
+        server->new_principals = (struct principals){0};
+    } else {
+        principals_free(&server->new_principals);
+    }
     for (uint32_t i = 0; i < server->endpoint_count; i++) {
         struct endpoint *endpoint = &server->endpoints[i];
 
@@ -120,6 +145,7 @@ void server_keys_end(struct server *server)
 void keys_close(struct server *server)
 {
     principals_free(&server->principals);
+    principals_free(&server->new_principals);
     tls_context_free(&server->tls);
 }
 
@@ -127,10 +153,11 @@ void keys_close(struct server *server)
 
 enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint, struct err *err)
 {
+    const struct tls_keys keys = {.find = find_secret, .are_all = are_all, .user = server};
     enum status status = STATUS_OK;
 
     if (endpoint->uses_tls && server->tls == NULL)
-        status = tls_server_new(&server->tls, find_secret, server, err);
+        status = tls_server_new(&server->tls, &keys, err);
     if (status != STATUS_OK)
         return status;
     if (endpoint->uses_tls && server->principals.count == 0 && server->stands_by)

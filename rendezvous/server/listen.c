@@ -336,6 +336,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .waits_for_lease = options->waits_for_lease,
         .max_slots_per_user = options->max_slots_per_user,
         .max_queued_per_user = options->max_queued_per_user,
+        .max_stored_per_user = options->max_stored_per_user,
     };
     if (getrandom(&server->core_options.seed, sizeof server->core_options.seed, 0) < 0)
         return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
@@ -442,10 +443,9 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
                         struct err *err)
 {
     char address[4200];
-    struct server *server;
+    struct server *server = calloc(1, sizeof *server);
     enum status status = STATUS_OK;
 
-    server = calloc(1, sizeof *server);
     if (server == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the server");
     server->loop = loop;

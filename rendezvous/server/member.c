@@ -146,7 +146,7 @@ static void log_copy(struct member *member)
 }
 
 /* A standby also refers nodes and clients that have a key, so it must know the keys. They are few
- * and seldom change. */
+ * and seldom change. While etcd does not answer, those that were read last stay. */
 static void on_keys_timer(uv_timer_t *timer)
 {
     struct member *member = timer->data;
@@ -154,6 +154,7 @@ static void on_keys_timer(uv_timer_t *timer)
         .client = member->etcd, .prefix = member->place.prefix, .until_us = keys_until_us};
     struct server *server = member->server;
     struct err err = {.text = ""};
+    bool are_read;
 
     if (server == NULL || !server_stands_by(server) || member->is_ending)
         return;
@@ -161,12 +162,13 @@ static void on_keys_timer(uv_timer_t *timer)
     warn_of_certificate(member);
     note_seen(member);
     server_keys_begin(server);
-    if (store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK)
+    are_read = store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK;
+    server_keys_end(server, are_read);
+    if (are_read)
         member->key_failures = 0;
     else if (++member->key_failures == 2) /* on the first failure there may be no state yet */
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "no client with a key is referred: the keys could not be read: %s", err.text);
-    server_keys_end(server);
+                 "the keys could not be read, so those read before are used, if any: %s", err.text);
 }
 
 static enum status join(struct member *member, struct err *err)

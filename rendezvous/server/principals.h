@@ -23,6 +23,7 @@ struct principals {
     struct principal *items; /* sorted by name */
     uint32_t count, capacity;
     uint64_t serial;
+    bool is_partial; /* a key of the store could not be read, and is not here */
 };
 
 void principals_free(struct principals *principals); /* forgets every secret */

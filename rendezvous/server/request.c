@@ -110,6 +110,25 @@ static void submit_all(struct peer *peer, struct rdzv_event *event)
     } while (!was_refused(peer->server) && ++event->array_place < array.count);
 }
 
+/* What the jobs of a submit would add to what the user has in the store. An array shares one spec. */
+static struct rdzv_stored stored_by(struct server *server, const char *user,
+                                    const struct msg_submit *submit)
+{
+    static struct array_spec array;
+    const uint64_t free_bytes = store_free_bytes(server->store);
+    struct err err;
+
+    if (server->core_options.max_stored_per_user == 0 && free_bytes == UINT64_MAX)
+        return (struct rdzv_stored){0}; /* nothing is limited */
+    array.count = 1;
+    if (submit->array[0] != '\0' && array_spec_parse(submit->array, &array, &err) != STATUS_OK)
+        array.count = 1; /* it is refused */
+    return (struct rdzv_stored){.has_bytes = store_user_bytes(server->store, user),
+                                .adds_bytes = store_spec_bytes(submit) +
+                                              (uint64_t)array.count * STORE_JOB_BYTES,
+                                .free_bytes = free_bytes};
+}
+
 static void on_submit(struct peer *peer, const struct msg *msg)
 {
     struct server *server = peer->server;
@@ -125,6 +144,7 @@ static void on_submit(struct peer *peer, const struct msg *msg)
         peer_send(peer, &answer);
         return;
     }
+    event.stored = stored_by(server, event.user, &msg->submit);
     if (stage_check_cwd(peer, msg->submit.cwd) && find_all_after(peer, &msg->submit, &event.after))
         submit_all(peer, &event);
 }

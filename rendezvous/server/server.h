@@ -46,6 +46,7 @@ struct server_options {
     uint64_t client_idle_us;         /* idle clients are closed after this; 0: never */
     uint64_t keep_jobs_us;           /* how long ended jobs stay in the store; 0: for ever */
     uint32_t max_slots_per_user, max_queued_per_user; /* 0: no limit */
+    uint64_t max_stored_per_user;                     /* bytes; 0: no limit */
 };
 
 /* Opens the store, restores the core's jobs, and listens. `options` is borrowed for the call.
@@ -62,10 +63,11 @@ const char *server_own_address(const struct server *server);
 /* The TCP address that it listens on, with the actual port; "": none. */
 const char *server_bound(const struct server *server);
 bool server_stands_by(const struct server *server);
-/* Between these two calls a standby is given the keys of peers that it may refer to the leader. */
+/* Between these two calls a standby is given the keys of peers that it may refer to the leader.
+ * `are_read`: all of them were given, and take the place of the earlier ones. Else those stay. */
 void server_keys_begin(struct server *server);
 void server_keys_add(const struct store_principal *principal, void *server);
-void server_keys_end(struct server *server);
+void server_keys_end(struct server *server, bool are_read);
 /* For a standby whose election is opened after the server. */
 void server_set_election(struct server *server, struct election *election);
 /* Stops listening and closes every connection and timer; then the loop ends. Jobs go on on their

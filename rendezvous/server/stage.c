@@ -2,8 +2,8 @@
  * client sends an archive in pieces over one connection. Each upload has a file of its own,
  * HASH-NUMBER.part, also while it is being synced and the connection begins another one. The file
  * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
- * read it in pieces. An archive that no active job names is removed a day after its last use, when
- * the next upload begins. */
+ * read it in pieces. An archive that no active job names is removed when the next upload begins, a day
+ * after its last use, or sooner if there is no room. */
 #include <assert.h>
 #include <dirent.h>
 #include <errno.h>
@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
@@ -20,7 +21,8 @@
 #include "rendezvous/server/internal.h"
 
 #define KEEP_MS (24 * 3600 * (int64_t)1000)
-#define TOTAL_BYTES_MAX (8ull << 30) /* of all archives; further uploads are refused */
+#define KEEP_FULL_MS (600 * (int64_t)1000) /* its submit follows within moments */
+#define TOTAL_BYTES_MAX (8ull << 30)       /* of all archives; further uploads are refused */
 #define SUFFIX ".tar"
 
 /* One upload. It belongs to its connection until all bytes have come. */
@@ -100,10 +102,10 @@ enum status stage_open(struct server *server, const char *state_dir, struct err 
     return STATUS_OK;
 }
 
-/* Removes archives that nobody needs. Returns the bytes of the others. */
-static uint64_t collect(struct server *server)
+/* Removes archives that nobody has used for that time. Returns the bytes of the others. */
+static uint64_t collect(struct server *server, int64_t keep_ms)
 {
-    const int64_t oldest_ms = clock_wall_ms() - KEEP_MS;
+    const int64_t oldest_ms = clock_wall_ms() - keep_ms;
     char cwd[STAGE_CWD_BYTES_MAX + 8];
     struct dirent *entry;
     struct stat info;
@@ -130,6 +132,37 @@ static uint64_t collect(struct server *server)
     if (dir != NULL)
         (void)closedir(dir);
     return total;
+}
+
+/* Of the uploads that have begun. */
+static uint64_t bytes_to_come(const struct server *server)
+{
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        if (server->peers[i] != NULL && server->peers[i]->upload != NULL)
+            bytes += server->peers[i]->upload->total - server->peers[i]->upload->have;
+    return bytes;
+}
+
+/* Archives may have half of the disk that they and the free space make up, so that there is room left for
+ * jobs and keys. */
+static bool has_room(struct server *server, uint64_t byte_count)
+{
+    const int64_t keep_ms[] = {KEEP_MS, KEEP_FULL_MS};
+    struct statvfs disk;
+
+    byte_count += bytes_to_come(server);
+    for (size_t i = 0; i < sizeof keep_ms / sizeof keep_ms[0]; i++) {
+        const uint64_t has = collect(server, keep_ms[i]), wanted = has + byte_count;
+
+        if (statvfs(server->stage_dir, &disk) < 0)
+            return true; /* writing it will tell */
+        if (wanted <= TOTAL_BYTES_MAX &&
+            wanted <= (has + (uint64_t)disk.f_bavail * disk.f_frsize) / 2)
+            return true;
+    }
+    return false;
 }
 
 static void upload_free(struct stage_upload *upload)
@@ -180,9 +213,11 @@ static void begin(struct peer *peer, const struct msg_stage_put *put)
     struct err err;
 
     stage_drop(peer);
-    if (collect(server) + put->total > TOTAL_BYTES_MAX) {
-        peer_error(peer, "full", "wait for jobs to end: archives are kept for a day after that",
-                   "the server has its %llu GiB of staged directories", TOTAL_BYTES_MAX >> 30);
+    if (!has_room(server, put->total)) {
+        peer_error(peer, "full", "wait for jobs to end: their archives go ten minutes after that",
+                   "the server has all the staged directories that it keeps: %llu GiB, or half of "
+                   "its disk",
+                   TOTAL_BYTES_MAX >> 30);
         return;
     }
     upload = calloc(1, sizeof *upload);

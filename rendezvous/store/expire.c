@@ -4,6 +4,8 @@
 
 #include "rendezvous/store/internal.h"
 
+#define TRIM_MAX 8u /* large specs that one piece shortens, at most */
+
 /* The jobs of an array stay until all of them may go, so that what is asked of the array is not
  * answered for a part of it. They follow one another: `array` is the one that was asked for last. */
 struct array {
@@ -45,17 +47,27 @@ static void add_old(struct old_jobs *old, uint64_t id, uint64_t array_job, uint6
         *with = (struct rdzv_ids){.first = array_job, .last = array_job + array_count - 1};
 }
 
+/* Shortens a large spec that an earlier version of the server has kept whole. */
+static bool trim(struct store *store, uint64_t id, uint64_t array_job, uint64_t array_count)
+{
+    struct rdzv_ids jobs = {.first = id, .last = id};
+
+    if (array_job != 0 && array_count != 0)
+        jobs = (struct rdzv_ids){.first = array_job, .last = array_job + array_count - 1};
+    return store_trim_spec(store, jobs, false);
+}
+
 /* Finds jobs that may be removed, from `*after_id` on, and advances it. True: there are no more. */
 static bool find_ended(struct store *store, int64_t before_ms, uint64_t *after_id,
                        struct old_jobs *old)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_ENDED);
     struct array array = {0};
-    uint32_t seen = 0;
+    uint32_t seen = 0, trimmed = 0;
 
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)*after_id);
     (void)sqlite3_bind_int64(stmt, 2, STORE_EXPIRE_LOOK);
-    while (old->count < STORE_EXPIRE_MAX && store_row(store, stmt, "read")) {
+    while (old->count < STORE_EXPIRE_MAX && trimmed < TRIM_MAX && store_row(store, stmt, "read")) {
         int64_t ended_ms = sqlite3_column_int64(stmt, 1);
         uint64_t array_job = (uint64_t)sqlite3_column_int64(stmt, 2);
 
@@ -64,9 +76,11 @@ static bool find_ended(struct store *store, int64_t before_ms, uint64_t *after_i
         if (ended_ms > 0 && ended_ms < before_ms &&
             !is_of_kept_array(store, array_job, before_ms, &array))
             add_old(old, *after_id, array_job, (uint64_t)sqlite3_column_int64(stmt, 3));
+        else if (ended_ms > 0)
+            trimmed += trim(store, *after_id, array_job, (uint64_t)sqlite3_column_int64(stmt, 3));
     }
     (void)sqlite3_reset(stmt);
-    return old->count < STORE_EXPIRE_MAX && seen < STORE_EXPIRE_LOOK;
+    return old->count < STORE_EXPIRE_MAX && trimmed < TRIM_MAX && seen < STORE_EXPIRE_LOOK;
 }
 
 static void remove_job(struct store *store, uint64_t job_id)

@@ -35,6 +35,8 @@ enum store_statement {
     STORE_SPEC_WRITE,
     STORE_SPEC_GET,
     STORE_SPEC_USED,
+    STORE_SPEC_ENDED,
+    STORE_SPEC_TRIM,
     STORE_SPEC_DROP,
     STORE_RANK_WRITE,
     STORE_RANK_LIST,
@@ -82,6 +84,8 @@ struct store {
     bool survives_power, in_transaction;
     int checkpoint_code; /* SQLite's, of the newest copy of the log into the file */
     uint64_t next_event_id;
+    sqlite3_stmt *usage; /* what a user has; NULL: not known */
+    bool usage_is_opened;
     struct remote *remote; /* for a state on etcd; NULL: the file is durable */
     uint64_t seen_at_us;   /* of store_note_seen */
 };
@@ -90,6 +94,8 @@ struct store {
 enum status store_room_fill(struct store *store, struct err *err);
 /* At the end of store_open. */
 void store_room_open(struct store *store);
+/* usage.c: once, at the end of store_prepare or later. */
+void store_usage_open(struct store *store);
 /* Called when the store closes. The log is kept if the disk is nearly full. */
 void store_room_close(struct store *store);
 /* Called when a transaction begins. */

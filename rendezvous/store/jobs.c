@@ -1,4 +1,4 @@
-/* Rows of jobs, specs and request ids. */
+/* Rows of jobs and request ids. */
 #include <assert.h>
 #include <cjson/cJSON.h>
 #include <inttypes.h>
@@ -106,6 +106,15 @@ static void parts_from_json(const char *json, struct arena *arena, struct rdzv_r
 #define BIND_STATE(field) BIND_TEXT(job_state_name(field))
 #define BIND(kind, field, name, audience, bytes) (void)BIND_##kind(record->field);
 
+/* The jobs that share its spec. */
+static struct rdzv_ids ids_of(const struct rdzv_record *record)
+{
+    const uint64_t first = record->array_job != 0 ? record->array_job : record->job_id;
+    const uint32_t count = record->array_job != 0 ? record->array_count : 1;
+
+    return (struct rdzv_ids){.first = first, .last = first + (count > 0 ? count - 1 : 0)};
+}
+
 void store_write_job(struct store *store, const struct rdzv_record *record)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_WRITE);
@@ -120,6 +129,8 @@ void store_write_job(struct store *store, const struct rdzv_record *record)
     cJSON_free(parts);
     store_run(store, stmt, "write a job to");
     store_place_ranks(store, record);
+    if (rdzv_state_is_final(record->state))
+        (void)store_trim_spec(store, ids_of(record), true);
 }
 
 /* The range that a summary can carry in a field; 0 to 0: it has no such field. */
@@ -341,146 +352,4 @@ bool store_find_request(struct store *store, const char *request_id, const char 
         return false;
     *job_id = id;
     return true;
-}
-
-static char *argv_to_json(const struct msg_text_list *argv)
-{
-    cJSON *array = cJSON_CreateArray();
-    char *json;
-    uint32_t i;
-
-    for (i = 0; i < argv->count; i++)
-        (void)cJSON_AddItemToArray(array, cJSON_CreateString(argv->items[i]));
-    json = cJSON_PrintUnformatted(array);
-    cJSON_Delete(array);
-    return json;
-}
-
-static char *pairs_to_json(const struct msg_pair_list *pairs)
-{
-    cJSON *object = cJSON_CreateObject();
-    char *json;
-    uint32_t i;
-
-    for (i = 0; i < pairs->count; i++)
-        (void)cJSON_AddStringToObject(object, pairs->items[i].name, pairs->items[i].value);
-    json = cJSON_PrintUnformatted(object);
-    cJSON_Delete(object);
-    return json;
-}
-
-void store_write_spec(struct store *store, uint64_t job_id, const char *user,
-                      const struct msg_submit *submit)
-{
-    char *argv = argv_to_json(&submit->argv), *env = pairs_to_json(&submit->env);
-    char *launch = pairs_to_json(&submit->launch);
-    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_WRITE);
-
-    assert(store->in_transaction);
-    if (argv == NULL || env == NULL || launch == NULL)
-        store_fail(store, "find memory for a job of");
-    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
-    (void)sqlite3_bind_text(stmt, 2, submit->cwd, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(stmt, 3, argv, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(stmt, 4, env, -1, SQLITE_STATIC);
-    (void)sqlite3_bind_text(stmt, 5, launch, -1, SQLITE_STATIC);
-    store_run(store, stmt, "write a job's command to");
-    (void)sqlite3_clear_bindings(stmt);
-    cJSON_free(argv);
-    cJSON_free(env);
-    cJSON_free(launch);
-    stmt = store_use(store, STORE_REQUEST_WRITE);
-    (void)sqlite3_bind_text(stmt, 1, submit->request_id, -1, SQLITE_TRANSIENT);
-    (void)sqlite3_bind_text(stmt, 2, user, -1, SQLITE_TRANSIENT);
-    (void)sqlite3_bind_int64(stmt, 3, (sqlite3_int64)job_id);
-    store_run(store, stmt, "write a request id to");
-}
-
-static char *keep(struct arena *arena, const char *text)
-{
-    return arena_text(arena, text, strlen(text));
-}
-
-static enum status spec_status(bool is_readable, const void *items)
-{
-    if (!is_readable)
-        return STATUS_BAD_INPUT;
-    return items != NULL ? STATUS_OK : STATUS_MEMORY;
-}
-
-static enum status argv_from_json(const char *json, struct arena *arena, struct msg_text_list *argv)
-{
-    cJSON *array = cJSON_Parse(json);
-    uint32_t count = (uint32_t)cJSON_GetArraySize(array), i = 0;
-    const char **items = arena_alloc(arena, sizeof *items * (count + 1));
-    enum status status = spec_status(cJSON_IsArray(array) && count > 0, items);
-    const cJSON *item;
-
-    if (status == STATUS_OK) {
-        cJSON_ArrayForEach(item, array)
-        {
-            items[i] = keep(arena, item->valuestring != NULL ? item->valuestring : "");
-            status = items[i++] != NULL ? status : STATUS_MEMORY;
-        }
-        argv->items = items;
-        argv->count = i;
-    }
-    cJSON_Delete(array);
-    return status;
-}
-
-static enum status pairs_from_json(const char *json, struct arena *arena,
-                                   struct msg_pair_list *pairs)
-{
-    cJSON *object = cJSON_Parse(json);
-    uint32_t count = (uint32_t)cJSON_GetArraySize(object), i = 0;
-    struct msg_pair *items = arena_alloc(arena, sizeof *items * (count + 1));
-    enum status status = spec_status(cJSON_IsObject(object), items);
-    const cJSON *item;
-
-    if (status == STATUS_OK) {
-        cJSON_ArrayForEach(item, object)
-        {
-            items[i].name = keep(arena, item->string);
-            items[i].value = keep(arena, item->valuestring != NULL ? item->valuestring : "");
-            if (items[i].name == NULL || items[i].value == NULL)
-                status = STATUS_MEMORY;
-            i++;
-        }
-        pairs->items = items;
-        pairs->count = i;
-    }
-    cJSON_Delete(object);
-    return status;
-}
-
-enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
-                       struct store_spec *spec)
-{
-    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_GET);
-    enum status status;
-
-    memset(spec, 0, sizeof *spec);
-    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
-    if (!store_row(store, stmt, "read a job's command from"))
-        return STATUS_NOT_FOUND;
-    spec->cwd = keep(arena, store_text(stmt, 0));
-    status = argv_from_json(store_text(stmt, 1), arena, &spec->argv);
-    if (status == STATUS_OK && with_env)
-        status = pairs_from_json(store_text(stmt, 2), arena, &spec->env);
-    if (status == STATUS_OK && with_env)
-        status = pairs_from_json(store_text(stmt, 3), arena, &spec->launch);
-    (void)sqlite3_reset(stmt);
-    return spec->cwd != NULL ? status : STATUS_MEMORY;
-}
-
-bool store_cwd_is_used(struct store *store, const char *cwd)
-{
-    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_USED);
-    bool is_used;
-
-    (void)sqlite3_bind_text(stmt, 1, cwd, -1, SQLITE_STATIC);
-    is_used = store_row(store, stmt, "look for a working directory in");
-    (void)sqlite3_reset(stmt);
-    return is_used;
 }

@@ -7,12 +7,15 @@
 
 enum status store_open_memory(struct store *store, struct err *err)
 {
+    enum status status;
+
     if (sqlite3_open_v2(":memory:", &store->db,
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_PRIVATECACHE,
                         NULL) != SQLITE_OK)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state");
     (void)sqlite3_extended_result_codes(store->db, 1);
-    return store_make_tables(store, err);
+    status = store_execute(store, "PRAGMA temp_store = MEMORY", err);
+    return status == STATUS_OK ? store_make_tables(store, err) : status;
 }
 
 enum status store_make_empty(struct store **out, const struct store_lead *lead, struct err *err)

@@ -35,7 +35,7 @@ enum status store_read_principals(const struct store_lead *lead, store_on_princi
     if (status == STATUS_OK)
         status = store_prepare(store, err);
     if (status == STATUS_OK)
-        store_principals(store, on_principal, context);
+        (void)store_principals(store, on_principal, context);
     store_release(store);
     return status;
 }

@@ -99,28 +99,31 @@ static bool read_secret(sqlite3_stmt *stmt, struct store_principal *out)
     return true;
 }
 
-void store_principals(struct store *store,
+bool store_principals(struct store *store,
                       void (*on_principal)(const struct store_principal *, void *), void *context)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_PRINCIPAL_LIST);
     struct store_principal one = {.name = ""}, row;
-    bool is_good = false;
+    bool is_good = false, are_good = true;
 
     for (;;) {
         bool has_row = store_row(store, stmt, "read the principals of");
         bool row_is_good = has_row && read_principal(stmt, &row);
 
         if (one.name[0] != '\0' && (!has_row || strcmp(row.name, one.name) != 0)) {
-            if (is_good && one.secret_count > 0)
+            if (is_good && one.secret_count > 0) {
                 on_principal(&one, context);
-            else
+            } else {
+                are_good = false;
                 log_line(LOG_ERROR, LOG_ABOUT_NONE,
                          "the key of %s in %s is malformed and not used: remove it, make a new one",
                          one.name, store->path);
+            }
             one.name[0] = '\0';
         }
         if (!has_row)
             break;
+        are_good = are_good && row_is_good; /* also one without a name */
         if (one.name[0] == '\0') {
             one = row;
             is_good = row_is_good;
@@ -128,4 +131,5 @@ void store_principals(struct store *store,
         is_good = is_good && row_is_good && read_secret(stmt, &one);
     }
     explicit_bzero(&one, sizeof one);
+    return are_good;
 }

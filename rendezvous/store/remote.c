@@ -367,6 +367,8 @@ bool remote_is_low(struct remote *remote)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "how full etcd is cannot be asked: %s", err.text);
         return remote->is_low;
     }
+    remote->used_bytes = health.used_bytes;
+    remote->written_at_health = remote->bytes_written;
     is_low = health.is_full || health.database_bytes > quota / 10 * LOW_PART;
     if (is_low && !remote->is_low)
         log_line(LOG_ERROR, LOG_ABOUT_NONE,
@@ -380,6 +382,18 @@ bool remote_is_low(struct remote *remote)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd has room again");
     remote->is_low = is_low;
     return is_low;
+}
+
+/* etcd uses the free pages of its database again, so what is in use counts. What was written since is
+ * in use, too: it is kept as history for a while. */
+uint64_t remote_free_bytes(const struct remote *remote)
+{
+    const uint64_t most = remote->lead.quota_bytes / 10 * LOW_PART;
+    const uint64_t used = remote->used_bytes + (remote->bytes_written - remote->written_at_health);
+
+    if (remote->used_bytes == 0)
+        return UINT64_MAX;
+    return used < most ? most - used : 0;
 }
 
 /* -- a commit -- */

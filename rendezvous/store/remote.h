@@ -35,6 +35,7 @@ struct remote {
     int64_t revision;          /* etcd's revision after the newest commit */
     bool is_fresh;             /* etcd has no state yet: `format` is missing */
     uint64_t bytes_written, health_at_us;
+    uint64_t used_bytes, written_at_health; /* of etcd, by its last answer; 0: not known */
     struct remote_mark {
         int64_t revision; /* 0: none yet */
         uint64_t commit, bytes, at_us;
@@ -84,5 +85,7 @@ void remote_close(struct remote *remote);
 enum status remote_commit(struct remote *remote, struct err *err);
 /* Whether etcd was nearly full when it was last asked, some seconds ago at most. */
 bool remote_is_low(struct remote *remote);
+/* See store_free_bytes. */
+uint64_t remote_free_bytes(const struct remote *remote);
 
 #endif

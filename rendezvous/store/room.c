@@ -122,6 +122,18 @@ void store_room_used(struct store *store)
         reserve(store);
 }
 
+uint64_t store_free_bytes(struct store *store)
+{
+    uint64_t bytes;
+
+    if (store->remote != NULL)
+        return remote_free_bytes(store->remote);
+    if (!store->watches_room)
+        return UINT64_MAX;
+    bytes = store->disk->free_bytes(store->path);
+    return bytes > LOW_BYTES ? bytes - LOW_BYTES : 0;
+}
+
 bool store_is_low(struct store *store)
 {
     uint64_t bytes;

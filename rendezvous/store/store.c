@@ -81,6 +81,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_SPEC_USED] = "SELECT 1 FROM jobs JOIN specs ON specs.job_id ="
                         " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
                         " ('queued','starting','running','restarting') AND specs.cwd = ? LIMIT 1",
+    [STORE_SPEC_ENDED] =
+        "SELECT argv, env FROM specs WHERE job_id = ?1 AND"
+        " (?3 OR length(argv) > ?4 OR length(env) > ?4) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"
+        " id BETWEEN ?1 AND ?2 AND state IN ('queued','starting','running','restarting'))",
+    [STORE_SPEC_TRIM] = "UPDATE specs SET argv = ?2, env = ?3, launch = '{}' WHERE job_id = ?1",
     [STORE_RANK_WRITE] = "INSERT OR REPLACE INTO ranks (" RANK_NAMES ")"
                          " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     [STORE_RANK_LIST] = "SELECT rank, local_rank, node, slot, pid, state, exit_code, signal"
@@ -248,6 +253,7 @@ static enum status open_file(struct store *store, struct err *err)
     (void)sqlite3_busy_timeout(store->db, BUSY_TIMEOUT_MS);
     (void)sqlite3_wal_hook(store->db, on_log, store);
     status = store_execute(store,
+                           "PRAGMA temp_store = MEMORY;" /* of triggers; see usage.c */
                            "PRAGMA cache_size = -512; PRAGMA trusted_schema = OFF;"
                            " PRAGMA secure_delete = FAST" /* a removed secret is overwritten */,
                            err);
@@ -322,7 +328,11 @@ enum status store_prepare(struct store *store, struct err *err)
     if (strlen(store->cluster) != sizeof store->cluster - 1)
         return err_set(err, STATUS_IO, 0, "%s has lost its cluster id", store->path);
     status = check_marks(store, err);
-    return status == STATUS_OK ? check_ids(store, err) : status;
+    if (status == STATUS_OK)
+        status = check_ids(store, err);
+    if (status == STATUS_OK && !store->is_new) /* then it is quick, and done when it is needed */
+        store_usage_open(store);
+    return status;
 }
 
 void store_release(struct store *store)
@@ -331,6 +341,7 @@ void store_release(struct store *store)
 
     for (i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(store->statements[i]);
+    (void)sqlite3_finalize(store->usage);
     store_close_remote(store);
     (void)sqlite3_close(store->db);
     if (store->room_fd >= 0)

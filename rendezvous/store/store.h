@@ -118,6 +118,10 @@ void store_write_job(struct store *store, const struct rdzv_record *record);
  * Writing it again does nothing. */
 void store_write_spec(struct store *store, uint64_t job_id, const char *user,
                       const struct msg_submit *submit);
+/* When all these jobs, one or those of an array, have ended: keeps of their spec what is shown, and
+ * drops the rest. `is_small_too`: also of one that is no larger than what is kept of a large one. True:
+ * it was shortened. store_write_job does this for a job that has ended. */
+bool store_trim_spec(struct store *store, struct rdzv_ids jobs, bool is_small_too);
 /* The last states of a generation's ranks. `ranks`: by rank; `parts`: where they ran. */
 void store_write_ranks(struct store *store, uint64_t job_id, uint32_t generation,
                        const struct rdzv_part *parts, uint32_t part_count,
@@ -151,13 +155,22 @@ uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, 
                            const char *text);
 
 /* Reading. */
+/* What the jobs of a user take in the store, about: rows of the jobs with their commands, environments,
+ * ranks and failures, also of ended ones. */
+uint64_t store_user_bytes(struct store *store, const char *user);
+#define STORE_JOB_BYTES 512u /* what one job adds to that, without its spec */
+/* What the spec of a submit would add. */
+uint64_t store_spec_bytes(const struct msg_submit *submit);
+/* How much more fits before store_is_low; UINT64_MAX: not known. */
+uint64_t store_free_bytes(struct store *store);
 /* How many, `max` at most. */
 uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max);
 /* The hold of the first node whose name comes after `node`. False: there is none. */
 bool store_hold_after(struct store *store, const char *node, struct rdzv_hold *hold);
 /* Calls back for all principals in the order of their names. A malformed row is skipped with a log
- * line. `principal` is borrowed for the call; the callback must not use the store. */
-void store_principals(struct store *store,
+ * line; false: there was one. `principal` is borrowed for the call; the callback must not use the
+ * store. */
+bool store_principals(struct store *store,
                       void (*on_principal)(const struct store_principal *principal, void *context),
                       void *context);
 bool store_find_request(struct store *store, const char *request_id, const char *user,

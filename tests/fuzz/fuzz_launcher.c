@@ -299,7 +299,10 @@ static void shim_event(struct program *program, struct arena *arena)
     if (dir->job_id == 0 || !dir->alive)
         return;
     if (dir->connecting && program_below(program, 8) == 7) {
-        shim_step(dir, LAUNCHER_EVENT_SHIM_WARM, NULL, NULL);
+        shim_step(dir,
+                  program_below(program, 2) == 0 ? LAUNCHER_EVENT_SHIM_WARM
+                                                 : LAUNCHER_EVENT_SHIM_HELD,
+                  NULL, NULL);
     } else if (dir->connecting && program_below(program, 4) != 0) {
         dir->connecting = false;
         dir->connected = true;

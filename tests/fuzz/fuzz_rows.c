@@ -205,7 +205,7 @@ static void read_all(struct store *store)
     uint64_t job_id;
 
     store_list(store, everyone, 0, 1000, see_job, &count);
-    store_principals(store, see_principal, &count);
+    (void)store_principals(store, see_principal, &count);
     for (uint64_t id = 0; id < 12; id++) {
         (void)store_spec(store, id, true, &arena, &spec);
         for (uint32_t generation = 0; generation < 4; generation++)

@@ -87,7 +87,8 @@ static void submit(struct model *model, struct model_job *job, struct store *sto
     char request_id[REQUEST_ID_CHARS + 1], user[32];
     struct msg_pair env = {.name = "WORDS"};
     char *value;
-    struct msg_submit wanted = {.name = "job", .nodes = 2, .nproc_per_node = 2, .cwd = "/home/x"};
+    struct msg_submit wanted = {
+        .name = "job", .nodes = 2, .nproc_per_node = 2, .cwd = "/home/x", .array = ""};
 
     *job = (struct model_job){.job_id = model->next_job_id++, .state = JOB_QUEUED};
     job->env_bytes = is_big ? BIG_BYTES : 40;
@@ -284,8 +285,9 @@ static void compare_rest(const struct model_job *job, struct store *store,
     if (!store_find_request(store, request_id, user, &found) || found != job->job_id)
         DIFFERS(difference, "job %llu: its request id leads to %llu",
                 (unsigned long long)job->job_id, (unsigned long long)found);
-    if (store_spec(store, job->job_id, true, &arena, &spec) != STATUS_OK || spec.env.count != 1 ||
-        strcmp(spec.env.items[0].value, value) != 0 || spec.argv.count != 2)
+    if (store_spec(store, job->job_id, true, &arena, &spec) != STATUS_OK || spec.argv.count != 2 ||
+        spec.env.count != !rdzv_state_is_final(job->state) ||
+        (spec.env.count == 1 && strcmp(spec.env.items[0].value, value) != 0))
         DIFFERS(difference, "job %llu: its command is not as submitted",
                 (unsigned long long)job->job_id);
     for (uint32_t generation = 1; generation <= job->generation; generation++)
@@ -348,6 +350,30 @@ static void compare_events(struct store *store, struct difference *difference)
                 (unsigned long long)last);
 }
 
+/* What each user has. The spec is /home/x ["python","train.py"] {"WORDS":"..."} {}, and {} in place of its variables
+ * when the job has ended. */
+static void compare_usage(const struct model *model, struct store *store,
+                          struct difference *difference)
+{
+    for (uint32_t user = 0; user < 3; user++) {
+        uint64_t wanted = 0, has;
+        char name[32];
+
+        for (uint32_t i = 0; i < MODEL_JOBS_MAX; i++) {
+            const struct model_job *job = &model->jobs[i];
+
+            if (job->job_id != 0 && job->job_id % 3 == user)
+                wanted += STORE_JOB_BYTES + 128u * 4 * job->generation + 7 + 21 + 2 +
+                          (rdzv_state_is_final(job->state) ? 2 : 12 + job->env_bytes);
+        }
+        (void)snprintf(name, sizeof name, "user%u", user);
+        has = store_user_bytes(store, name);
+        if (has != wanted)
+            DIFFERS(difference, "%s has %llu bytes, wanted %llu", name, (unsigned long long)has,
+                    (unsigned long long)wanted);
+    }
+}
+
 bool model_matches(const struct model *model, struct store *store, char *text, size_t text_bytes)
 {
     struct difference difference = {.model = model, .text = text, .text_bytes = text_bytes};
@@ -363,13 +389,14 @@ bool model_matches(const struct model *model, struct store *store, char *text, s
         DIFFERS(&difference, "%llu jobs, wanted %llu", (unsigned long long)difference.seen,
                 (unsigned long long)wanted);
     difference.seen = wanted = 0;
-    store_principals(store, compare_principal, &difference);
+    (void)store_principals(store, compare_principal, &difference);
     for (uint32_t i = 0; i < MODEL_PRINCIPALS_MAX; i++)
         wanted += model->principal_made_ms[i] != 0;
     if (difference.seen != wanted)
         DIFFERS(&difference, "%llu principals, wanted %llu", (unsigned long long)difference.seen,
                 (unsigned long long)wanted);
     compare_drains(store, &difference);
+    compare_usage(model, store, &difference);
     compare_events(store, &difference);
     if (store_next_job_id(store) != model->next_job_id)
         DIFFERS(&difference, "the next job is %llu, wanted %llu",

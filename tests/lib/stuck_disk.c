@@ -1,7 +1,13 @@
 /* For LD_PRELOAD: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
  * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
- * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. */
+ * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
+ * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. */
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+int open64(const char *path, int flags, ...);
+int openat64(int fd, const char *path, int flags, ...);
+int statvfs64(const char *path, struct statvfs64 *info);
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset);
 ssize_t pread64(int fd, void *bytes, size_t byte_count, off_t offset);
 
@@ -19,6 +28,114 @@ static void hang_while_it_exists(const char *stuck)
 
     while (access(stuck, F_OK) == 0)
         (void)nanosleep(&pause, NULL);
+}
+
+/* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
+static void hang_at(int parent_fd, const char *name)
+{
+    static const char *const dirs[] = {"logs", "run", "stage"};
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char link[64], path[8192] = "", mark[4200], part[32];
+    size_t used = 0;
+
+    if (stuck == NULL || name == NULL)
+        return;
+    if (name[0] != '/' && parent_fd >= 0) {
+        (void)snprintf(link, sizeof link, "/proc/self/fd/%d", parent_fd);
+        ssize_t count = readlink(link, path, 4096);
+        used = count > 0 ? (size_t)count : 0;
+    }
+    (void)snprintf(path + used, sizeof path - used, "/%s", name);
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        (void)snprintf(part, sizeof part, "/%s", dirs[i]);
+        (void)snprintf(mark, sizeof mark, "%s.%s", stuck, dirs[i]);
+        if (strstr(path, part) != NULL)
+            hang_while_it_exists(mark);
+    }
+}
+
+static void *real_call(const char *name)
+{
+    return dlsym(RTLD_NEXT, name);
+}
+
+/* A variant of open: with a mode if it may make the file. */
+#define MODE_OF(flags)                                                                             \
+    va_list args;                                                                                  \
+    va_start(args, flags);                                                                         \
+    mode_t mode = ((flags) & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(args, mode_t) : 0;               \
+    va_end(args)
+
+int open64(const char *path, int flags, ...)
+{
+    static int (*real)(const char *, int, ...);
+
+    if (real == NULL)
+        *(void **)&real = real_call("open64");
+    MODE_OF(flags);
+    hang_at(-1, path);
+    return real(path, flags, mode);
+}
+
+int openat64(int fd, const char *path, int flags, ...)
+{
+    static int (*real)(int, const char *, int, ...);
+
+    if (real == NULL)
+        *(void **)&real = real_call("openat64");
+    MODE_OF(flags);
+    hang_at(fd, path);
+    return real(fd, path, flags, mode);
+}
+
+int mkdir(const char *path, mode_t mode)
+{
+    static int (*real)(const char *, mode_t);
+
+    if (real == NULL)
+        *(void **)&real = real_call("mkdir");
+    hang_at(-1, path);
+    return real(path, mode);
+}
+
+int mkdirat(int fd, const char *path, mode_t mode)
+{
+    static int (*real)(int, const char *, mode_t);
+
+    if (real == NULL)
+        *(void **)&real = real_call("mkdirat");
+    hang_at(fd, path);
+    return real(fd, path, mode);
+}
+
+int unlinkat(int fd, const char *path, int flags)
+{
+    static int (*real)(int, const char *, int);
+
+    if (real == NULL)
+        *(void **)&real = real_call("unlinkat");
+    hang_at(fd, path);
+    return real(fd, path, flags);
+}
+
+int inotify_add_watch(int fd, const char *path, uint32_t mask)
+{
+    static int (*real)(int, const char *, uint32_t);
+
+    if (real == NULL)
+        *(void **)&real = real_call("inotify_add_watch");
+    hang_at(-1, path);
+    return real(fd, path, mask);
+}
+
+int statvfs64(const char *path, struct statvfs64 *info)
+{
+    static int (*real)(const char *, struct statvfs64 *);
+
+    if (real == NULL)
+        *(void **)&real = real_call("statvfs64");
+    hang_at(-1, path);
+    return real(path, info);
 }
 
 static void hang(int fd, const char *where)

@@ -39,6 +39,35 @@ CORE_SYMBOLS = re.compile(
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
+# launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/node/file_work.h). Checked are calls
+# that name a path, change a file, or ask the user database. Reading and writing descriptors is not: the loop's are sockets, pipes
+# and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
+LOOP_FOLDER = "launcherd/node"
+LOOP_THREADS = re.compile(r"^launcherd/node/(\w+_files|slots_file)\.c$")
+LOOP_MAY_CALL = re.compile(r"_(new|new_unwatch|free|drop|fd)$")
+LOOP_FILE_CALLS = re.compile(
+    r"^(open|openat|creat|fopen|freopen|mkdir|mkdirat|rmdir|unlink|unlinkat|remove|rename|renameat2?|link|linkat|symlink|symlinkat|"
+    r"readlink|readlinkat|realpath|canonicalize_file_name|[lf]?stat|fstatat|statx|f?statvfs|f?statfs|e?uidaccess|access|faccessat|"
+    r"opendir|fdopendir|readdir|scandir|glob|nftw|ftw|fts_open|f?truncate|fallocate|posix_fallocate|f?chmod|fchmodat|[lf]?chown|fchownat|"
+    r"utimes?|utimensat|futimens|f?sync|fdatasync|syncfs|flock|lockf|mkstemp|mkdtemp|chdir|fchdir|mknod|mkfifo|"
+    r"(get|set|end)(pw|gr)\w*|getgrouplist|initgroups|dlopen|inotify_add_watch|inotify_rm_watch|exec[vl]\w*|sendfile|uv_fs_\w+)(64)?$")
+# What the loop may call although its object makes such calls, and why it does not hang on a disk.
+LOOP_ALLOWED = {
+    # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
+    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants)$",
+    "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
+    # names only
+    "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
+    # /proc/self/exe, /dev/null and memory; the program itself is running
+    "launcherd/process/spawn.c": r"spawn_(process|open_null|open_output)$",
+    # its driver is asked by threads of its own, or in another process
+    "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
+    # before the loop runs: the reserve opens "/", TLS loads its library
+    "common/io/own_path.c": r"own_reserve$",
+    "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
+    # sockets; of a server on this machine by its path
+    "common/io/address.c": r"address_\w+$",
+}
 CORE_WORDS = re.compile(r"\b(time|gettimeofday|clock_gettime|rand|random|getrandom|getenv|malloc|calloc|realloc|free|"
                         r"socket|open|fopen|printf|fork)\s*\(|\buv_")
 
@@ -235,6 +264,79 @@ def check_core_words():
     return report(findings, f"{len(sources)} files of cores")
 
 
+def objects_of(program):
+    """{source: object} of what a program is linked from: its own sources, and those of the libraries in its folder and in common."""
+    found = {}
+    for command in commands():
+        built = os.path.join(command["directory"], command.get("output", ""))
+        folder = os.path.basename(os.path.dirname(built))
+        is_ours = folder == f"{program}.p" or re.match(r"lib\w+\.a\.p$", folder)
+        if is_ours and source_of(command).startswith((f"{program}/", "common/")) and os.path.isfile(built):
+            found.setdefault(source_of(command), built)
+    return found
+
+
+def symbols_of(built):
+    """The functions that an object defines, what it uses of others, and which of these it calls."""
+    names = {"defined": set(), "used": set(), "called": set()}
+    run = subprocess.run(["nm", "-g", built], capture_output=True, text=True, check=True)
+    for line in run.stdout.splitlines():
+        words = line.split()
+        names["used" if words[-2] == "U" else "defined"].add(words[-1])
+    run = subprocess.run(["readelf", "-rW", built], capture_output=True, text=True, check=True)
+    for match in re.finditer(r"R_(?:X86_64_PLT32|AARCH64_CALL26|AARCH64_JUMP26)\s+\S+\s+(\w+)", run.stdout):
+        names["called"].add(match.group(1))
+    return names
+
+
+def loop_findings(path, symbols, owner, reached):
+    """What an object on the loop's thread may not do. Objects that it calls into are added to `reached`."""
+    allowed = LOOP_ALLOWED.get(path)
+    if allowed is None:
+        for symbol in sorted(symbols[path]["used"]):
+            if LOOP_FILE_CALLS.match(symbol):
+                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/node/file_work.h"
+    for symbol in sorted(symbols[path]["called"]):
+        target = owner.get(symbol)
+        if target is None or target == path:
+            continue
+        if LOOP_THREADS.match(target):
+            if not LOOP_MAY_CALL.search(symbol):
+                yield f"{path}: the loop calls {symbol}, which is for threads ({target})"
+        elif target in LOOP_ALLOWED:
+            if not re.match(LOOP_ALLOWED[target], symbol):
+                yield f"{path}: the loop calls {symbol} of {target}, which may touch files"
+        else:
+            reached.append(target)
+
+
+def thread_findings(path, symbols):
+    for symbol in sorted(symbols[path]["used"]):
+        if symbol.startswith("uv_"):
+            yield f"{path}: a thread calls {symbol}, which is the loop's"
+
+
+def check_loop():
+    """launcherd's loop touches no file: see LOOP_FOLDER."""
+    objects = objects_of("launcherd")
+    symbols = {path: symbols_of(built) for path, built in objects.items()}
+    owner = {symbol: path for path, names in symbols.items() for symbol in names["defined"]}
+    ours = [path for path in objects if os.path.dirname(path) == LOOP_FOLDER]
+    if not ours:
+        skip("launcherd was not built")
+    if not any(names["called"] for names in symbols.values()):
+        skip("no calls are found in the objects of this machine")
+    findings = [finding for path in ours if LOOP_THREADS.match(path) for finding in thread_findings(path, symbols)]
+    findings += [f"{path} is gone: correct LOOP_ALLOWED in tests/lint/lint.py" for path in LOOP_ALLOWED if path not in objects]
+    seen, reached = set(), [path for path in ours if not LOOP_THREADS.match(path)]
+    while reached:
+        path = reached.pop()
+        if path not in seen:
+            seen.add(path)
+            findings += loop_findings(path, symbols, owner, reached)
+    return report(findings, f"{len(seen)} objects on the loop of launcherd")
+
+
 def check_layers():
     """Includes between folders go one way, and only public headers are included from elsewhere."""
     found = layers.includes(text_of, tracked())
@@ -329,7 +431,7 @@ def check_tidy():
 
 def main():
     checks = {"format": check_format, "headers": check_headers, "sizes": check_sizes, "paths": check_paths,
-              "cores": check_cores, "core-words": check_core_words, "layers": check_layers, "shell": check_shell,
+              "cores": check_cores, "core-words": check_core_words, "layers": check_layers, "loop": check_loop, "shell": check_shell,
               "tidy": check_tidy}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(f"use: lint.py {'|'.join(checks)}")

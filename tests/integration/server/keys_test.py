@@ -2,7 +2,9 @@
 
 DDP_TLS_PEER: the program of tests/lib/tls_peer.c; DDP_INPUTS: that of tests/fuzz."""
 
+import base64
 import contextlib
+import hashlib
 import json
 import os
 import pwd
@@ -13,7 +15,8 @@ import sys
 import time
 
 from server_test import BINARY, dump, expect_refused, server, state_dir, written_inputs  # also finds tests/lib
-from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, request_id, run_tests, with_descriptors
+from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, Skip, request_id, run_tests, with_descriptors
+from full_disk import FullDisk
 
 LISTEN = ("--listen", "127.0.0.1:0", "--require-key")
 OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_data", "node_data", "looked", "input_state", "stage_get"}
@@ -503,6 +506,83 @@ def test_one_user_does_not_lock_out_the_others():
         finally:
             if process.alive():
                 process.kill()
+
+
+BIG = {"FILLER": "x" * 900_000}
+
+
+def cancelled(client, **fields):
+    job = client.submit(wait_for_nodes=True, env=BIG, **fields)["job_id"]
+    client.ask("cancel", job=str(job), signal=15, grace_us=0)
+    return job
+
+
+def bytes_of(folder):
+    return sum(os.path.getsize(os.path.join(folder, name)) for name in os.listdir(folder))
+
+
+def test_what_a_user_may_store():
+    """Ended jobs keep what is shown, and drop the rest; those that wait count in full, for their own user."""
+    with state_dir() as directory, server(*LISTEN, "--max-stored-per-user", "4M", directory=directory) as process:
+        address = network(process)
+        with Client(process.address) as admin:
+            ann, bob = add(admin, "ann"), add(admin, "bob")
+        with Client(address, key=ann) as client, Client(address, key=bob) as other:
+            for _ in range(40):
+                last = cancelled(client, argv=["/bin/echo", "told"])
+            assert client.job(last)["argv"] == ["/bin/echo", "told"]
+            assert bytes_of(directory) < 28 << 20, bytes_of(directory)  # 36 MB were sent, and 12 MiB are reserved
+            for _ in range(4):
+                client.submit(wait_for_nodes=True, env=BIG)
+            error = expect_refused("full", client.submit, wait_for_nodes=True, env=BIG)
+            assert "a user may have 4.0 (--max-stored-per-user of the server)" in str(error), error
+            other.submit(wait_for_nodes=True, env=BIG)
+
+
+def test_one_user_leaves_room_on_a_small_disk():
+    """With the default quota, which is more than the whole disk."""
+    with state_dir() as directory:
+        os.mkdir(directory)
+        with FullDisk(directory, 96 << 10) as disk:
+            if disk is None:
+                raise Skip("mounting a tmpfs is not allowed here")
+            with server(*LISTEN, directory=disk) as process:
+                address = network(process)
+                with Client(process.address) as admin:
+                    ann, bob = add(admin, "ann"), add(admin, "bob")
+                with Client(address, key=ann) as client, Client(address, key=bob) as other:
+                    for _ in range(20):
+                        cancelled(client)
+                    error = None
+                    while error is None:
+                        try:
+                            client.submit(wait_for_nodes=True, env=BIG)
+                        except Refused as refused:
+                            error = refused
+                    assert "a user may have half" in str(error), error
+                    for _ in range(5):
+                        other.submit(wait_for_nodes=True, env=BIG)
+                    with Client(process.address) as admin:
+                        add(admin, "eve")
+
+
+def test_staged_archives_leave_room_on_a_small_disk():
+    with state_dir() as directory:
+        os.mkdir(directory)
+        with FullDisk(directory, 96 << 10) as disk:
+            if disk is None:
+                raise Skip("mounting a tmpfs is not allowed here")
+            with server(directory=disk) as process, Client(process.address) as client:
+                data = bytes(24 << 20)
+                digest = hashlib.sha256(data).hexdigest()
+                client.ask("stage_put", hash=digest, total=str(len(data)), offset=0, bytes="")
+                for at in range(0, len(data), 1 << 19):
+                    part = base64.b64encode(data[at:at + (1 << 19)]).decode()
+                    state = client.ask("stage_put", hash=digest, total=str(len(data)), offset=at, bytes=part)
+                assert state["is_complete"], state
+                error = expect_refused("full", client.ask, "stage_put", hash="0" * 64, total=str(len(data)), offset=0, bytes="")
+                assert "half of its disk" in str(error), error
+                client.submit(wait_for_nodes=True)
 
 
 if __name__ == "__main__":

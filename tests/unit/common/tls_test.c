@@ -19,6 +19,7 @@ struct end {
 struct pair {
     struct key key;        /* the key that the server knows */
     bool has_other_secret; /* the server's secret for that identity is not the client's */
+    bool lacks_keys;       /* the server knows of keys that it has not read */
     uint32_t finds;
     struct tls_context *server_context, *client_context;
     struct end server, client;
@@ -41,6 +42,13 @@ static bool find(void *user, const char *identity, size_t byte_count,
     memcpy(secret, p->key.secret, KEY_SECRET_BYTES);
     secret[7] ^= (uint8_t)p->has_other_secret;
     return true;
+}
+
+static bool are_all(void *user)
+{
+    const struct pair *p = user;
+
+    return !p->lacks_keys;
 }
 
 static void key_of(struct key *key, const char *name)
@@ -66,12 +74,13 @@ static void pair_close(void)
 
 static void pair_open(const struct key *known, const struct key *shown, size_t chunk)
 {
+    const struct tls_keys keys = {.find = find, .are_all = are_all, .user = &pair};
     struct err err;
 
     memset(&pair, 0, sizeof pair);
     pair.key = *known;
     pair.chunk = chunk;
-    CHECK_EQ(tls_server_new(&pair.server_context, find, &pair, &err), STATUS_OK);
+    CHECK_EQ(tls_server_new(&pair.server_context, &keys, &err), STATUS_OK);
     CHECK_EQ(tls_client_new(&pair.client_context, shown, &err), STATUS_OK);
     CHECK_EQ(tls_new(&pair.server.tls, pair.server_context, &err), STATUS_OK);
     CHECK_EQ(tls_new(&pair.client.tls, pair.client_context, &err), STATUS_OK);
@@ -175,6 +184,54 @@ TEST(a_wrong_secret_and_an_unknown_name_look_the_same)
     }
     CHECK_EQ(alert_bytes[0], alert_bytes[1]);
     CHECK_BYTES(alert[0], alert[1], alert_bytes[0]);
+}
+
+/* A standby, or a server that could not read a key, knows neither that a key was removed nor that a secret is
+ * wrong: another one may have been made since. */
+TEST(a_server_that_lacks_keys_says_so)
+{
+    for (int i = 0; i < 2; i++) {
+        struct key known, unknown;
+
+        key_of(&known, "node0");
+        key_of(&unknown, "nodeX");
+        pair_open(&known, i == 0 ? &known : &unknown, i == 0 ? 1 << 20 : 1);
+        pair.has_other_secret = i == 0;
+        pair.lacks_keys = true;
+        run();
+        CHECK_EQ(pair.server.status, STATUS_REFUSED);
+        CHECK_EQ(pair.client.status, STATUS_BUSY);
+        CHECK(strstr(pair.client.err.text, "it stands by, or could not read all its keys") != NULL);
+        CHECK(!tls_is_ready(pair.server.tls) && !tls_is_ready(pair.client.tls));
+        pair_close();
+    }
+}
+
+/* Only one alert says that a key is not accepted. Servers of 0.1.0 send others also while they have no keys, and what
+ * is no server of ours sends whatever it likes. */
+TEST(only_one_alert_says_that_a_key_is_not_accepted)
+{
+    static const struct {
+        uint8_t alert;
+        enum status status;
+    } cases[] = {
+        {SSL_AD_UNKNOWN_PSK_IDENTITY, STATUS_REFUSED}, {SSL_AD_INTERNAL_ERROR, STATUS_BUSY},
+        {SSL_AD_ILLEGAL_PARAMETER, STATUS_BUSY},       {SSL_AD_DECRYPT_ERROR, STATUS_BUSY},
+        {SSL_AD_HANDSHAKE_FAILURE, STATUS_BAD_INPUT},  {SSL_AD_PROTOCOL_VERSION, STATUS_BAD_INPUT},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const uint8_t record[] = {SSL3_RT_ALERT, 3, 3, 0, 2, SSL3_AL_FATAL, cases[i].alert};
+        struct key known;
+        struct err err = {.text = ""};
+
+        key_of(&known, "node0");
+        pair_open(&known, &known, 1 << 20);
+        CHECK_EQ(tls_receive(pair.client.tls, record, sizeof record, &pair.client.plain,
+                             &pair.client.wire, &err),
+                 cases[i].status);
+        pair_close();
+    }
 }
 
 TEST(a_recorded_session_opens_nothing)

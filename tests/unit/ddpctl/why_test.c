@@ -12,7 +12,7 @@
 static const struct output_style style = {.now_ms = START_MS + 600000};
 
 static struct part_job job;
-static struct part_failure failures[3];
+static struct part_failure failures[FAILURES_KEPT_MAX];
 static struct part_failed_rank failed_ranks[3];
 static struct part_rank_move moves[3];
 static struct msg_why_info info;
@@ -141,6 +141,31 @@ static bool has_hint(uint32_t signal, const char *tail, const char *hint)
     is_there = strstr(out.bytes, hint) != NULL;
     buf_free(&out);
     return is_there;
+}
+
+/* Generations that ended as planned are no failures: only a list that is full may lack some, and nobody knows how
+ * many. */
+TEST(a_generation_that_did_not_fail_is_not_counted)
+{
+    struct buf out = {0};
+
+    begin(JOB_SUCCEEDED);
+    job.generation = 50;
+    add_failure(1, 5);
+    add_failure(2, 5);
+    add_failure(8, 5); /* 3 to 7 were moved to other nodes */
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "    generation 8: ") != NULL);
+    CHECK(strstr(out.bytes, "kept") == NULL);
+    for (uint32_t i = 3; i < FAILURES_KEPT_MAX; i++)
+        add_failure(9 + i, 5);
+    buf_free(&out);
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "    ... the first 2 and the newest 30 are kept\n    generation 8: ") !=
+          NULL);
+    buf_free(&out);
 }
 
 TEST(what_was_done_is_not_advised)

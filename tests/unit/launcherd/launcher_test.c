@@ -100,11 +100,35 @@ TEST(reconnects_at_once_then_backs_off)
         event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
         CHECK(actions.timer_at_us >= now_us + 1000 && actions.timer_at_us <= now_us + cap_us);
     }
-    CHECK_STR(event(actions.timer_at_us, LAUNCHER_EVENT_TICK), "connect");
+    now_us = actions.timer_at_us;
+    CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
     event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
     welcome(now_us, "one");
+    now_us += SECOND_US;
+    beat_ack(now_us, now_us - SECOND_US);
     event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
     CHECK_EQ(actions.timer_at_us, now_us + 5000);
+}
+
+/* Welcome, a beat and its ack, and the end, again and again. */
+TEST(a_connection_that_does_not_last_is_a_failed_attempt)
+{
+    uint64_t now_us = 100;
+
+    connected();
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    for (uint32_t i = 1; i < 20; i++) {
+        const uint64_t most_us = i < 7 ? 10000ull << i : SECOND_US;
+
+        now_us = actions.timer_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+        event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+        welcome(now_us, "one");
+        beat_ack(now_us + 1, now_us);
+        CHECK_EQ(launcher.failures, i);
+        event(now_us + 2, LAUNCHER_EVENT_SERVER_CLOSED);
+        CHECK(actions.timer_at_us > now_us && actions.timer_at_us <= now_us + 2 + most_us);
+    }
 }
 
 /* The server answers the hello with an error, and closes. */
@@ -203,6 +227,29 @@ TEST(a_refused_key_ends_the_node_after_its_jobs)
     CHECK_STR(actions.end_text, "the key is void");
 }
 
+/* A service is not started again by anybody when the server has been upgraded, or has its keys again. */
+TEST(a_node_that_keeps_trying_is_not_ended_by_a_refusal)
+{
+    uint64_t now_us = 2;
+
+    begin();
+    launcher.options.keeps_trying = true;
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_STR(refuse(now_us, "refused"), "");
+        CHECK_EQ(actions.count, i == 0 ? 2 : 0); /* logged once */
+        CHECK_STR(key_refused(now_us), "");
+        CHECK(launcher.retry_at_us >= now_us + 15 * SECOND_US);
+        CHECK(launcher.retry_at_us < now_us + 45 * SECOND_US);
+        now_us = launcher.retry_at_us;
+        CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
+    }
+    event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(now_us, "one");
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK(actions.timer_at_us <= now_us + SECOND_US);
+}
+
 TEST(a_key_that_is_taken_again_makes_a_quick_node)
 {
     with_shim();
@@ -211,7 +258,7 @@ TEST(a_key_that_is_taken_again_makes_a_quick_node)
     event(300, LAUNCHER_EVENT_SERVER_OPEN);
     welcome(400, "one");
     event(500, LAUNCHER_EVENT_SERVER_CLOSED);
-    CHECK_EQ(actions.timer_at_us, 500 + 5000);
+    CHECK(actions.timer_at_us <= 500 + SECOND_US);
 }
 
 /* The server treats an earlier connection of the same node as alive until beats are missing. */
@@ -351,6 +398,24 @@ TEST(a_closed_socket_is_opened_again)
     CHECK_STR(order(6001, MSG_TYPE_FORGET, 1, 1), ""); /* sent when the socket is open again */
     event(16000, LAUNCHER_EVENT_TICK);
     CHECK_STR(shim_open(16001, 1, 1, SHIM_ENDED), "1.1<lease(60000002) 1.1<forget");
+}
+
+/* A shim that says hello and closes is called ever less often: only a report shows that the connection is of use. */
+TEST(a_hello_alone_does_not_make_a_shim_called_often)
+{
+    uint64_t now_us = 20;
+
+    with_shim();
+    for (uint32_t i = 0; i < 12; i++) {
+        shim_event(now_us, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+        CHECK_EQ(launcher.shims[0].connect_at_us, now_us + (i < 7 ? 5000ull << i : SECOND_US));
+        now_us = launcher.shims[0].connect_at_us;
+        event(now_us, LAUNCHER_EVENT_TICK);
+        shim_open(now_us, 1, 1, SHIM_READY);
+    }
+    shim_reports(now_us, 1, 1, SHIM_READY);
+    shim_event(now_us, LAUNCHER_EVENT_SHIM_CLOSED, 1, 1, NULL, NULL);
+    CHECK_EQ(launcher.shims[0].connect_at_us, now_us + 5000);
 }
 
 TEST(shims_of_an_earlier_launcherd_are_adopted)

@@ -49,6 +49,14 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
     begin_options(options);
 }
 
+void begin_store_quota(uint32_t jobs_max, uint32_t nodes_max, uint64_t max_stored)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.max_stored_per_user = max_stored;
+    begin_options(options);
+}
+
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots)
 {
     struct rdzv_options options = usual(jobs_max, nodes_max);
@@ -141,7 +149,8 @@ void step_hello(uint64_t conn, struct msg_node_hello hello)
     step_node(conn, &msg);
 }
 
-uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin)
+static uint64_t submit_as(struct msg_submit submit, const char *user, bool is_admin,
+                          struct rdzv_stored stored)
 {
     static const char *const argv[] = {"x"};
     static uint32_t serial;
@@ -154,9 +163,23 @@ uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admi
     if (submit.cwd == NULL)
         msg.submit.cwd = "/";
     msg.submit.argv = (struct msg_text_list){argv, 1};
-    step((struct rdzv_event){
-        .type = RDZV_EVENT_SUBMIT, .client = 7, .msg = &msg, .user = user, .is_admin = is_admin});
+    step((struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
+                             .client = 7,
+                             .msg = &msg,
+                             .user = user,
+                             .is_admin = is_admin,
+                             .stored = stored});
     return find(RDZV_REPLY_SUBMITTED) == NULL ? 0 : find(RDZV_REPLY_SUBMITTED)->job_id;
+}
+
+uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin)
+{
+    return submit_as(submit, user, is_admin, (struct rdzv_stored){0});
+}
+
+uint64_t step_submit_stored(struct msg_submit submit, const char *user, struct rdzv_stored stored)
+{
+    return submit_as(submit, user, false, stored);
 }
 
 uint64_t step_submit(struct msg_submit submit)

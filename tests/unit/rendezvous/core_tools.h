@@ -15,6 +15,7 @@ extern int64_t wall_ms;
 /* A core that is not restored yet, for so many jobs and nodes; at 100 s. */
 void begin_with(uint32_t jobs_max, uint32_t nodes_max);
 void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uint32_t max_queued);
+void begin_store_quota(uint32_t jobs_max, uint32_t nodes_max, uint64_t max_stored);
 /* With preemption: a job of a higher priority may stop others. */
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
@@ -62,5 +63,7 @@ void step_part_report(uint64_t conn, uint64_t job_id, uint32_t generation, enum 
  * 0: refused. */
 uint64_t step_submit(struct msg_submit submit);
 uint64_t step_submit_as(struct msg_submit submit, const char *user, bool is_admin);
+/* `stored`: what the user has in the store. */
+uint64_t step_submit_stored(struct msg_submit submit, const char *user, struct rdzv_stored stored);
 
 #endif

@@ -49,10 +49,18 @@ static void get_ready(void)
     }
 }
 
-/* Waits longer than any back-off, while the nodes send beats. */
+static bool is_one_restarting(void)
+{
+    for (uint32_t i = 0; i < rdzv_job_count(core); i++)
+        if (rdzv_job_record(core, rdzv_job_at(core, i))->state == JOB_RESTARTING)
+            return true;
+    return false;
+}
+
+/* Until no job waits for its next try, at most for longer than any back-off. The nodes send beats. */
 static void wait_for_retry(uint32_t nodes)
 {
-    for (uint32_t i = 0; i < 62; i++) {
+    for (uint32_t i = 0; i < 62 && is_one_restarting(); i++) {
         struct part_beat_shim shims[3][8];
         uint32_t counts[3] = {0};
 

@@ -258,4 +258,49 @@ TEST(a_time_limit_goes_on_while_the_server_is_away)
     CHECK_STR(reason_of(1), "the time limit of 100 s is over");
 }
 
+#define MIB ((uint64_t)1 << 20)
+
+static uint64_t submit_stored(const char *user, uint64_t has, uint64_t adds, uint64_t free_bytes)
+{
+    return step_submit_stored(
+        (struct msg_submit){.nodes = 1, .nproc_per_node = 1, .wait_for_nodes = true}, user,
+        (struct rdzv_stored){has, adds, free_bytes});
+}
+
+TEST(what_a_user_has_in_the_store_is_limited)
+{
+    begin_store_quota(JOBS_MAX, NODES, 10 * MIB);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    CHECK(submit_stored("ann", 9 * MIB, MIB, UINT64_MAX) != 0);
+    CHECK_EQ(submit_stored("ann", 9 * MIB + 1, MIB, UINT64_MAX), 0);
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_TOO_BIG);
+    CHECK_STR(
+        find(RDZV_REPLY_ERROR)->text,
+        "ann has 9.0 MiB in the server's store and would have 10.0 with this: a user may have "
+        "10.0 (--max-stored-per-user of the server); ended jobs count for --keep-jobs");
+    CHECK(submit_stored("bob", 0, MIB, UINT64_MAX) != 0);
+    begin_store_quota(JOBS_MAX, NODES, 0);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    CHECK(submit_stored("ann", 1000 * MIB, MIB, UINT64_MAX) != 0);
+}
+
+/* However small the disk is, one user leaves room for the next. */
+TEST(a_user_may_have_half_of_what_the_store_can_take)
+{
+    uint64_t free_bytes = 64 * MIB, has = 0;
+
+    begin_store_quota(JOBS_MAX, NODES, 256 * MIB);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    for (; submit_stored("ann", has, 4 * MIB, free_bytes) != 0; has += 4 * MIB)
+        free_bytes -= 4 * MIB;
+    CHECK_EQ(has, 32 * MIB);
+    CHECK_STR(
+        find(RDZV_REPLY_ERROR)->text,
+        "the server's store has room for 32.0 MiB more, and ann has 32.0: a user may have half "
+        "of both together, and with this would have 36.0");
+    for (has = 0; submit_stored("bob", has, 4 * MIB, free_bytes) != 0; has += 4 * MIB)
+        free_bytes -= 4 * MIB;
+    CHECK_EQ(has, 16 * MIB);
+}
+
 TEST_MAIN

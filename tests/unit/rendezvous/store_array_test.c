@@ -35,7 +35,7 @@ static struct store *fill(void)
 {
     static const char *const argv[] = {"train"};
     static const struct msg_submit submit = {
-        .request_id = "0", .cwd = "/here", .argv = {.items = argv, .count = 1}};
+        .request_id = "0", .cwd = "/here", .array = "", .argv = {.items = argv, .count = 1}};
     struct store *store = open_or_fail(test_dir());
 
     store_begin(store);

@@ -375,17 +375,26 @@ TEST(rows_with_fewer_columns_are_read)
 TEST(a_nearly_full_etcd_takes_no_new_work)
 {
     struct model_random random = {.state = 4};
+    uint64_t free_bytes;
     bool was_low = false;
 
     begin("--quota-backend-bytes=40000000");
     CHECK(start_at(member.port));
     life.store->remote->lead.quota_bytes = 40000000;
+    CHECK_EQ(store_free_bytes(life.store), UINT64_MAX); /* nobody has asked etcd yet */
+    CHECK(!store_is_low(life.store));
+    free_bytes = store_free_bytes(life.store);
+    CHECK(free_bytes > 30000000 && free_bytes < 36000000);
+    CHECK(work(&random, 1, 8, true));
+    CHECK(store_free_bytes(life.store) <
+          free_bytes); /* by what was written, before etcd is asked again */
     for (int i = 0; i < 1000 && !was_low; i++) {
         CHECK(work(&random, 1, 8, true));
         life.store->remote->health_at_us = 0; /* ask now */
         was_low = store_is_low(life.store);
     }
     CHECK(was_low);
+    CHECK(store_free_bytes(life.store) < free_bytes / 2);
     CHECK(work(&random, 3, 2, false)); /* what runs goes on */
     kill_it();
     check("nearly full");

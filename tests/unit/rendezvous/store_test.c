@@ -62,9 +62,9 @@ static struct msg_submit make_submit(const char *request_id)
 {
     return (struct msg_submit){.request_id = request_id,
                                .name = "job",
-                               .nodes = 1,
                                .nproc_per_node = 1,
                                .cwd = "/home/x",
+                               .array = "",
                                .argv = {argv_items, 4},
                                .launch = {env_items, 1},
                                .env = {env_items, 3}};

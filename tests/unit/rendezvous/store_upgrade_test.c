@@ -149,7 +149,7 @@ static void check_upgrade(uint32_t drain_count)
         CHECK_EQ(store_drains(store, found, 2), drain_count);
         check_failures(store, (uint32_t)i);
         principals = 0;
-        store_principals(store, count_one, &principals);
+        (void)store_principals(store, count_one, &principals);
         CHECK_EQ(principals, i);
         store_begin(store);
         store_write_principal(store, &added);

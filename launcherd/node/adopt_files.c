@@ -1,0 +1,228 @@
+#include "launcherd/node/adopt_files.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/io/own_path.h"
+#include "common/log.h"
+#include "launcherd/node/shim_files.h"
+#include "launcherd/process/cgroup.h"
+#include "launcherd/process/proc.h"
+#include "launcherd/shim/shim_io.h"
+#include "launcherd/shim/warm_main.h"
+
+#define LATE_MS 60000u /* all of it, with the time until processes have died */
+
+enum { KILL_TURNS_MAX = 500, KILL_PAUSE_NS = 10000000 };
+
+static void drop(struct file_work *work)
+{
+    struct adopt_files *files = (struct adopt_files *)work;
+
+    adopt_found_free(files->first);
+    free(files);
+}
+
+struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner)
+{
+    struct adopt_files *files = calloc(1, sizeof *files);
+
+    if (files == NULL)
+        return NULL;
+    files->work.lane = FILE_LANE_START;
+    files->work.limit_ms = LATE_MS;
+    files->work.run = adopt_files_read;
+    files->work.drop = drop;
+    files->owner = owner;
+    (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
+    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", boot_id);
+    return files;
+}
+
+void adopt_found_free(struct adopt_found *first)
+{
+    while (first != NULL) {
+        struct adopt_found *next = first->next;
+
+        arena_reset(&first->arena);
+        free(first);
+        first = next;
+    }
+}
+
+/* Kills what is found of a shim, or with WARM_ARGUMENT of a process that keeps others warm.
+ * `process`: what it wrote about itself; NULL: unknown. False: nothing was found. The shim is a
+ * subreaper, so all that its workers started is below it; it is killed last. */
+static bool kill_found(const char *word, const char *dir, const struct rundir_shim *process)
+{
+    pid_t pid = proc_find_command(word, dir);
+    bool found = pid != 0;
+
+    if (pid != 0 && proc_kill_descendants(pid, NULL, NULL) == 0)
+        (void)kill(pid, SIGKILL);
+    if (process != NULL && shim_files_kill(process) > 0)
+        found = true;
+    return found;
+}
+
+/* Kills all processes of a shim whose state is unknown, and waits until they are gone. False: some
+ * are still there after KILL_TURNS_MAX. */
+static bool kill_all(const struct adopt_files *files, const char *word, const char *dir)
+{
+    const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
+    struct rundir_shim process;
+    struct err err;
+    bool is_known = rundir_read_shim(dir, &process, &err) == STATUS_OK &&
+                    strcmp(process.boot_id, files->boot_id) == 0;
+
+    for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
+        if (!kill_found(word, dir, is_known ? &process : NULL))
+            return true;
+        (void)nanosleep(&pause, NULL);
+    }
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "processes of %s do not die of SIGKILL", dir);
+    return false;
+}
+
+/* Without the start order a shim's slots are not known, so it must not go on. Its directory is removed
+ * only if there is no order in it that could be read: an error of the disk is no proof of that. */
+static void remove_unknown(const struct adopt_files *files, const char *dir, const struct err *why)
+{
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "%s has no start order that can be read (%s): what runs of it is killed", dir,
+             why->text);
+    if (kill_all(files, SHIM_ARGUMENT, dir) && why->status != STATUS_IO &&
+        why->status != STATUS_REFUSED)
+        rundir_remove(dir);
+}
+
+/* What the shim's process is and has recorded. */
+static void look_at_process(const struct adopt_files *files, struct adopt_found *found)
+{
+    struct err err;
+
+    found->has_process = rundir_read_shim(found->dir, &found->process, &err) == STATUS_OK;
+    found->same_boot = found->has_process && strcmp(found->process.boot_id, files->boot_id) == 0;
+    found->has_end =
+        rundir_read_msg(found->dir, "end.msg", &found->arena, &found->end, &err) == STATUS_OK;
+    found->lives =
+        found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
+    found->is_shim = proc_find_command(SHIM_ARGUMENT, found->dir) != 0;
+    if (found->lives || !found->is_shim)
+        return;
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "the shim of %s lives, but its shim.json does not describe it: it is killed",
+             found->dir);
+    (void)kill_all(files, SHIM_ARGUMENT, found->dir);
+}
+
+/* Whether the order is of this directory. */
+static bool is_its_order(const struct adopt_files *files, const struct adopt_found *found)
+{
+    const struct msg_start *start = &found->start.start;
+    char path[PATH_MAX];
+
+    rundir_path(path, files->state_dir, start->cluster, start->job_id, start->generation);
+    return strcmp(path, found->dir) == 0;
+}
+
+static void adopt_dir(struct adopt_files *files, const char *dir)
+{
+    struct adopt_found *found = calloc(1, sizeof *found), **at = &files->first;
+    struct err err = {.status = STATUS_BAD_INPUT, .text = "another message"};
+
+    if (found == NULL) {
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "no memory to adopt the shim of %s", dir);
+        return;
+    }
+    (void)snprintf(found->dir, sizeof found->dir, "%s", dir);
+    if (rundir_read_msg(dir, "start.msg", &found->arena, &found->start, &err) != STATUS_OK ||
+        found->start.type != MSG_TYPE_START) {
+        remove_unknown(files, dir, &err);
+        adopt_found_free(found);
+        return;
+    }
+    if (!is_its_order(files, found)) {
+        (void)err_set(&err, STATUS_CONFLICT, 0, "it is the order of another job");
+        remove_unknown(files, dir, &err);
+        adopt_found_free(found);
+        return;
+    }
+    look_at_process(files, found);
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = found;
+}
+
+/* Ends what is left of warm processes. They normally end with the launcherd that started them, but not
+ * if the process that keeps them (`launcherd --warm`) was killed or stopped, too. */
+static void end_warm(struct adopt_files *files, const char *dir)
+{
+    struct rundir_shim process;
+    struct err err;
+
+    if (!kill_all(files, WARM_ARGUMENT, dir))
+        return;
+    if (rundir_read_shim(dir, &process, &err) == STATUS_OK && process.cgroup[0] != '\0')
+        cgroup_remove(process.cgroup);
+    rundir_remove(dir);
+}
+
+/* Whether the directory can be that of a process of ours. If it has our name and is not ours, what
+ * runs of it must not go on, since nobody can know what it was told to do; the directory is left alone. */
+static bool is_ours(struct adopt_files *files, const char *word, const char *dir, bool has_name)
+{
+    struct err err = {.text = "its name is none of ours"};
+
+    if (has_name && rundir_check(dir, &err) == STATUS_OK)
+        return true;
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s is left alone: %s", dir, err.text);
+    if (has_name)
+        (void)kill_all(files, word, dir);
+    return false;
+}
+
+static void for_each_dir(struct adopt_files *files, const char *name, const char *word,
+                         bool (*has_name)(const char *name),
+                         void (*with)(struct adopt_files *files, const char *dir))
+{
+    char parent[PATH_MAX], path[PATH_MAX];
+    struct dirent *entry;
+    struct err err;
+    enum status status;
+    DIR *dir;
+    int fd;
+
+    rundir_join(parent, files->state_dir, name);
+    status = own_folder_open(parent, 1, &fd, &err);
+    if (status != STATUS_OK) {
+        if (status != STATUS_NOT_FOUND)
+            log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s is left alone: %s", parent, err.text);
+        return;
+    }
+    dir = own_folder_list(fd);
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (entry->d_name[0] == '.')
+            continue;
+        rundir_join(path, parent, entry->d_name);
+        if (is_ours(files, word, path, has_name(entry->d_name)))
+            with(files, path);
+    }
+    if (dir != NULL)
+        closedir(dir);
+    close(fd);
+}
+
+void adopt_files_read(struct file_work *work)
+{
+    struct adopt_files *files = (struct adopt_files *)work;
+
+    file_work_at(work, FILE_DISK_STATE, "read");
+    for_each_dir(files, "run", SHIM_ARGUMENT, rundir_is_name, adopt_dir);
+    for_each_dir(files, "warm", WARM_ARGUMENT, rundir_is_warm_name, end_warm);
+}

@@ -1,0 +1,128 @@
+#include "launcherd/node/open_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/io/own_path.h"
+#include "launcherd/process/rundir.h"
+
+static void drop(struct file_work *work)
+{
+    struct open_files *files = (struct open_files *)work;
+
+    if (files->lock_fd >= 0)
+        (void)close(files->lock_fd);
+    free(files);
+}
+
+struct open_files *open_files_new(const char *dir, void *owner)
+{
+    struct open_files *files = calloc(1, sizeof *files);
+
+    if (files == NULL)
+        return NULL;
+    files->work.lane = FILE_LANE_START;
+    files->work.limit_ms = FILE_WORK_LATE_MS;
+    files->work.drop = drop;
+    files->owner = owner;
+    files->lock_fd = -1;
+    (void)snprintf(files->dir, sizeof files->dir, "%s", dir);
+    return files;
+}
+
+/* When we are root, users of jobs may pass through this folder to their own files (error files), but not list it. */
+void open_files_logs(struct file_work *work)
+{
+    struct open_files *files = (struct open_files *)work;
+    int fd;
+
+    file_work_at(work, FILE_DISK_LOGS, "mkdir");
+    files->status = own_folder_make(files->dir, 0, geteuid() == 0 ? 0711 : 0700, &fd, &files->err);
+    if (files->status == STATUS_OK)
+        (void)close(fd);
+}
+
+static enum status lock_state(struct open_files *files)
+{
+    struct err *err = &files->err;
+    char path[PATH_MAX], text[32] = "";
+    rundir_join(path, files->dir, "lock");
+    enum status status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, &files->lock_fd, err);
+    if (status != STATUS_OK)
+        return status;
+    if (flock(files->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        ssize_t got = read(files->lock_fd, text, sizeof text - 1);
+        text[got > 0 ? got : 0] = '\0';
+        text[strcspn(text, "\n")] = '\0';
+        close(files->lock_fd);
+        files->lock_fd = -1;
+        return err_set(err, STATUS_BUSY, 0,
+                       "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
+                       "choose another with --state-dir",
+                       text, files->dir);
+    }
+    int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    if (ftruncate(files->lock_fd, 0) != 0 ||
+        pwrite(files->lock_fd, text, (size_t)length, 0) != length)
+        return err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
+    return STATUS_OK;
+}
+
+/* The state directory must be of somebody who may name a place for us. `run` must be readable: if it is not,
+ * that is no proof that no shim runs. */
+static enum status check_state(const char *state_dir, const char *run, struct err *err)
+{
+    struct stat info = {0};
+    int fd;
+    DIR *dir;
+    enum status status = own_folder_open(state_dir, 0, &fd, err);
+
+    if (status == STATUS_OK && fstat(fd, &info) == 0 && !own_is_trusted(info.st_uid))
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "the state directory %.120s belongs to user %u: choose another with "
+                         "--state-dir",
+                         state_dir, (unsigned)info.st_uid);
+    if (status == STATUS_OK && (info.st_mode & S_IWOTH) != 0)
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "other users may write in the state directory %.120s (mode %04o): make it "
+                         "private, with chmod go-w",
+                         state_dir, (unsigned)(info.st_mode & 07777));
+    if (fd >= 0)
+        close(fd);
+    if (status == STATUS_OK)
+        status = own_folder_open(run, 1, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    dir = own_folder_list(fd);
+    if (dir == NULL)
+        status = err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", run, strerror(errno));
+    else
+        closedir(dir);
+    close(fd);
+    return status;
+}
+
+void open_files_state(struct file_work *work)
+{
+    struct open_files *files = (struct open_files *)work;
+    char run[PATH_MAX];
+
+    file_work_at(work, FILE_DISK_STATE, "mkdir");
+    rundir_join(run, files->dir, "run");
+    files->status = rundir_make(run, 0700, &files->err);
+    if (files->status == STATUS_OK)
+        files->status = check_state(files->dir, run, &files->err);
+    file_work_at(work, FILE_DISK_STATE, "write");
+    if (files->status == STATUS_OK)
+        files->status = lock_state(files);
+    if (files->status == STATUS_OK)
+        files->status = state_id_load(files->dir, files->boot_id, files->machine_id,
+                                      files->state_id, &files->found, files->aside, &files->err);
+}

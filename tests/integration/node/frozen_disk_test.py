@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""A disk freezes: what needs it fails by its name, and all else goes on. frozen_disk_test.py LAUNCHERD STUCK_DISK_LIBRARY [NAME...]
+
+The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims. While the disk of the logs or of the run directories is
+frozen, every call that names a path on it hangs, as on a file server that does not answer."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import node_lib
+from ddpproto import run_tests
+from node_lib import World, is_alive, wait_until
+
+LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+SLEEPER = ["sh", "-c", "echo begun; exec sleep 1000"]
+LONGEST_SILENCE_S = 3.0  # between two beats, which come every half second
+
+
+class Disk:
+    """A folder of the state directory as a disk of its own."""
+
+    def __init__(self, world, name):
+        self.paths = [f"{world.folder}/stuck.{name}"] + ([f"{world.folder}/stuck"] if name == "logs" else [])  # the second: writes
+        os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=f"{world.folder}/stuck", ASAN_OPTIONS="verify_asan_link_order=0")
+
+    def freeze(self):
+        for path in self.paths:
+            node_lib.write_file(path, "")
+
+    def thaw(self):
+        for path in self.paths:
+            os.unlink(path)
+
+
+def run_sleeper(world, node, job, slot):
+    world.server.start(job, 1, SLEEPER, slot_mask=1 << slot)
+    world.server.go(job, 1)
+    pid = world.server.wait_phase(job, 1, "running")["ranks"][0]["pid"]
+    world.note_token(node, job, 1)
+    return pid
+
+
+def begin_again(world, node, job):
+    """Waits for the adopted shim's report: an order that comes before is lost, and the server repeats it."""
+    since = len(world.server.messages)
+    node.begin().ready()
+    world.server.wait_for("shim_report", lambda m: m["job_id"] == job, since=since)
+
+
+def silences(world, since_s):
+    """The longest time without a beat since then."""
+    with world.server.changed:
+        beats = [since_s] + [at for at, m in world.server.messages if m["type"] == "beat" and at > since_s] + [time.monotonic()]
+    return max(after - before for before, after in zip(beats, beats[1:]))
+
+
+def check_alive(world, since_s):
+    assert world.server.connections == 1, "the node was lost"
+    longest = silences(world, since_s)
+    print(f"the longest silence: {longest:.2f} s", flush=True)
+    assert longest < LONGEST_SILENCE_S, f"silent for {longest:.1f} s"
+
+
+def test_the_disk_of_the_logs_freezes():
+    """A running job lives, and can be stopped; its log and the gauges name the disk; a new job fails with the disk's name."""
+    with World(LAUNCHERD, lease_us=8_000_000) as world:
+        disk = Disk(world, "logs")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        begun = time.monotonic()
+        disk.freeze()
+        world.server.start(2, 1, SLEEPER, slot_mask=2)
+        gauges = world.server.node_ask("gauges")["problem"]
+        assert gauges == f"the disk of {node.folder}/node0/logs (logs) does not answer: statvfs took longer than 3 s", gauges
+        problem = world.server.log_read(1, 1, 0, offset=1000)["problem"]
+        assert problem.startswith(f"node node0: the disk of {node.folder}/node0/logs (logs) does not answer: "), problem
+        report = world.server.wait_phase(2, 1, "ended")
+        assert report["cause"] == f"node node0: the disk of {node.folder}/node0/logs (logs) does not answer: mkdir took longer than 10 s", report
+        assert report["failed_class"] == "node" and report["ranks"][0]["state"] == "lost", report
+        assert is_alive(pid), "the job that ran is dead"
+        world.server.stop(1, 1, signal.SIGTERM)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["ranks"][0]["state"] == "stopped" and "killed" not in report["cause"], report
+        check_alive(world, begun)
+        disk.thaw()
+        world.server.forget(2, 1)
+        world.forget(node, 1, 1)
+        assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
+        assert world.server.log_bytes(1, 1, 0) == b"begun\n"
+        world.forget(node, 3, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+
+
+def test_the_disk_of_the_run_directories_freezes():
+    """Likewise; what a shim that dies meanwhile has left is found when the disk answers again."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        shim = node.shim(1, 1)["pid"]
+        begun = time.monotonic()
+        disk.freeze()
+        world.server.start(2, 1, SLEEPER, slot_mask=2)
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "the worker to die with its shim")
+        report = world.server.wait_phase(2, 1, "ended")
+        assert report["cause"].startswith(f"node node0: the disk of {node.folder}/node0 (state directory) does not answer: "), report
+        assert world.server.reports[(1, 1)]["phase"] == "running", "how its shim ended cannot be known yet"
+        check_alive(world, begun)
+        disk.thaw()
+        report = world.server.wait_phase(1, 1, "ended")
+        assert "was killed (signal 9)" in report["cause"], report
+        world.server.forget(1, 1)
+        world.server.forget(2, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "logs")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        node.kill()
+        disk.freeze()
+        begin_again(world, node, 1)
+        world.server.stop(1, 1, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "the worker to be stopped through the new launcherd")
+        world.server.wait_phase(1, 1, "ended")
+        assert "(logs) does not answer: mkdir took longer than 10 s: no job can start here until it does" in node.log_text()
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def test_launcherd_does_not_start_without_its_state():
+    """What cannot be read is not gone: it does not begin as if nothing ran here."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        node.kill()
+        disk.freeze()
+        assert node.begin().wait() == 1
+        assert f"the disk of {node.folder}/node0 (state directory) does not answer: " in node.log_text(), node.log_text()
+        assert is_alive(pid)
+        disk.thaw()
+        begin_again(world, node, 1)
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def run_side_by_side(tests):
+    """Each waits for deadlines most of the time, and sets variables of its process."""
+    runs = [subprocess.Popen([sys.executable, *sys.argv[:3], test.__name__.replace("test_", "", 1)], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True) for test in tests]
+    failed = 0
+    for run in runs:
+        print(run.communicate()[0], end="", flush=True)
+        failed += run.returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    TESTS = [value for name, value in list(globals().items()) if name.startswith("test_")]
+    sys.exit(run_tests(TESTS, sys.argv[3:]) if len(sys.argv) > 3 else run_side_by_side(TESTS))
