@@ -107,9 +107,10 @@ static bool keep_node(struct arena *arena, const struct part_node *node, struct 
     kept->part.drain_reason = keep(arena, node->drain_reason);
     kept->part.drained_by = keep(arena, node->drained_by);
     kept->part.version = keep(arena, node->version);
+    kept->part.notice = keep(arena, node->notice);
     return kept->part.name != NULL && kept->part.address != NULL &&
            kept->part.drain_reason != NULL && kept->part.drained_by != NULL &&
-           kept->part.version != NULL;
+           kept->part.version != NULL && kept->part.notice != NULL;
 }
 
 /* Copies the closed slots of `node` from the answer, which lists slots in the nodes' order. */

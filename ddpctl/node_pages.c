@@ -24,7 +24,7 @@ static bool keep_node(struct node_pages *pages, const struct part_node *node)
     *kept = *node;
     return keep(pages, &kept->name) && keep(pages, &kept->address) &&
            keep(pages, &kept->drain_reason) && keep(pages, &kept->drained_by) &&
-           keep(pages, &kept->version);
+           keep(pages, &kept->version) && keep(pages, &kept->notice);
 }
 
 static bool keep_slot(struct node_pages *pages, const struct part_slot *slot)

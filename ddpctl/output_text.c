@@ -448,9 +448,21 @@ static void drained_line(const struct part_node *node, struct buf *out)
     buf_add_text(out, "\n");
 }
 
-/* The lines below the table: why nodes and slots are out of use. */
+/* What is wrong with the node, such as another one that wants its name. */
+static void notice_line(const struct part_node *node, struct buf *out)
+{
+    if (node->notice == NULL || node->notice[0] == '\0')
+        return;
+    buf_printf(out, "%s: ", node->name);
+    escape_text(node->notice, strlen(node->notice), out);
+    buf_add_text(out, "\n");
+}
+
+/* The lines below the table: what is wrong with nodes, and why nodes and slots are out of use. */
 static void closed_lines(const struct msg_nodes *nodes, struct buf *out)
 {
+    for (uint32_t i = 0; i < nodes->nodes.count; i++)
+        notice_line(&nodes->nodes.items[i], out);
     for (uint32_t i = 0; i < nodes->nodes.count; i++)
         if (nodes->nodes.items[i].drained)
             drained_line(&nodes->nodes.items[i], out);
@@ -494,6 +506,7 @@ void output_node(const struct msg_nodes *nodes, const struct output_style *style
 
     assert(nodes->nodes.count == 1);
     nodes_table(nodes, style, out);
+    notice_line(&nodes->nodes.items[0], out);
     if (nodes->nodes.items[0].drained)
         drained_line(&nodes->nodes.items[0], out);
     for (size_t i = 0; i < table.columns; i++)

@@ -43,6 +43,7 @@
 #include "launcherd/node/node_gpus.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/interface.h"
+#include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
@@ -428,6 +429,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     (void)snprintf(core->name, sizeof core->name, "%s", settings->name);
     (void)snprintf(core->version, sizeof core->version, "%s", msg_release());
     proc_boot_id(core->boot_id, sizeof core->boot_id);
+    machine_id(core->machine_id);
     core->pid = (uint32_t)getpid();
     core->protocol = msg_protocol();
     core->schema = msg_schema();

@@ -32,6 +32,7 @@
 struct launcher_options {
     char name[NODE_NAME_BYTES_MAX];
     char boot_id[64];
+    char machine_id[IDENTITY_BYTES_MAX], state_id[IDENTITY_BYTES_MAX]; /* empty: not known */
     char address[ADDRESS_BYTES_MAX]; /* where other nodes reach this one */
     char version[32];
     uint32_t protocol;  /* the version that this program speaks (common/msg_version.h) */

@@ -50,6 +50,8 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
         .version = options->version,
         .name = options->name,
         .boot_id = options->boot_id,
+        .machine_id = options->machine_id,
+        .state_id = options->state_id,
         .instance = options->instance,
         .pid = options->pid,
         .address = options->address,

@@ -318,6 +318,27 @@ struct opening {
     struct err err;
 };
 
+/* Which state directory this is, for the server: a copy of another one knows none of its shims. */
+static void take_state_id(struct node *node, const struct open_files *files)
+{
+    (void)snprintf(node->core.options.state_id, sizeof node->core.options.state_id, "%s",
+                   files->state_id);
+    if (files->found == STATE_ID_DAMAGED)
+        log_line(LOG_WARNING, node_about(&node->host),
+                 "%s/state-id.json is damaged: the state directory has a new id, and the server "
+                 "waits for the leases of the old one",
+                 node->options.state_dir);
+    else if (files->found == STATE_ID_COPY)
+        log_line(LOG_WARNING, node_about(&node->host),
+                 "%s is a copy of another state directory, or was restored from a backup: it has a "
+                 "new id%s%s",
+                 node->options.state_dir,
+                 files->aside[0] != '\0'
+                     ? ", and the shims that it lists are not its own; they are in "
+                     : "",
+                 files->aside);
+}
+
 static void on_opened(struct file_work *work, const char *late)
 {
     struct open_files *files = (struct open_files *)work;
@@ -333,15 +354,20 @@ static void on_opened(struct file_work *work, const char *late)
         return;
     opening->node->lock_fd = files->lock_fd;
     files->lock_fd = -1;
+    if (files->status == STATUS_OK)
+        take_state_id(opening->node, files);
 }
 
 static void open_dir(struct opening *opening, const char *dir, void (*run)(struct file_work *work))
 {
     struct open_files *files = open_files_new(dir, opening);
+    const struct launcher_options *core = &opening->node->options.core;
 
     opening->status = err_set(&opening->err, STATUS_MEMORY, ENOMEM, "no memory");
     if (files == NULL)
         return;
+    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", core->boot_id);
+    (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", core->machine_id);
     files->work.run = run;
     files->work.done = on_opened;
     file_work_wait(opening->node->files, &files->work);

@@ -122,4 +122,7 @@ void open_files_state(struct file_work *work)
     file_work_at(work, FILE_DISK_STATE, "write");
     if (files->status == STATUS_OK)
         files->status = lock_state(files);
+    if (files->status == STATUS_OK)
+        files->status = state_id_load(files->dir, files->boot_id, files->machine_id,
+                                      files->state_id, &files->found, files->aside, &files->err);
 }

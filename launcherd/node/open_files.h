@@ -6,22 +6,27 @@
 
 #include "common/status.h"
 #include "launcherd/node/file_work.h"
+#include "launcherd/node/state_id.h"
 
 struct open_files {
     struct file_work work;
     void *owner; /* for the loop */
     char dir[PATH_MAX];
+    char boot_id[64], machine_id[IDENTITY_BYTES_MAX]; /* for the state directory's id */
     /* Results. */
     enum status status; /* STATUS_BUSY: another launcherd has the state directory */
     struct err err;
     int lock_fd; /* owned; -1: none */
+    char state_id[IDENTITY_BYTES_MAX], aside[64];
+    enum state_id_found found;
 };
 
 /* NULL: no memory. `drop` is set. */
 struct open_files *open_files_new(const char *dir, void *owner);
 /* `run`: makes the folder of the logs. */
 void open_files_logs(struct file_work *work);
-/* `run`: makes the folders of the state directory, checks whose it is, and locks it. */
+/* `run`: makes the folders of the state directory, checks whose it is, locks it, and finds its
+ * id. */
 void open_files_state(struct file_work *work);
 
 #endif

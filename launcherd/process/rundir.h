@@ -2,6 +2,7 @@
  *
  *   STATE/lock                                  locked by the one launcherd that uses it
  *   STATE/slots.json                            the record of the slots (node/slots_file.h)
+ *   STATE/state-id.json                         which state directory this is (node/state_id.h)
  *   STATE/run/<cluster>-<job>-g<generation>/    one for each shim, until `forget` (mode 0700)
  *     start.msg                                 the start order, as a frame
  *     shim.sock                                 the socket on which the shim listens

@@ -57,6 +57,20 @@ void fence_drop(struct rdzv *rdzv, struct job *job)
     job->fence_until_us = 0;
 }
 
+void fence_keep(struct rdzv *rdzv, struct node *node)
+{
+    const uint32_t index = roster_index(rdzv, node);
+
+    for (uint32_t i = 0; node->fenced > 0 && i < rdzv->queue_count; i++) {
+        struct job *job = &rdzv->jobs[rdzv->queue[i].job];
+
+        if (!job->is_fenced || job->fence_node != index)
+            continue;
+        job->is_fenced = false;
+        node->fenced--;
+    }
+}
+
 static bool has_living(const struct node *node, const struct job *job)
 {
     for (uint32_t i = 0; i < node->shim_count; i++)

@@ -1,7 +1,8 @@
 /* Two generations of one job must not run at once. A lost node may still run its part until its
  * lease ends. Workers that speak the worker protocol are fenced by their checkpoint folder and
  * their secret, so their job restarts at once. A job of other programs waits until the lease has
- * ended, or until the node is back without the part. */
+ * ended, or until the node is back without the part: the same state directory, or the same machine
+ * after a restart (identity.h). */
 #ifndef RENDEZVOUS_CORE_FENCE_H
 #define RENDEZVOUS_CORE_FENCE_H
 
@@ -20,6 +21,8 @@ void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node);
 bool fence_wait(struct rdzv *rdzv, struct job *job);
 /* Forget the fence: the job restarts, or has ended. */
 void fence_drop(struct rdzv *rdzv, struct job *job);
+/* The node has a launcherd that cannot know what runs of these jobs: its lists end no wait. */
+void fence_keep(struct rdzv *rdzv, struct node *node);
 /* The node has listed its shims. Jobs that waited only for this node may start if it no longer has
  * their parts. */
 void fence_heard(struct rdzv *rdzv, struct node *node);

@@ -32,6 +32,8 @@ struct part_state {
     uint16_t node;    /* index into rdzv->nodes; NODE_NONE: its node has no entry */
     bool is_reported; /* a report came since the start order or since this server started */
     bool is_lost;     /* its node was lost or no longer knows it: counts as ended */
+    bool is_away;     /* its node's launcherd does not list it, and may be another one than the part
+                       * was given to: nothing is known of the part, and nothing is sent */
     bool has_world;
     bool has_joined; /* all its ranks have joined */
     bool warm_late;  /* see msg.h; the job's events have it already */

@@ -83,6 +83,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
 
         assert(node != NULL);
         job->gang.parts[i].node = (uint16_t)roster_index(rdzv, node);
+        record->parts[i].identity = node->identity;
         roster_part_add(rdzv, job->gang.parts[i].node, job, i);
         orders_owe(rdzv, job, i, ORDER_START);
     }
@@ -193,13 +194,23 @@ void generation_hang(struct rdzv *rdzv, struct job *job, int32_t rank, const cha
                     record->grace_us < HANG_GRACE_US ? record->grace_us : HANG_GRACE_US);
 }
 
+/* The part is given up. Without its node, nobody has seen its end: its slots stay held. */
+static void leave_node(struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    struct node *node = &rdzv->nodes[job->gang.parts[part].node];
+
+    roster_part_remove(rdzv, job->gang.parts[part].node, job);
+    if (node->conn == 0)
+        roster_hold(rdzv, node, job->record.parts[part].slot_mask);
+}
+
 /* The part counts as ended, whatever is left of it. */
 static void take_out(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     const struct rdzv_part *place = &job->record.parts[part];
 
     if (job->gang.parts[part].node != NODE_NONE)
-        roster_part_remove(rdzv, job->gang.parts[part].node, job);
+        leave_node(rdzv, job, part);
     job->gang.parts[part].is_lost = true;
     rdzv->sched_due = true;
     for (uint32_t i = 0; i < place->local_count; i++)
@@ -282,7 +293,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
     restore_running(rdzv, job);
     failure_restore(rdzv, job);
     for (uint32_t i = 0; i < job->record.part_count; i++) {
-        const struct node *node = roster_expect(rdzv, job->record.parts[i].node);
+        const struct node *node = roster_expect(rdzv, &job->record.parts[i]);
 
         job->gang.parts[i].node = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
         if (node != NULL)
@@ -436,6 +447,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (state->is_reported && report->phase < state->phase)
         return; /* phases only go forward: this report is out of date */
     state->is_reported = true;
+    state->is_away = false;
     state->phase = report->phase;
     state->has_world = report->has_world;
     state->cannot_run = state->cannot_run || report->failed_errno_exit >= 126;
@@ -457,6 +469,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 /* The node lists the part: repeats the orders that it has not carried out yet. */
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
 {
+    job->gang.parts[part].is_away = false;
     steps_note(rdzv, job, part);
     if (phase == SHIM_ENDED)
         return; /* its report follows */
@@ -482,6 +495,15 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
 
     if (parts_is_over(state))
         return;
+    if (state->is_away && rdzv->out.now_us < rdzv->nodes[state->node].away_until_us)
+        return;
+    if (state->is_away) {
+        text_format(cause,
+                    "node %s has come back as another one, and the lease of its part is over",
+                    job->record.parts[part].node);
+        generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
+        return;
+    }
     if (job->record.stopping != STOP_NONE && !state->is_reported) {
         orders_owe(rdzv, job, part, ORDER_STOP);
     } else if (!state->is_reported && job->record.state == JOB_STARTING && !parts_any_runs(job)) {
@@ -493,6 +515,12 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
     }
+}
+
+void generation_away(struct job *job, uint32_t part)
+{
+    if (!parts_is_over(&job->gang.parts[part]))
+        job->gang.parts[part].is_away = true;
 }
 
 /* Whether a ready part can never get its go. The go needs the master port. If the shim of rank 0

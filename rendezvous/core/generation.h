@@ -18,6 +18,9 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 /* The part's node lists its shim in this phase, or (generation_unlisted) does not list it. */
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase);
 void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part);
+/* The launcherd that now has the part's node cannot know whether the part runs: it counts until its
+ * lease is over (node.away_until_us), unless it is listed. */
+void generation_away(struct job *job, uint32_t part);
 /* The part counts as ended, and the generation has failed. */
 void generation_part_lost(struct rdzv *rdzv, struct job *job, uint32_t part,
                           enum failure_class class, const char *cause);

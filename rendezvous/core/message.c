@@ -103,6 +103,7 @@ bool rdzv_is_for_node(enum rdzv_action_type type)
     case RDZV_PERSIST_RANKS:
     case RDZV_PERSIST_FAILURE:
     case RDZV_PERSIST_DRAINS:
+    case RDZV_PERSIST_HOLD:
     case RDZV_LOG_EVENT:
     case RDZV_REPLY_SUBMITTED:
     case RDZV_REPLY_CANCELLED:

@@ -38,7 +38,8 @@ static const struct node *node_of(const struct rdzv *rdzv, const struct job *job
 
     if (order == ORDER_FORGET)
         node = roster_find(rdzv, job->last.places[part].node);
-    else if (!job->gang.parts[part].is_lost && job->gang.parts[part].node != NODE_NONE)
+    else if (!job->gang.parts[part].is_lost && !job->gang.parts[part].is_away &&
+             job->gang.parts[part].node != NODE_NONE)
         node = &rdzv->nodes[job->gang.parts[part].node];
     return node != NULL && node->conn != 0 ? node : NULL;
 }

@@ -292,10 +292,13 @@ static void on_node_event(struct rdzv *rdzv, const struct node *node,
 
 static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
 {
-    struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello);
+    enum kinship kin;
+    struct node *node = roster_hello(rdzv, event->conn, &event->msg->node_hello, &kin);
 
     if (node == NULL)
         return;
+    if (kin == KIN_UNKNOWN)
+        reconcile_unknown(rdzv, node);
     steps_heard(rdzv, node);
     reconcile_list(rdzv, node);
     pace_heard_again(rdzv, node);
@@ -374,6 +377,9 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_RESTORE_DRAIN:
         drains_on_restore(rdzv, event->drain);
         break;
+    case RDZV_EVENT_RESTORE_HOLD:
+        roster_restore_hold(rdzv, event->hold);
+        break;
     case RDZV_EVENT_RESTORED:
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
@@ -415,7 +421,8 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
     bool is_whole;
 
     assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
-           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORED);
+           event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORE_HOLD ||
+           event->type == RDZV_EVENT_RESTORED);
     assert(event->now_us >= rdzv->out.now_us);
     actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
     jobs_drop_ended(rdzv);

@@ -58,6 +58,15 @@ struct rdzv_drain {
 };
 #define RDZV_WHOLE_NODE SLOTS_PER_NODE_MAX
 
+/* Slots of a node whose parts were given up unseen: an earlier launcherd of that name may still run
+ * them until its lease ends. Stored, so that a new server knows it too; it then counts a lease from
+ * its own start. */
+struct rdzv_hold {
+    char node[NODE_NAME_BYTES_MAX];
+    struct rdzv_identity identity; /* of that launcherd */
+    uint64_t slot_mask;            /* 0: none */
+};
+
 /* One rank as last reported. Arrays of these are indexed by rank. */
 struct rdzv_rank {
     uint32_t pid;
@@ -94,6 +103,7 @@ struct rdzv_after {
  *   RESTORE        record, after (failed_id and failed_state alone): at the start, each stored job that
  *                  has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
+ *   RESTORE_HOLD   hold: at the start, before the jobs, each stored hold
  *   RESTORED       next_job_id: ends the restore; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
  *   NODE_CLOSED    conn
@@ -109,6 +119,7 @@ enum rdzv_event_type {
     RDZV_EVENT_TICK,
     RDZV_EVENT_RESTORE,
     RDZV_EVENT_RESTORE_DRAIN,
+    RDZV_EVENT_RESTORE_HOLD,
     RDZV_EVENT_RESTORED,
     RDZV_EVENT_NODE_MSG,
     RDZV_EVENT_NODE_CLOSED,
@@ -149,6 +160,7 @@ struct rdzv_event {
     uint32_t array_place;           /* from 0 */
     const struct rdzv_record *record;
     const struct rdzv_drain *drain;
+    const struct rdzv_hold *hold;
     uint64_t next_job_id;
     const struct part_rank_look *looks; /* [look_count] */
     uint32_t look_count;
@@ -162,6 +174,7 @@ struct rdzv_event {
  *                     rdzv_ended_ranks() and rdzv_ended_parts()
  *   PERSIST_FAILURE   job_id, generation: write rdzv_failure()
  *   PERSIST_DRAINS    write all of rdzv_drains() in place of what is stored
+ *   PERSIST_HOLD      text (a node's name): write rdzv_hold(text), or remove it if its mask is 0
  *   LOG_EVENT         job_id, generation, text: append to the events table, and log
  *   SEND_WELCOME      conn
  *   SEND_BEAT_ACK     conn, sent_us
@@ -189,6 +202,7 @@ enum rdzv_action_type {
     RDZV_PERSIST_RANKS,
     RDZV_PERSIST_FAILURE,
     RDZV_PERSIST_DRAINS,
+    RDZV_PERSIST_HOLD,
     RDZV_LOG_EVENT,
     RDZV_SEND_WELCOME,
     RDZV_SEND_BEAT_ACK,
@@ -312,6 +326,7 @@ uint32_t rdzv_away_slots(const struct rdzv *rdzv, const char *name,
                          struct part_slot out[SLOTS_PER_NODE_MAX]);
 /* [*count] */
 const struct rdzv_drain *rdzv_drains(const struct rdzv *rdzv, uint32_t *count);
+void rdzv_hold(const struct rdzv *rdzv, const char *node, struct rdzv_hold *out);
 /* The connection of a node that is up, to forward log_read; 0: it has none. */
 uint64_t rdzv_node_conn(const struct rdzv *rdzv, const char *name);
 

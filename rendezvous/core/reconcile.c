@@ -36,6 +36,18 @@ static struct job *find_part(const struct rdzv *rdzv, const struct node *node, u
     return *part == UINT32_MAX ? NULL : job;
 }
 
+void reconcile_unknown(struct rdzv *rdzv, struct node *node)
+{
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
+        uint32_t part;
+        struct job *job = roster_part(rdzv, node, i, &part);
+
+        if (!roster_lists(node, job->record.job_id, job->record.generation))
+            generation_away(job, part);
+    }
+    fence_keep(rdzv, node);
+}
+
 void reconcile_list(struct rdzv *rdzv, struct node *node)
 {
     uint32_t part;

@@ -4,6 +4,9 @@
 
 #include "rendezvous/core/roster.h"
 
+/* A launcherd has said hello that may be another one than its parts were given to: what it does not
+ * list is not gone. Call it before reconcile_list. */
+void reconcile_unknown(struct rdzv *rdzv, struct node *node);
 /* The node has sent its list of shims (hello, beat). */
 void reconcile_list(struct rdzv *rdzv, struct node *node);
 /* The node has sent the report of one shim. */

@@ -130,9 +130,16 @@
  *   rank was the cause.
  * where: the nodes of the newest generation, "node0,node1". */
 
+/* What a launcherd says of itself beside its node's name (identity.h): hashes of the machine's id, of
+ * this boot's, and of its state directory's. 0: it has not said. */
+struct rdzv_identity {
+    uint64_t machine, boot, state;
+};
+
 /* One node's share of a generation. */
 struct rdzv_part {
     char node[NODE_NAME_BYTES_MAX];
+    struct rdzv_identity identity; /* of the launcherd that the part was given to */
     uint32_t rank_base;
     uint32_t local_count;
     uint64_t slot_mask; /* local rank i has the i-th set bit */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/names.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -125,7 +126,7 @@ void roster_refresh(struct rdzv *rdzv, const struct node *node)
     if (node->used && node->state != NODE_LOST)
         now.able = all & ~slots_closed_long_mask(node);
     if (node->used && node->state == NODE_UP && node->conn != 0)
-        now.offer = all & ~slots_closed_mask(node) & ~roster_shims_mask(node);
+        now.offer = all & ~slots_closed_mask(node) & ~roster_shims_mask(node) & ~node->held_mask;
     if (now.offer != view->offer || now.able != view->able)
         rdzv->sched_due = true;
     *view = now;
@@ -149,8 +150,8 @@ uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *mo
 
 static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
 {
-    return node->conn != 0 || node->fenced > 0 || roster_part_count(rdzv, node) > 0 ||
-           rdzv->spares_on[roster_index(rdzv, node)].count > 0;
+    return node->conn != 0 || node->fenced > 0 || node->held_mask != 0 ||
+           roster_part_count(rdzv, node) > 0 || rdzv->spares_on[roster_index(rdzv, node)].count > 0;
 }
 
 /* A free entry, or that of the unused node that was lost longest ago. NULL: full. */
@@ -224,17 +225,6 @@ static struct node *add(struct rdzv *rdzv, const char *name)
     return node;
 }
 
-/* Closes a connection. `why` STATUS_CONFLICT: another process has the name of the node. */
-static struct rdzv_action *close_conn(struct rdzv *rdzv, uint64_t conn, enum status why)
-{
-    struct rdzv_action *action = action_add(&rdzv->out, RDZV_CLOSE_NODE);
-
-    assert(conn != 0);
-    action->conn = conn;
-    action->status = why;
-    return action;
-}
-
 static void take_shims(struct node *node, const struct part_beat_shim *shims, uint32_t count)
 {
     assert(count <= SHIMS_PER_NODE_MAX); /* the decoder checked it */
@@ -285,31 +275,6 @@ static void set_alive(struct rdzv *rdzv, struct node *node)
         expect_at(rdzv, rdzv->out.now_us); /* the server may have no more reason to doubt itself */
 }
 
-/* Whether to refuse a hello because the name is taken. Of two processes with one name, one that
- * still beats keeps it; a silent one is replaced. A hello on an older connection of the same
- * process is out of date and refused, too. */
-static bool is_taken(struct rdzv *rdzv, const struct node *node, uint64_t conn,
-                     const struct msg_node_hello *hello)
-{
-    if (node->instance == hello->instance && conn < node->newest_conn) {
-        close_conn(rdzv, conn, STATUS_PEER_LOST)->text =
-            "an older connection of the same process: it has called again since";
-        return true;
-    }
-    if (node->conn == 0 || node->conn == conn)
-        return false;
-    if (node->instance != hello->instance &&
-        rdzv->out.now_us < node->beat_at_us + rdzv->options.suspect_us) {
-        action_text(&rdzv->out, close_conn(rdzv, conn, STATUS_CONFLICT),
-                    "a node named %s is connected already (pid %u); choose another --name",
-                    node->name, node->pid);
-        return true;
-    }
-    close_conn(rdzv, node->conn, STATUS_PEER_LOST)->text =
-        "replaced by a newer connection of the same node";
-    return false;
-}
-
 /* reconcile.c stops what runs on a leaving node. */
 static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
 {
@@ -320,22 +285,26 @@ static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
     node->is_leaving = is_leaving;
 }
 
-struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello)
+struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello,
+                          enum kinship *kin)
 {
+    const struct rdzv_identity identity = identity_of(hello);
     struct node *node = roster_find(rdzv, hello->name);
 
-    if (node != NULL && is_taken(rdzv, node, conn, hello))
+    *kin = node != NULL ? claim_kinship(node, hello, &identity) : KIN_UNKNOWN;
+    if (node != NULL && claim_is_refused(rdzv, node, conn, hello, *kin))
         return NULL;
     if (node == NULL)
         node = add(rdzv, hello->name);
     if (node == NULL) {
-        close_conn(rdzv, conn, STATUS_TOO_BIG)->text = "the server's table of nodes is full";
+        claim_close(rdzv, conn, STATUS_TOO_BIG)->text = "the server's table of nodes is full";
         return NULL;
     }
     trouble_hello(rdzv, &node->trouble, node->name,
                   node->has_beat && node->instance == hello->instance);
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
+    claim_take(rdzv, node, *kin, &identity);
     node->conn = node->newest_conn = conn;
     node->closed_at_us = 0;
     node->instance = hello->instance;
@@ -345,7 +314,6 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
     node->protocol = hello->protocol;
     node->drains_on_term = hello->drains_on_term;
     node->is_leaving = false; /* a new process; if it leaves, its next beat says so */
-    (void)snprintf(node->boot_id, sizeof node->boot_id, "%s", hello->boot_id);
     (void)snprintf(node->address, sizeof node->address, "%s", hello->address);
     (void)snprintf(node->version, sizeof node->version, "%s", hello->version);
     set_alive(rdzv, node);
@@ -404,20 +372,54 @@ void roster_closed(struct rdzv *rdzv, struct node *node)
 
 void roster_drop(struct rdzv *rdzv, struct node *node, const char *why)
 {
-    close_conn(rdzv, node->conn, STATUS_PEER_LOST)->text = why;
+    claim_close(rdzv, node->conn, STATUS_PEER_LOST)->text = why;
     roster_closed(rdzv, node);
 }
 
-struct node *roster_expect(struct rdzv *rdzv, const char *name)
+void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)
 {
-    struct node *node = roster_find(rdzv, name);
+    const uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
+
+    if (node->held_mask == 0 || until_us > node->held_until_us)
+        node->held_until_us = until_us;
+    node->held_by =
+        node->held_mask == 0 ? node->identity : identity_join(&node->held_by, &node->identity);
+    node->held_mask |= slot_mask;
+    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
+    expect_at(rdzv, node->held_until_us);
+    roster_refresh(rdzv, node);
+}
+
+/* The node is one that was lost. */
+void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
+{
+    struct node *node = NULL;
+
+    if (hold->node[0] != '\0' && hold->slot_mask != 0 && roster_find(rdzv, hold->node) == NULL)
+        node = add(rdzv, hold->node);
+    if (node == NULL)
+        return; /* damaged, or the table is full of others */
+    node->state = NODE_LOST;
+    node->beat_at_us = rdzv->out.now_us;
+    node->identity = node->held_by = hold->identity;
+    node->held_mask = hold->slot_mask;
+    node->held_until_us = rdzv->out.now_us + rdzv->options.lease_us;
+    expect_at(rdzv, node->held_until_us);
+    roster_refresh(rdzv, node);
+}
+
+struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
+{
+    struct node *node = roster_find(rdzv, part->node);
+    const bool is_new = node == NULL;
     uint64_t wait_us = rdzv->options.lease_us > rdzv->options.lost_us ? rdzv->options.lease_us
                                                                       : rdzv->options.lost_us;
 
     if (node == NULL)
-        node = add(rdzv, name);
+        node = add(rdzv, part->node);
     if (node == NULL || node->has_beat)
         return node;
+    node->identity = is_new ? part->identity : identity_join(&node->identity, &part->identity);
     node->state = NODE_SUSPECT;
     node->beat_at_us = rdzv->out.now_us;
     node->lost_at_us = rdzv->out.now_us + wait_us;
@@ -437,7 +439,7 @@ static void lose(struct rdzv *rdzv, struct node *node)
     action_log(&rdzv->out, 0, 0, "node %s was lost: silent for %llu s", node->name,
                (unsigned long long)(node->silent_us / 1000000));
     if (node->conn != 0)
-        close_conn(rdzv, node->conn, STATUS_TIMEOUT)->text = "silent for too long";
+        claim_close(rdzv, node->conn, STATUS_TIMEOUT)->text = "silent for too long";
     node->conn = 0;
     roster_refresh(rdzv, node);
 }
@@ -529,13 +531,31 @@ void roster_shift(struct rdzv *rdzv, uint64_t paused_us)
     }
 }
 
+/* Gives held slots free when the lease is over. */
+static uint64_t tick_held(struct rdzv *rdzv, struct node *node)
+{
+    if (node->held_mask != 0 && rdzv->out.now_us < node->held_until_us)
+        return node->held_until_us;
+    if (node->held_mask != 0 && !actions_have_room(&rdzv->out, 1))
+        return rdzv->out.now_us; /* continue in the next step */
+    if (node->held_mask != 0) {
+        claim_drop_hold(rdzv, node);
+        roster_refresh(rdzv, node);
+    }
+    return UINT64_MAX;
+}
+
 void roster_tick(struct rdzv *rdzv)
 {
     if (rdzv->out.now_us >= rdzv->roster_at_us) {
         rdzv->roster_at_us = UINT64_MAX;
         doubt(rdzv);
-        for (uint32_t i = 0; i < rdzv->node_count; i++)
-            expect_at(rdzv, tick_node(rdzv, &rdzv->nodes[rdzv->by_name[i]]));
+        for (uint32_t i = 0; i < rdzv->node_count; i++) {
+            struct node *node = &rdzv->nodes[rdzv->by_name[i]];
+
+            expect_at(rdzv, tick_node(rdzv, node));
+            expect_at(rdzv, tick_held(rdzv, node));
+        }
     }
     if (rdzv->roster_at_us != UINT64_MAX)
         actions_wake_at(&rdzv->out, rdzv->roster_at_us);
@@ -559,6 +579,7 @@ uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
 {
     uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~roster_shims_mask(node);
 
+    mask &= ~node->held_mask;
     mask &= ~spare_table_mask(rdzv, roster_index(rdzv, node));
 
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {

@@ -3,6 +3,7 @@
 #ifndef RENDEZVOUS_CORE_ROSTER_H
 #define RENDEZVOUS_CORE_ROSTER_H
 
+#include "rendezvous/core/identity.h"
 #include "rendezvous/core/job.h"
 #include "rendezvous/core/trouble.h"
 
@@ -23,7 +24,8 @@ struct node_slot {
 struct node {
     bool used;
     char name[NODE_NAME_BYTES_MAX];
-    char boot_id[64];
+    struct rdzv_identity
+        identity; /* of its launcherd, or of the one that its parts were given to */
     char address[ADDRESS_BYTES_MAX];
     char version[32];
     uint64_t instance;
@@ -34,6 +36,13 @@ struct node {
     bool has_lost_parts; /* it was lost, and not all generations on it have been failed yet */
     uint32_t fenced;     /* jobs that wait for its list (fence.h) */
     uint64_t silent_us;  /* how long it had been silent when it was lost */
+    /* What an earlier launcherd of this name may still run until its lease ends: slots of parts that
+     * were given up unseen, and parts that the present one does not know (part_state.is_away). */
+    uint64_t held_mask;
+    struct rdzv_identity held_by; /* whose they are */
+    uint64_t held_until_us, away_until_us;
+    uint64_t notice_until_us;      /* `notice` is shown until then */
+    char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
     uint64_t beat_at_us;
     uint64_t unheard_us; /* before its newest message; UINT64_MAX: that was the first */
     struct trouble trouble;
@@ -96,8 +105,14 @@ struct node *roster_find_conn(const struct rdzv *rdzv, uint64_t conn);
 uint32_t roster_index(const struct rdzv *rdzv, const struct node *node);
 
 /* Binds a node to this connection and takes its list of shims. NULL: the node was refused, and the
- * connection is being closed. */
-struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello);
+ * connection is being closed. *kin: what this launcherd is to the last one of that name; the same
+ * process is KIN_SAME. */
+struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello,
+                          enum kinship *kin);
+/* A part on the node was given up, and nobody has seen its end. */
+void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask);
+/* The same of an earlier server. */
+void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold);
 /* Acknowledges the beat and takes its lists. */
 void roster_beat(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat);
 /* A shim on the node has reached that phase. */
@@ -107,9 +122,9 @@ void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
 void roster_closed(struct rdzv *rdzv, struct node *node);
 /* Closes the connection of a node, so that nothing that is in flight on it can arrive late. The node connects again. */
 void roster_drop(struct rdzv *rdzv, struct node *node, const char *why);
-/* Adds a node that a stored job runs on. Its workers may have gone on while this server was away,
+/* Adds the node of a stored job's part. Its workers may have gone on while this server was away,
  * so the node counts as lost only after a whole lease without a beat. NULL: the table is full. */
-struct node *roster_expect(struct rdzv *rdzv, const char *name);
+struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part);
 /* The server could not hear anybody for that long before now: no node counts as silent because of
  * it. */
 void roster_shift(struct rdzv *rdzv, uint64_t paused_us);

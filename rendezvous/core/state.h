@@ -7,7 +7,9 @@
  *   spare_table  slots that are held as spares
  *   slots        which slots of a node are closed
  *   trouble      nodes that are up and do not carry out orders
- *   roster       nodes: which are connected, what they list, when a silent one is lost
+ *   identity     who a launcherd is, beside its node's name
+ *   roster       nodes: which are connected, what they list, when a silent one is lost; claim: which
+ *                launcherd may have a name
  *   fence        how long a lost node keeps a job from restarting
  *   failure      the class of a failure; nodes that are excluded for a job
  *   steps        where each part is on its way, and when that is overdue

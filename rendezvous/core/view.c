@@ -3,6 +3,7 @@
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Shown as the operator who drained a node that is leaving. */
@@ -142,12 +143,23 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
         .version = node->version,
         .protocol = node->protocol,
         .drains_on_term = node->drains_on_term,
+        .notice = now_us < node->notice_until_us ? node->notice : "",
         .beat_age_us = node->has_beat ? (int64_t)(now_us - node->beat_at_us) : -1,
     };
     out->reconnects = node->trouble.reconnects;
     if (out->notice == NULL || out->notice[0] == '\0')
         out->notice = node->trouble.text;
     fill_drain(node, slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
+}
+
+void rdzv_hold(const struct rdzv *rdzv, const char *name, struct rdzv_hold *out)
+{
+    const struct node *node = roster_find(rdzv, name);
+
+    *out = (struct rdzv_hold){.slot_mask = node == NULL ? 0 : node->held_mask};
+    (void)snprintf(out->node, sizeof out->node, "%s", name);
+    if (node != NULL)
+        out->identity = node->held_by;
 }
 
 uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name)

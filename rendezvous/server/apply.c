@@ -66,6 +66,14 @@ static void write_drains(struct server *server)
     store_write_drains(server->store, drains, count);
 }
 
+static void write_hold(struct server *server, const struct rdzv_action *action)
+{
+    struct rdzv_hold hold;
+
+    rdzv_hold(server->core, action->text, &hold);
+    store_write_hold(server->store, &hold);
+}
+
 static void log_event(struct server *server, const struct rdzv_action *action, int64_t wall_ms)
 {
     struct log_about about = {
@@ -161,7 +169,8 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
         bool is_event = action->type == RDZV_LOG_EVENT;
 
         if (!is_event && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
-            action->type != RDZV_PERSIST_FAILURE && action->type != RDZV_PERSIST_DRAINS)
+            action->type != RDZV_PERSIST_FAILURE && action->type != RDZV_PERSIST_DRAINS &&
+            action->type != RDZV_PERSIST_HOLD)
             continue;
         store_begin(server->store);
         must_last = must_last || !is_event;
@@ -171,6 +180,8 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
             write_job(server, action->job_id, event);
         else if (action->type == RDZV_PERSIST_DRAINS)
             write_drains(server);
+        else if (action->type == RDZV_PERSIST_HOLD)
+            write_hold(server, action);
         else if (action->type == RDZV_PERSIST_FAILURE)
             write_failure(server, action);
         else

@@ -353,24 +353,6 @@ static enum status core_open(struct server *server, const struct server_options 
     return STATUS_OK;
 }
 
-/* Reads more than DRAINS_MAX, so that the core names those that it cannot take. */
-static enum status restore_drains(struct server *server, struct err *err)
-{
-    struct rdzv_drain *drains = calloc(2 * DRAINS_MAX, sizeof *drains);
-    uint32_t count;
-
-    if (drains == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the drains of the store");
-    count = store_drains(server->store, drains, 2 * DRAINS_MAX);
-    for (uint32_t i = 0; i < count; i++) {
-        struct rdzv_event event = {.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]};
-
-        server_step(server, &event);
-    }
-    free(drains);
-    return STATUS_OK;
-}
-
 static void restore_job(struct server *server, uint64_t job_id)
 {
     struct rdzv_event event = {.type = RDZV_EVENT_RESTORE, .job_id = job_id};
@@ -449,9 +431,11 @@ static enum status restore(struct server *server, const struct server_options *o
     if (status == STATUS_OK)
         status = core_open(server, options, err);
     if (status == STATUS_OK)
-        status = restore_drains(server, err);
-    if (status == STATUS_OK)
+        status = server_restore_drains(server, err);
+    if (status == STATUS_OK) {
+        server_restore_holds(server);
         restore_jobs(server);
+    }
     return status;
 }
 

@@ -2,7 +2,7 @@
  *
  * The file: "ddp-backup 1\n", then parts, then the SHA-256 of everything before it. A part is a letter, its
  * length in bytes, and its content:
- *   H  what the backup is of: "schema=8 moved=0 made_ms=... cluster=... version=..."
+ *   H  what the backup is of: "schema=9 moved=0 made_ms=... cluster=... version=..."
  *   T  a table: "NAME COLUMN,COLUMN,..."; the rows that follow belong to it
  *   R  a row (rows.h), with layout 1
  *   E  the number of rows

@@ -34,6 +34,10 @@
 #define DRAINS_SQL                                                                                 \
     "CREATE TABLE drains (node TEXT NOT NULL, slot INTEGER NOT NULL, user TEXT NOT NULL,"          \
     " reason TEXT NOT NULL, at_ms INTEGER NOT NULL, PRIMARY KEY (node, slot)) WITHOUT ROWID;"
+#define HOLDS_SQL                                                                                  \
+    "CREATE TABLE IF NOT EXISTS holds (node TEXT NOT NULL, machine INTEGER NOT NULL, boot "        \
+    "INTEGER NOT NULL,"                                                                            \
+    " state INTEGER NOT NULL, slot_mask INTEGER NOT NULL, PRIMARY KEY (node)) WITHOUT ROWID;"
 #define PRINCIPALS_SQL                                                                             \
     "CREATE TABLE IF NOT EXISTS principals (name TEXT PRIMARY KEY, role TEXT NOT NULL,"            \
     " created_ms INTEGER NOT NULL, rotated_ms INTEGER NOT NULL, seen_ms INTEGER NOT NULL)"         \
@@ -75,7 +79,7 @@ static const char *const schema_sql[] = {
     "CREATE TABLE events (id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL,"
     " job_id INTEGER NOT NULL, generation INTEGER NOT NULL, text TEXT NOT NULL);"
     "CREATE INDEX events_job ON events (job_id, id);"
-    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL FAILURES_SQL LATER_SQL};
+    REQUESTS_SQL PRINCIPALS_SQL DRAINS_SQL RESERVE_SQL FAILURES_SQL HOLDS_SQL LATER_SQL};
 /* clang-format on */
 /* upgrades[i] turns version i + 1 into version i + 2, in one transaction. */
 static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
@@ -85,9 +89,12 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
-    RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
-    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'", "", "",
+    RESERVE_SQL,
+    "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
+    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'",
+    "",
     "", /* only new columns of jobs, see add_columns */
+    HOLDS_SQL,
 };
 
 /* The columns of `jobs` and `failures`, with the default for old rows. */

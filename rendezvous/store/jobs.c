@@ -10,8 +10,25 @@
 #include "common/msg_table.h"
 #include "rendezvous/store/internal.h"
 
+/* Hashes in hexadecimal; those that are not known are left out, as earlier versions did. */
+static void add_identity(cJSON *object, const struct rdzv_identity *identity)
+{
+    const struct {
+        const char *name;
+        uint64_t mark;
+    } marks[] = {
+        {"machine", identity->machine}, {"boot", identity->boot}, {"state", identity->state}};
+    char text[24];
+
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        (void)snprintf(text, sizeof text, "%" PRIx64, marks[i].mark);
+        if (marks[i].mark != 0)
+            (void)cJSON_AddStringToObject(object, marks[i].name, text);
+    }
+}
+
 /* [{"node":"n0","rank_base":0,"local_count":2,"slot_mask":"3"}]; slot_mask is a u64, so a string.
- */
+ * With "machine", "boot" and "state": the identity of the node's launcherd. */
 static char *parts_to_json(const struct rdzv_record *record)
 {
     cJSON *array = cJSON_CreateArray();
@@ -27,6 +44,7 @@ static char *parts_to_json(const struct rdzv_record *record)
         (void)cJSON_AddNumberToObject(object, "rank_base", part->rank_base);
         (void)cJSON_AddNumberToObject(object, "local_count", part->local_count);
         (void)cJSON_AddStringToObject(object, "slot_mask", mask);
+        add_identity(object, &part->identity);
         (void)cJSON_AddItemToArray(array, object);
     }
     json = cJSON_PrintUnformatted(array);
@@ -68,6 +86,11 @@ static void parts_from_json(const char *json, struct arena *arena, struct rdzv_r
         part->rank_base = number_of(object, "rank_base");
         part->local_count = number_of(object, "local_count");
         part->slot_mask = strtoull(text_of(object, "slot_mask"), NULL, 10);
+        part->identity = (struct rdzv_identity){
+            .machine = strtoull(text_of(object, "machine"), NULL, 16),
+            .boot = strtoull(text_of(object, "boot"), NULL, 16),
+            .state = strtoull(text_of(object, "state"), NULL, 16),
+        };
     }
     cJSON_Delete(array);
 }

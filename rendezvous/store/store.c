@@ -1,5 +1,5 @@
 /* Opening, statements, transactions. The file is made in file.c; rows are in jobs.c, ranks.c,
- * drains.c and principals.c; expire.c removes old ones. */
+ * drains.c, holds.c and principals.c; expire.c removes old ones. */
 #include "rendezvous/store/store.h"
 
 #include <assert.h>
@@ -112,6 +112,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_DRAIN_DROP] = "DELETE FROM drains",
     [STORE_DRAIN_LIST] = "SELECT node, slot, user, reason, at_ms FROM drains"
                          " ORDER BY node, slot LIMIT ?",
+    [STORE_HOLD_WRITE] = "INSERT OR REPLACE INTO holds (node, machine, boot, state, slot_mask)"
+                         " VALUES (?, ?, ?, ?, ?)",
+    [STORE_HOLD_DROP] = "DELETE FROM holds WHERE node = ?",
+    [STORE_HOLD_AFTER] = "SELECT node, machine, boot, state, slot_mask FROM holds WHERE node > ?"
+                         " ORDER BY node LIMIT 1",
     [STORE_PRINCIPAL_WRITE] = "INSERT OR REPLACE INTO principals (name, role, created_ms,"
                               " rotated_ms, seen_ms) VALUES (?, ?, ?, ?, ?)",
     [STORE_PRINCIPAL_SEEN] = "UPDATE principals SET seen_ms = ?2 WHERE name = ?1",

@@ -134,6 +134,8 @@ void store_write_failure(struct store *store, uint64_t job_id, const struct part
                          bool is_end_alone);
 /* Replaces all stored drains. */
 void store_write_drains(struct store *store, const struct rdzv_drain *drains, uint32_t count);
+/* Writes the hold of a node, or removes it if its mask is 0. */
+void store_write_hold(struct store *store, const struct rdzv_hold *hold);
 /* Inserts or replaces a principal with all its secrets. */
 void store_write_principal(struct store *store, const struct store_principal *principal);
 void store_write_seen(struct store *store, const char *name, int64_t seen_ms);
@@ -163,6 +165,8 @@ uint64_t store_spec_bytes(const struct msg_submit *submit);
 uint64_t store_free_bytes(struct store *store);
 /* How many, `max` at most. */
 uint32_t store_drains(struct store *store, struct rdzv_drain *drains, uint32_t max);
+/* The hold of the first node whose name comes after `node`. False: there is none. */
+bool store_hold_after(struct store *store, const char *node, struct rdzv_hold *hold);
 /* Calls back for all principals in the order of their names. A malformed row is skipped with a log
  * line; false: there was one. `principal` is borrowed for the call; the callback must not use the
  * store. */

@@ -239,6 +239,7 @@ static void step(struct store *store, struct rdzv_event event)
 static void restore(struct store *store)
 {
     struct rdzv_drain drains[8];
+    struct rdzv_hold hold, before = {.node = ""};
     struct arena arena = {0};
     struct rdzv_record record;
     uint64_t ids[16], last_id = 0, next_id;
@@ -247,6 +248,10 @@ static void restore(struct store *store)
     world.core = small_core_start();
     for (uint32_t i = 0; i < count; i++)
         step(store, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &drains[i]});
+    while (store_hold_after(store, before.node, &hold) && strcmp(hold.node, before.node) > 0) {
+        step(store, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+        before = hold;
+    }
     while ((count = store_active_ids(store, last_id, ids, 16)) > 0) {
         for (uint32_t i = 0; i < count; i++) {
             FUZZ_CHECK(ids[i] > last_id);

@@ -15,8 +15,8 @@ import time
 
 PROTOCOL = 3
 CLIENT_HELLO = dict(protocol=PROTOCOL, version="test", schema="")
-# the end of a node_hello of a node that says nothing of its build, its machine and its history
-NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="", state_id="", seen=[])
+# the end of a node_hello of a node that says nothing of its build and its history, and is always the launcherd that had its name before
+NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="machine", state_id="state", seen=[])
 PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 
 U64_FIELDS = frozenset(

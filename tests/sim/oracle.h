@@ -98,6 +98,8 @@ void oracle_failed(struct sim *sim, const struct sim_shim *shim, uint32_t node, 
                    uint32_t number);
 void oracle_node_failed(struct sim *sim, uint32_t node);
 void oracle_ordered(struct sim *sim, uint32_t node, const struct msg_start *start);
+/* A launcherd that does not know this part has told the server so. */
+void oracle_denied(struct sim *sim, uint64_t job_id, uint32_t generation);
 /* launcherd ends because nothing is left on its node. */
 void oracle_left(struct sim *sim, uint32_t node);
 void oracle_prepared(struct sim *sim, struct sim_shim *shim, uint32_t port);

@@ -96,12 +96,15 @@ struct oracle_node {
     uint64_t closed_mask; /* listed as closed, or with a GPU whose shim ended since the list */
     uint64_t left_mask;   /* with a GPU whose part ended since; listed before or not */
     uint32_t conn;        /* the open connection that the server accepted; 0: none */
+    uint32_t owner;       /* the process that said hello last; 0: none yet */
     bool is_expected;     /* with a GPU, whose part has ended since; listed before or not */
     uint64_t heard_us;    /* on the clock of oracle_ran_us */
     uint64_t heard_at_us; /* true time */
     uint64_t closed_us;   /* true time: its connection closed; 0: never */
     uint64_t hello_us;    /* true time: it opened; 0: never */
     uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
+    uint64_t
+        left_us; /* true time: when the process was last heard whose place another one took; 0 */
 };
 
 struct oracle_drain {

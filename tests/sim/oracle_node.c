@@ -137,12 +137,17 @@ void oracle_ordered(struct sim *sim, uint32_t index, const struct msg_start *sta
     }
 }
 
+void oracle_denied(struct sim *sim, uint64_t job_id, uint32_t generation)
+{
+    oracle_add_cause(sim, job_id, generation, -1, 0);
+}
+
 void oracle_left(struct sim *sim, uint32_t index)
 {
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         const struct sim_shim *shim = &sim->nodes[index].shims[i];
 
-        for (uint32_t w = 0; shim->used && w < shim->local_count; w++)
+        for (uint32_t w = 0; shim->used && !shim->is_orphan && w < shim->local_count; w++)
             if (is_killable(sim, &shim->workers[w]))
                 sim_fail(sim, "leave", "node%u ends, and job %llu g%u runs on it", index,
                          (unsigned long long)shim->job_id, shim->generation);
@@ -177,6 +182,12 @@ void oracle_goes(struct sim *sim, const struct sim_shim *shim, uint32_t port)
                  gen->port);
 }
 
+/* Until when the shim's workers may live: an orphan gets no more of its node's lease. */
+static uint64_t lease_end_us(const struct sim_node *node, const struct sim_shim *shim)
+{
+    return shim->is_orphan ? shim->facts.lease_us : node->lease_end_us;
+}
+
 /* A worker of an older generation may live only on a node that was lost. If no rank had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
@@ -190,9 +201,9 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
     if (!part->was_lost)
         sim_fail(sim, "one-generation", "job %llu: g%u starts, and g%u runs on node%u",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
-    else if (gen->joined == 0 && !gen->has_impostor && older->facts.free_us != UINT64_MAX &&
+    else if (gen->joined == 0 && older->facts.free_us != UINT64_MAX &&
              sim_node_us(sim, node) + KILL_SLACK_US + sim->lease_us / 1000 * DRIFT_PM <
-                 sim->nodes[node].lease_end_us)
+                 lease_end_us(&sim->nodes[node], older))
         sim_fail(sim, "one-generation",
                  "job %llu: g%u starts, and g%u runs on node%u, which was lost, without a fence",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
@@ -441,7 +452,8 @@ static struct deadline deadline_of(const struct sim_node *node, const struct sim
     struct deadline first = {UINT64_MAX, "", ""};
 
     if (shim->alive && facts->free_us != UINT64_MAX) {
-        earlier(&first, later(facts->free_us, node->lease_end_us), "lease", "outlives its lease");
+        earlier(&first, later(facts->free_us, lease_end_us(node, shim)), "lease",
+                "outlives its lease");
         if (facts->stop_us != 0)
             earlier(&first, later(facts->free_us, facts->stop_us), "grace", "outlives its grace");
         if (facts->failed_us != 0)
@@ -450,7 +462,7 @@ static struct deadline deadline_of(const struct sim_node *node, const struct sim
     }
     if (!shim->alive && facts->killed_us != 0 && facts->free_us != UINT64_MAX)
         earlier(&first, later(facts->free_us, facts->killed_us), "lease", "outlives its shim");
-    if (node->alive && node->has_welcome && node->steady_us != UINT64_MAX) {
+    if (node->alive && node->has_welcome && node->steady_us != UINT64_MAX && !shim->is_orphan) {
         earlier(&first, later(steady_us, node->lease_end_us + LEASE_SLACK_US), "lease",
                 "outlives its lease, its shim is stuck");
         if (facts->order_us != 0)

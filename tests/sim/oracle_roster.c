@@ -115,14 +115,22 @@ static void check_name(struct sim *sim, uint32_t index, uint32_t conn)
                  index, (double)(sim->now_us - node->heard_at_us) / 1e6);
     if (!sim->conns[conn].is_impostor)
         return;
-    oracle_node_failed(sim, index); /* the impostor says that nothing runs there */
+    oracle_node_failed(sim, index); /* it may have waited until the lease was over */
     for (uint32_t i = 0; i < sim->oracle->job_count; i++) {
         struct oracle_gen *gen = sim->oracle->jobs[i].newest;
 
         if (gen != NULL && oracle_part(gen, index) != NULL)
             gen->has_impostor = true;
     }
-    sim->oracle->nodes[index].lost_us = sim->now_us;
+}
+
+/* Another process has the name: parts of the last one are lost when its lease is over, and not
+ * before. */
+static void note_left(struct sim *sim, struct oracle_node *node, uint32_t conn)
+{
+    if (node->owner != 0 && node->owner != sim->conns[conn].owner)
+        node->left_us = node->heard_at_us;
+    node->owner = sim->conns[conn].owner;
 }
 
 void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
@@ -133,6 +141,10 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
 
     if (msg->type == MSG_TYPE_NODE_HELLO && has_action(actions, RDZV_SEND_WELCOME, conn)) {
         check_name(sim, index, conn);
+        note_left(sim, told, conn);
+        if (msg->node_hello.machine_id[0] == '\0')
+            oracle_node_failed(sim, index); /* what it does not list counts until the lease, and
+                                             * then as lost: even a start that never arrived */
         oracle_is_back(sim, index);
         heard(sim, index);
         told->conn = conn;
@@ -184,6 +196,17 @@ static bool must_doubt(const struct sim *sim)
     return silent >= 2 && silent > here / 2;
 }
 
+static uint64_t later(uint64_t a_us, uint64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+/* A lease, by a clock that is a little fast. */
+static uint64_t less_lease(const struct sim *sim)
+{
+    return sim->lease_us - sim->lease_us / 1000 * DRIFT_PM - SLACK_US;
+}
+
 bool oracle_may_be_lost(struct sim *sim, uint32_t index)
 {
     struct oracle_node *node = &sim->oracle->nodes[index];
@@ -192,6 +215,10 @@ bool oracle_may_be_lost(struct sim *sim, uint32_t index)
     if (sim->lease_us > after_us && (node->is_expected || (node->conn != 0 && must_doubt(sim))))
         after_us = sim->lease_us;
     after_us -= after_us / 1000 * DRIFT_PM + SLACK_US;
+    if (node->left_us != 0 && sim->now_us >= node->left_us + less_lease(sim)) {
+        node->lost_us = later(node->lost_us, node->left_us + sim->lease_us);
+        node->left_us = 0;
+    }
     if (!sim->server.alive || silence_us(sim, index) < after_us)
         return false;
     node->lost_us = sim->now_us;

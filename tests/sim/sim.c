@@ -232,6 +232,8 @@ void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size)
     sim->disk.written = zeroed(size->jobs, sizeof *sim->disk.written);
     sim->disk.synced = zeroed(size->jobs, sizeof *sim->disk.synced);
     sim->disk.unsynced = zeroed(size->jobs, sizeof *sim->disk.unsynced);
+    sim->disk.holds = zeroed(size->nodes, sizeof *sim->disk.holds);
+    sim->disk.synced_holds = zeroed(size->nodes, sizeof *sim->disk.synced_holds);
     sim->clients = zeroed(size->jobs, sizeof *sim->clients);
     sim->conns = zeroed(size->conns, sizeof *sim->conns);
     sim->oracle = oracle_new(size);
@@ -256,6 +258,8 @@ void sim_free(struct sim *sim)
     free(sim->disk.written);
     free(sim->disk.synced);
     free(sim->disk.unsynced);
+    free(sim->disk.holds);
+    free(sim->disk.synced_holds);
     free(sim->clients);
     free(sim->conns);
 }

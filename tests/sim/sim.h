@@ -60,6 +60,7 @@ struct sim_conn {
     uint32_t node;
     uint32_t shim, shim_serial; /* index on the node */
     uint32_t owner;             /* differs for each process that connects to the server */
+    uint32_t twin;              /* index into sim->twins, plus 1; 0: of none */
     struct sim_stream to_near, to_far;
 };
 
@@ -116,6 +117,7 @@ struct sim_shim {
     char cluster[33];
     bool is_prepared; /* the port is reserved, or none is needed */
     bool has_orphans; /* children of its workers that have outlived them */
+    bool is_orphan;   /* its run directory is gone, and no launcherd knows it */
     struct sim_shim_facts facts;
     bool has_end;
     struct msg_shim_report end; /* recorded when it ended; its ranks: */
@@ -150,6 +152,8 @@ struct sim_node {
     bool alive;   /* launcherd */
     bool is_down; /* the machine */
     uint32_t boots;
+    uint32_t installs,
+        states; /* how often its machine was installed, its state directory made anew */
     struct sim_clock clock;
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];
@@ -211,6 +215,7 @@ struct sim_disk {
     uint32_t *unsynced; /* [size.jobs]; rows */
     uint32_t drain_count, synced_drain_count;
     struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
+    struct rdzv_hold *holds, *synced_holds; /* [size.nodes]; of a node, by its number */
     uint64_t last_job_id;
 };
 
@@ -263,6 +268,14 @@ struct sim_event {
     uint64_t asked_us;
 };
 
+#define SIM_TWINS_MAX 8u
+
+/* Another machine that tries to get the name of a node (sim_twins.c). */
+struct sim_twin {
+    uint32_t node, conn; /* conn 0: not connected */
+    uint64_t instance, until_us;
+};
+
 struct oracle;
 
 struct sim {
@@ -286,6 +299,8 @@ struct sim {
     struct sim_client *clients; /* [size.jobs] */
     uint32_t conn_count;
     struct sim_conn *conns; /* [size.conns]; 0 is none */
+    uint32_t twin_count;
+    struct sim_twin twins[SIM_TWINS_MAX];
     uint32_t pid_next;
     uint32_t heap_count, heap_capacity;
     struct sim_event *heap;
@@ -353,6 +368,7 @@ void orders_stop_shim(struct sim *sim, uint32_t node, struct sim_shim *shim);
 /* sim_disk.c: the store, as the server's edge uses it */
 void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
+void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold);
 /* Makes everything that was put durable. */
 void disk_commit(struct sim *sim);
 /* The process or machine is gone, and with it all uncommitted data. */
@@ -367,6 +383,7 @@ void store_begin_run(struct sim *sim);
 void store_end_run(void);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
+void store_put_hold(const struct rdzv_hold *hold);
 void store_commit_all(void);
 /* Checks that everything committed is there. */
 void store_crash(struct sim *sim);
@@ -393,6 +410,22 @@ uint32_t warm_list(const struct sim *sim, uint32_t node, struct part_warm_job ou
 void warm_become_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 /* Ends them all, together with launcherd. */
 void warm_end_all(struct sim *sim, uint32_t node);
+
+/* sim_twins.c: names that come back from elsewhere */
+/* The ids that launcherd of this node says now. */
+void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],
+                   char state_id[IDENTITY_BYTES_MAX]);
+/* Another process says hello with the name of a node, and leaves once it has an answer. */
+void twin_impersonate(struct sim *sim);
+/* Another machine tries for a while to get the name of this node, and has it for some seconds. */
+void twin_comes(struct sim *sim, uint32_t node);
+/* A message of the server reaches the other process; its connection was closed. */
+void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg);
+/* launcherd dies, and its state directory with it; what it has started runs on. False: not now,
+ * since what is stuck there would outlive its lease. */
+bool twin_lose_state(struct sim *sim, uint32_t node);
+/* The shim of a lost state directory has ended: forgets it once its processes are gone. */
+void twin_orphan_ends(struct sim *sim, uint32_t node, uint32_t shim);
 
 /* sim_jobs.c */
 /* Looks up the jobs that another one waits for, as rendezvous/store/jobs.c does. */

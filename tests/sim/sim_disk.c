@@ -53,6 +53,12 @@ void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t 
     store_put_drains(drains, count);
 }
 
+void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold)
+{
+    sim->disk.holds[node_of_name(hold->node)] = *hold;
+    store_put_hold(hold);
+}
+
 void disk_commit(struct sim *sim)
 {
     struct sim_disk *disk = &sim->disk;
@@ -67,6 +73,7 @@ void disk_commit(struct sim *sim)
     disk->synced_count = disk->row_count;
     disk->synced_drain_count = disk->drain_count;
     memcpy(disk->synced_drains, disk->drains, disk->drain_count * sizeof *disk->drains);
+    memcpy(disk->synced_holds, disk->holds, sim->size.nodes * sizeof *disk->holds);
 }
 
 void disk_crash(struct sim *sim)
@@ -83,6 +90,7 @@ void disk_crash(struct sim *sim)
     }
     disk->drain_count = disk->synced_drain_count;
     memcpy(disk->drains, disk->synced_drains, disk->drain_count * sizeof *disk->drains);
+    memcpy(disk->holds, disk->synced_holds, sim->size.nodes * sizeof *disk->holds);
     store_crash(sim);
 }
 

@@ -208,31 +208,28 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
-/* Another process says hello with the name of a node, and leaves once it has an answer. */
-static void impersonate(struct sim *sim)
+/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
+static void strike_twin(struct sim *sim)
 {
-    uint32_t node = any_node(sim), conn;
-    char name[NODE_NAME_BYTES_MAX];
-    struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
+    const uint32_t node = any_node(sim);
+    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
 
-    if (!sim->server.alive)
+    if (sim_chance(sim, 500)) {
+        isolate_node(sim, node, us, 0);
+    } else if (sim->nodes[node].alive) {
+        node_kill(sim, node);
+        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
+    }
+    twin_comes(sim, node);
+}
+
+static void lose_state(struct sim *sim)
+{
+    const uint32_t node = any_node(sim);
+
+    if (!sim->nodes[node].alive || !twin_lose_state(sim, node))
         return;
-    node_name(name, node);
-    sim_note(sim, "another process says that it is %s", name);
-    conn = net_open(sim, true, node, 0);
-    sim->conns[conn].is_impostor = true;
-    sim->conns[conn].owner = UINT32_MAX - conn;
-    msg.node_hello = (struct msg_node_hello){
-        .protocol = PROTOCOL_VERSION,
-        .version = "0",
-        .name = name,
-        .boot_id = "other",
-        .instance = sim_draw(sim, UINT64_MAX),
-        .pid = 4711,
-        .address = "127.0.0.2",
-        .slots = sim->slots,
-    };
-    net_send(sim, conn, true, &msg);
+    sim_at(sim, sim->now_us + down_us(sim), (struct sim_event){.run = restart_node, .node = node});
 }
 
 /* -- shims and workers -- */
@@ -246,7 +243,8 @@ static struct sim_shim *any_shim(struct sim *sim, uint32_t *node, uint32_t *inde
         for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
             *node = (first_node + n) % sim->node_count;
             *index = (first + i) % SIM_SHIMS_MAX;
-            if (sim->nodes[*node].shims[*index].used && sim->nodes[*node].shims[*index].alive)
+            if (sim->nodes[*node].shims[*index].used && sim->nodes[*node].shims[*index].alive &&
+                !sim->nodes[*node].shims[*index].is_orphan)
                 return &sim->nodes[*node].shims[*index];
         }
     return NULL;
@@ -435,7 +433,10 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
         isolate(sim, 1 + (uint32_t)sim_draw(sim, 2));
         break;
     case FAULT_IMPOSTOR:
-        impersonate(sim);
+        twin_impersonate(sim);
+        break;
+    case FAULT_TWIN:
+        strike_twin(sim);
         break;
     default:
         break; /* handled by another strike function */
@@ -471,6 +472,9 @@ static void strike_machine(struct sim *sim, enum sim_fault kind)
         break;
     case FAULT_DRAIN:
         gpu_drain(sim);
+        break;
+    case FAULT_STATE_LOST:
+        lose_state(sim);
         break;
     default:
         break; /* handled by another strike function */
@@ -541,7 +545,7 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
 static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
-           kind == FAULT_PREPARE_STOPS;
+           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,

@@ -165,7 +165,7 @@ static void hand_over(struct sim *sim, uint32_t id, bool to_far, const struct ms
             server_step(sim,
                         (struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = id, .msg = msg});
     } else if (conn->is_impostor) {
-        net_close(sim, id, true); /* an impostor wants only the answer */
+        twin_hears(sim, id, msg);
     } else if (!to_far) {
         to_node(sim, id, msg);
     } else if (shim != NULL) {

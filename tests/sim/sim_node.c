@@ -12,7 +12,8 @@ struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &sim->nodes[node].shims[i];
 
-        if (shim->used && shim->job_id == job_id && shim->generation == generation)
+        if (shim->used && !shim->is_orphan && shim->job_id == job_id &&
+            shim->generation == generation)
             return shim;
     }
     return NULL;
@@ -398,6 +399,7 @@ static void init_core(struct sim *sim, uint32_t index)
 
     node_name(options.name, index);
     (void)snprintf(options.boot_id, sizeof options.boot_id, "boot%u", node->boots);
+    twin_identity(sim, index, options.machine_id, options.state_id);
     launcher_init(&node->core, &options);
 }
 
@@ -415,7 +417,7 @@ void node_start(struct sim *sim, uint32_t index)
     init_core(sim, index);
     gpu_restore(sim, index);
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
-        if (node->shims[i].used)
+        if (node->shims[i].used && !node->shims[i].is_orphan)
             adopt(sim, index, i);
     node_step(sim, index, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPTED});
 }
@@ -440,7 +442,7 @@ void node_kill(struct sim *sim, uint32_t index)
         struct sim_shim *shim = &node->shims[i];
 
         shim->facts.order_us = 0; /* the next launcherd orders it anew */
-        if (shim->used && shim->pending)
+        if (shim->used && shim->pending && !shim->is_orphan)
             oracle_failed(sim, shim, index, -1, 0);
     }
     node->conn = 0;
@@ -462,6 +464,8 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
              new_disk ? ", and its files" : "");
     node->is_down = true;
     node->boots++;
+    node->installs += new_disk;
+    node->states += new_disk;
     node->frozen_until_us = 0;
     node->lease_end_us = 0;
     node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* a boot clock starts anew */
@@ -471,7 +475,7 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
         for (uint32_t w = 0; w < SIM_WORKERS_MAX; w++)
             shim->workers[w].alive = shim->workers[w].is_coming = false;
         shim->alive = shim->has_orphans = false;
-        shim->used = shim->used && !new_disk;
+        shim->used = shim->used && !new_disk && !shim->is_orphan;
         shim->paused_until_us = 0;
         shim->facts = (struct sim_shim_facts){.end_was_sent = shim->facts.end_was_sent};
         shim->conn = 0;

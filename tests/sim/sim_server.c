@@ -229,6 +229,12 @@ static bool write_rows(struct sim *sim)
 
             disk_put_drains(sim, drains, count);
             has_written = true;
+        } else if (action->type == RDZV_PERSIST_HOLD) {
+            struct rdzv_hold hold;
+
+            rdzv_hold(sim->server.core, action->text, &hold);
+            disk_put_hold(sim, &hold);
+            has_written = true;
         }
     }
     return has_written;
@@ -271,7 +277,9 @@ static void commit_ends(struct sim *sim, const struct sim_event *event)
 static bool has_writes(const struct rdzv_actions *actions)
 {
     for (uint32_t i = 0; i < actions->count; i++)
-        if (actions->items[i].type == RDZV_PERSIST || actions->items[i].type == RDZV_PERSIST_DRAINS)
+        if (actions->items[i].type == RDZV_PERSIST ||
+            actions->items[i].type == RDZV_PERSIST_DRAINS ||
+            actions->items[i].type == RDZV_PERSIST_HOLD)
             return true;
     return false;
 }
@@ -335,6 +343,10 @@ static void load(struct sim *sim)
     for (uint32_t i = 0; i < disk->drain_count; i++)
         server_step(
             sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_DRAIN, .drain = &disk->drains[i]});
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        if (disk->holds[i].slot_mask != 0)
+            server_step(
+                sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &disk->holds[i]});
     for (uint64_t id = 1; id <= disk->last_job_id && sim->server.alive; id++) {
         const struct sim_row *row = disk_row(sim, id);
         struct rdzv_event event = {.type = RDZV_EVENT_RESTORE};

@@ -165,7 +165,10 @@ static void leave(struct sim *sim, uint32_t node, uint32_t index)
         net_close(sim, shim->conn, false);
         shim->conn = 0;
     }
-    shim_watch(sim, node, index, true);
+    if (shim->is_orphan)
+        twin_orphan_ends(sim, node, index);
+    else
+        shim_watch(sim, node, index, true);
     shim->facts.killed_us = sim_node_us(sim, node);
 }
 
@@ -200,6 +203,8 @@ static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
     (void)snprintf(shim->end_cause, sizeof shim->end_cause, "%s", shim->end.cause);
     shim->end.cause = shim->end_cause;
     shim->end.blob.count = 0;
+    if (shim->is_orphan) /* nobody will ever tell it to exit */
+        leave(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
 }
 
 static void carry_out(struct sim *sim, uint32_t node, uint32_t index,

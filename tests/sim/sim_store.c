@@ -65,6 +65,34 @@ void store_put_drains(const struct rdzv_drain *drains, uint32_t count)
     store_write_drains(store, drains, count);
 }
 
+void store_put_hold(const struct rdzv_hold *hold)
+{
+    if (store == NULL)
+        return;
+    store_begin(store);
+    store_write_hold(store, hold);
+}
+
+/* The holds are there as committed. */
+static void check_holds(struct sim *sim)
+{
+    struct rdzv_hold hold = {.node = ""};
+    uint32_t count = 0, known = 0;
+
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        known += sim->disk.synced_holds[i].slot_mask != 0;
+    while (store_hold_after(store, hold.node, &hold)) {
+        const struct rdzv_hold *put = &sim->disk.synced_holds[node_of_name(hold.node)];
+
+        count++;
+        if (hold.slot_mask != put->slot_mask ||
+            memcmp(&hold.identity, &put->identity, sizeof hold.identity) != 0)
+            sim_fail(sim, "store", "the hold of %s is not in the store as committed", hold.node);
+    }
+    if (count != known)
+        sim_fail(sim, "store", "%u holds are in the store, %u were committed", count, known);
+}
+
 void store_commit_all(void)
 {
     if (store != NULL)
@@ -118,6 +146,7 @@ void store_crash(struct sim *sim)
     open_store(sim);
     if (store == NULL)
         return;
+    check_holds(sim);
     store_list(store, (struct store_viewer){.sees_all = true}, 0, UINT32_MAX, count_job, &count);
     if (count != disk->synced_count)
         sim_fail(sim, "store", "%u jobs are in the store, %u were committed", count,

@@ -82,6 +82,7 @@ static void add_nodes(struct cluster *cluster)
          .drain_reason = "",
          .drained_by = "",
          .version = "1",
+         .notice = "",
          .beat_age_us = 500000},
         {.name = "gpu02",
          .state = NODE_LOST,
@@ -92,6 +93,7 @@ static void add_nodes(struct cluster *cluster)
          .drain_reason = "fan <loud>",
          .drained_by = "ann",
          .version = "1",
+         .notice = "",
          .beat_age_us = -1},
     };
     const struct part_slot slot = {.node = "gpu01",
@@ -166,7 +168,8 @@ void add_many_nodes(struct cluster *cluster, uint32_t count)
                              .slots_free = 8,
                              .drain_reason = "",
                              .drained_by = "",
-                             .version = ""};
+                             .version = "",
+                             .notice = ""};
     const struct msg_nodes page = {.nodes = {.items = &node, .count = 1}};
     char name[32];
 

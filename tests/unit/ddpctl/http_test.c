@@ -387,7 +387,8 @@ static void add_node(struct cluster *cluster, const char *name)
                                    .state = NODE_UP,
                                    .drain_reason = "",
                                    .drained_by = "",
-                                   .version = ""};
+                                   .version = "",
+                                   .notice = ""};
     const struct msg_nodes page = {.nodes = {.items = &node, .count = 1}};
 
     CHECK(cluster_add_nodes(cluster, &page));

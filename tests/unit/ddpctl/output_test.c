@@ -211,6 +211,8 @@ TEST(nodes_and_events)
                                  .drained_by = "",
                                  .pid = 12,
                                  .version = "0.1.0",
+                                 .notice = "another launcherd wants this name: pid 7 at 10.0.0.9, "
+                                           "on another machine; it is refused",
                                  .beat_age_us = 400000},
                                 {.name = "cpu-1",
                                  .state = NODE_LOST,
@@ -223,6 +225,7 @@ TEST(nodes_and_events)
                                  .drained_by = "ann",
                                  .drained_ms = NOW_MS,
                                  .version = "",
+                                 .notice = "",
                                  .beat_age_us = -1}};
     struct part_event events[] = {{.id = 1, .at_ms = NOW_MS, .text = "node gpu01 is up"},
                                   {.id = 2,

@@ -98,7 +98,7 @@ TEST(a_new_schema_begins_with_a_backup)
 TEST(an_older_schema_is_refused)
 {
     begin();
-    facts.server_schema = 8;
+    facts.server_schema = 9;
     (void)order();
     CHECK(!upgrade_is_safe(&plan) && strstr(plan.problems[0], "restore the backup") != NULL);
 }

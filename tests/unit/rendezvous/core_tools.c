@@ -139,7 +139,12 @@ void step_hello(uint64_t conn, struct msg_node_hello hello)
 
     msg.node_hello.protocol = PROTOCOL_VERSION;
     msg.node_hello.version = "1";
-    msg.node_hello.boot_id = "b";
+    if (hello.boot_id == NULL)
+        msg.node_hello.boot_id = "b";
+    if (hello.machine_id == NULL)
+        msg.node_hello.machine_id = hello.name;
+    if (hello.state_id == NULL)
+        msg.node_hello.state_id = hello.name;
     msg.node_hello.address = "127.0.0.1";
     step_node(conn, &msg);
 }

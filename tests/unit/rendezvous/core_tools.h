@@ -32,7 +32,8 @@ struct rdzv_record keep_record(uint64_t job_id);
 uint32_t count_of(enum rdzv_action_type type);
 const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: none */
 
-/* `hello` with what it leaves empty filled in: protocol, version, boot id, address. */
+/* `hello` with what it leaves empty filled in: protocol, version, address, and ids that belong to
+ * the node's name: the same machine, boot and state directory each time. */
 void step_hello(uint64_t conn, struct msg_node_hello hello);
 void step_node(uint64_t conn, const struct msg *msg);
 void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count);

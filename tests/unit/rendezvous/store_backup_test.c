@@ -326,7 +326,7 @@ TEST(a_damaged_file_changes_nothing)
 TEST(half_a_restore_is_not_used)
 {
     static const char head[] =
-        "schema=8 moved=0 made_ms=1 cluster=0123456789abcdef0123456789abcdef";
+        "schema=9 moved=0 made_ms=1 cluster=0123456789abcdef0123456789abcdef";
     static const char *const tables[] = {"jobs id,name", "shoes id"};
     struct backup_facts facts;
     struct backup_file file;

@@ -1,0 +1,32 @@
+/* The id of a state directory: random, made once, in STATE/state-id.json. A copy must not pass as the
+ * original, since it does not know the shims that were started from there later, and must not touch
+ * those that it lists. So the file also says where it was made: its own inode number and device (a
+ * copy of the file has another inode, also one from a backup; a renamed directory keeps it), the
+ * boot and the machine.
+ *
+ *   {"version":1,"state_id":"...","inode":"...","device":"...","boot_id":"...","machine_id":"..."}
+ *
+ * The same directory: the same inode, and in one boot the same device, in another one the same
+ * machine (devices are numbered anew in each boot). Anything else is a copy: it gets a new id, and
+ * what it lists as run and warm is put aside. */
+#ifndef LAUNCHERD_NODE_STATE_ID_H
+#define LAUNCHERD_NODE_STATE_ID_H
+
+#include "common/limits.h"
+#include "common/status.h"
+
+enum state_id_found {
+    STATE_ID_KNOWN,   /* the file is where it was made */
+    STATE_ID_NEW,     /* there was none */
+    STATE_ID_DAMAGED, /* there was one that cannot be understood; `run` is used as it is */
+    STATE_ID_COPY,    /* it was made elsewhere; `run` was put aside */
+};
+
+/* Fills `id`, and makes a new one where it must. `aside`: for STATE_ID_COPY where the old folders are,
+ * "run-of-copy-0123abcd"; empty if there was nothing in them. The caller has locked the directory.
+ * Errors: STATUS_IO, also if there is a file that cannot be read: then nobody knows whose it is. */
+enum status state_id_load(const char *state_dir, const char *boot_id, const char *machine_id,
+                          char id[IDENTITY_BYTES_MAX], enum state_id_found *found, char aside[64],
+                          struct err *err);
+
+#endif

@@ -1,0 +1,134 @@
+#include "rendezvous/core/claim.h"
+
+#include <stdio.h>
+
+#include "rendezvous/core/state.h"
+
+/* How long people are shown that another launcherd wanted a name. */
+#define NOTICE_US 600000000u
+
+struct rdzv_action *claim_close(struct rdzv *rdzv, uint64_t conn, enum status why)
+{
+    struct rdzv_action *action = action_add(&rdzv->out, RDZV_CLOSE_NODE);
+
+    assert(conn != 0);
+    action->conn = conn;
+    action->status = why;
+    return action;
+}
+
+/* Until when what an earlier launcherd of the node has started may run; 0: nothing of it may. The
+ * end of a lease counts from the last beat. */
+static uint64_t held_until_us(const struct rdzv *rdzv, const struct node *node)
+{
+    if (roster_part_count(rdzv, node) > 0 || node->fenced > 0 || roster_shims_mask(node) != 0)
+        return node->beat_at_us + rdzv->options.lease_us;
+    return node->held_mask != 0 ? node->held_until_us : 0;
+}
+
+/* Shows people who wants the name of the node, and logs it once in a series. */
+static void note_twin(struct rdzv *rdzv, struct node *node, const struct msg_node_hello *hello,
+                      const char *what)
+{
+    const struct rdzv_identity identity = identity_of(hello);
+    const bool is_near = identity.machine != 0 && identity.machine == node->identity.machine;
+
+    if (rdzv->out.now_us >= node->notice_until_us)
+        action_log(&rdzv->out, 0, 0,
+                   "node %s: another launcherd, pid %u at %s, wants this name: %s", node->name,
+                   hello->pid, hello->address, what);
+    node->notice_until_us = rdzv->out.now_us + NOTICE_US;
+    text_format(node->notice, "another launcherd wants this name: pid %u at %s, on %s; %s",
+                hello->pid, hello->address,
+                is_near                                                ? "the same machine"
+                : identity.machine != 0 && node->identity.machine != 0 ? "another machine"
+                                                                       : "some machine",
+                what);
+}
+
+/* The name belongs to a launcherd that beats. */
+static void refuse_twin(struct rdzv *rdzv, struct node *node, uint64_t conn,
+                        const struct msg_node_hello *hello)
+{
+    const struct rdzv_identity identity = identity_of(hello);
+    const bool is_far = identity.machine != 0 && node->identity.machine != 0 &&
+                        identity.machine != node->identity.machine;
+
+    action_text(&rdzv->out, claim_close(rdzv, conn, STATUS_CONFLICT),
+                "a node named %s is connected already: pid %u at %s%s; choose another --name%s",
+                node->name, node->pid, node->address, is_far ? ", on another machine" : "",
+                is_far ? ", or make a key for this machine" : "");
+    note_twin(rdzv, node, hello, "it is refused");
+}
+
+/* Another launcherd than the last one of this name, which may be cut off and have ranks that run. */
+static void refuse_heir(struct rdzv *rdzv, struct node *node, uint64_t conn,
+                        const struct msg_node_hello *hello, uint64_t until_us)
+{
+    action_text(
+        &rdzv->out, claim_close(rdzv, conn, STATUS_PEER_LOST),
+        "the name %s was that of another launcherd (pid %u at %s, on another machine or with "
+        "another state directory), whose ranks may run for %llu s more: it is free then",
+        node->name, node->pid, node->address[0] != '\0' ? node->address : "?",
+        (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
+    note_twin(rdzv, node, hello, "it waits for the lease of the last one to end");
+}
+
+bool claim_is_refused(struct rdzv *rdzv, struct node *node, uint64_t conn,
+                      const struct msg_node_hello *hello, enum kinship kin)
+{
+    uint64_t until_us = held_until_us(rdzv, node);
+
+    if (node->instance == hello->instance && conn < node->newest_conn) {
+        claim_close(rdzv, conn, STATUS_PEER_LOST)->text =
+            "an older connection of the same process: it has called again since";
+        return true;
+    }
+    if (node->conn == conn)
+        return false;
+    if (node->conn != 0 && node->instance != hello->instance &&
+        rdzv->out.now_us < node->beat_at_us + rdzv->options.suspect_us) {
+        refuse_twin(rdzv, node, conn, hello);
+        return true;
+    }
+    if (node->conn != 0 && until_us < node->lost_at_us)
+        until_us = node->lost_at_us; /* it has nothing, and may come back until it counts as lost */
+    if (kin == KIN_OTHER && rdzv->out.now_us < until_us) {
+        refuse_heir(rdzv, node, conn, hello, until_us);
+        return true;
+    }
+    if (node->conn != 0)
+        claim_close(rdzv, node->conn, STATUS_PEER_LOST)->text =
+            "replaced by a newer connection of the same node";
+    return false;
+}
+
+void claim_drop_hold(struct rdzv *rdzv, struct node *node)
+{
+    if (node->held_mask == 0)
+        return;
+    node->held_mask = 0;
+    action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
+}
+
+enum kinship claim_kinship(const struct node *node, const struct msg_node_hello *hello,
+                           const struct rdzv_identity *identity)
+{
+    if (node->newest_conn != 0 && node->instance == hello->instance)
+        return KIN_SAME;
+    return identity_kinship(&node->identity, identity);
+}
+
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+                const struct rdzv_identity *identity)
+{
+    const uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
+
+    if (kin != KIN_UNKNOWN)
+        claim_drop_hold(rdzv, node); /* of another one the lease is over: see claim_is_refused */
+    else if (until_us > node->away_until_us)
+        node->away_until_us = until_us;
+    node->identity = *identity;
+    if (kin == KIN_OTHER || kin == KIN_UNKNOWN)
+        node->notice_until_us = 0; /* whoever wanted the name may be this one */
+}

@@ -1,0 +1,43 @@
+#include "rendezvous/core/identity.h"
+
+#include <string.h>
+
+/* FNV-1a; 0: not known. */
+static uint64_t mark_of(const char *text)
+{
+    uint64_t mark = 0xcbf29ce484222325u;
+
+    if (text == NULL || text[0] == '\0' || strcmp(text, "unknown") == 0)
+        return 0; /* launcherd's word for a boot id that it cannot read */
+    for (; *text != '\0'; text++)
+        mark = (mark ^ (uint8_t)*text) * 0x100000001b3u;
+    return mark | 1;
+}
+
+struct rdzv_identity identity_of(const struct msg_node_hello *hello)
+{
+    return (struct rdzv_identity){.machine = mark_of(hello->machine_id),
+                                  .boot = mark_of(hello->boot_id),
+                                  .state = mark_of(hello->state_id)};
+}
+
+/* A boot's id is random, so equal ones are of one machine, also where it does not know its own id. */
+enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now)
+{
+    const bool has_boots = before->boot != 0 && now->boot != 0;
+    const bool has_machines = before->machine != 0 && now->machine != 0;
+    const bool has_states = before->state != 0 && now->state != 0;
+    const bool is_same_boot = has_boots && before->boot == now->boot;
+    const bool is_same_id = has_machines && before->machine == now->machine;
+
+    if ((is_same_boot || is_same_id) && has_states && before->state == now->state)
+        return KIN_SAME;
+    if (is_same_id && has_boots && !is_same_boot)
+        return KIN_REBOOTED;
+    return (is_same_boot || is_same_id ? has_states : has_machines) ? KIN_OTHER : KIN_UNKNOWN;
+}
+
+struct rdzv_identity identity_join(const struct rdzv_identity *a, const struct rdzv_identity *b)
+{
+    return identity_kinship(a, b) == KIN_SAME ? *b : (struct rdzv_identity){0};
+}

@@ -1,0 +1,24 @@
+/* Who a launcherd is, apart from the name of its node. A name alone proves nothing: it may come back
+ * from another machine with the same key, from a machine that was installed anew, or with another
+ * state directory. What a launcherd does not list is gone only if this one would know of it. */
+#ifndef RENDEZVOUS_CORE_IDENTITY_H
+#define RENDEZVOUS_CORE_IDENTITY_H
+
+#include "common/msg.h"
+#include "rendezvous/core/record.h"
+
+enum kinship {
+    KIN_SAME,     /* the same state directory: it knows every shim that is not gone */
+    KIN_REBOOTED, /* the same machine in another boot: whatever ran on it before is gone */
+    KIN_OTHER,    /* another machine, or another state directory: it knows nothing of those shims */
+    KIN_UNKNOWN,  /* one of the two says too little: no proof of anything */
+};
+
+/* The identity that a hello states. */
+struct rdzv_identity identity_of(const struct msg_node_hello *hello);
+/* What a launcherd with the identity `now` is to one with the identity `before`. */
+enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now);
+/* One identity for both; an empty one if they are not the same, so that nothing is proved by it. */
+struct rdzv_identity identity_join(const struct rdzv_identity *a, const struct rdzv_identity *b);
+
+#endif

@@ -1,0 +1,231 @@
+/* Which state directory, on which machine: what stays the same and what is a copy. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcherd/node/state_id.h"
+#include "launcherd/process/machine_id.h"
+#include "launcherd/process/rundir.h"
+#include "launcherd/process/sha256.h"
+#include "tests/lib/test.h"
+
+static char base[64];
+static char id[IDENTITY_BYTES_MAX], aside[64];
+static enum state_id_found found;
+static struct err err;
+
+static const char *dir_of(const char *name)
+{
+    static char paths[4][256];
+    static uint32_t next;
+    char *path = paths[next++ % 4];
+
+    (void)snprintf(path, sizeof paths[0], "%s/%s", base, name);
+    return path;
+}
+
+static void begin(void)
+{
+    char path[PATH_MAX];
+
+    (void)snprintf(base, sizeof base, "/tmp/state-id-XXXXXX");
+    CHECK(mkdtemp(base) != NULL);
+    rundir_join(path, dir_of("a"), "run/ours-1-g1");
+    CHECK_EQ(rundir_make(path, 0700, &err), STATUS_OK);
+}
+
+static void end(void)
+{
+    rundir_remove_all(AT_FDCWD, base);
+}
+
+static enum status load(const char *name, const char *boot, const char *machine)
+{
+    return state_id_load(dir_of(name), boot, machine, id, &found, aside, &err);
+}
+
+static bool is_there(const char *name)
+{
+    struct stat stat;
+
+    return lstat(dir_of(name), &stat) == 0;
+}
+
+/* As cp -a makes it: the file has its content, and another inode. */
+static void copy(const char *from, const char *to)
+{
+    struct arena arena = {0};
+    char path[PATH_MAX], *bytes;
+    size_t byte_count;
+
+    rundir_join(path, dir_of(to), "run/ours-1-g1");
+    CHECK_EQ(rundir_make(path, 0700, &err), STATUS_OK);
+    CHECK_EQ(rundir_read(dir_of(from), "state-id.json", &arena, &bytes, &byte_count, &err),
+             STATUS_OK);
+    CHECK_EQ(rundir_write(dir_of(to), "state-id.json", bytes, byte_count, &err), STATUS_OK);
+    arena_reset(&arena);
+}
+
+TEST(it_is_made_once_and_survives_a_rename)
+{
+    char first[IDENTITY_BYTES_MAX];
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_NEW);
+    CHECK_EQ(strlen(id), 32);
+    (void)snprintf(first, sizeof first, "%s", id);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_STR(id, first);
+    CHECK_EQ(load("a", "boot2", "m1"), STATUS_OK); /* after a restart of the machine */
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_EQ(load("a", "boot2", ""), STATUS_OK); /* the machine's id cannot be read any more */
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_EQ(rename(dir_of("a"), dir_of("b")), 0);
+    CHECK_EQ(load("b", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_STR(id, first);
+    CHECK(is_there("b/run/ours-1-g1"));
+    end();
+}
+
+static void check_copy(const char *name, const char *first)
+{
+    char path[160];
+
+    CHECK_EQ(found, STATE_ID_COPY);
+    CHECK(strcmp(id, first) != 0);
+    CHECK(strncmp(aside, "run-of-copy-", 12) == 0);
+    (void)snprintf(path, sizeof path, "%s/%s/ours-1-g1", name, aside);
+    CHECK(is_there(path)); /* not adopted, and not removed */
+    (void)snprintf(path, sizeof path, "%s/run", name);
+    CHECK(is_there(path));
+    (void)snprintf(path, sizeof path, "%s/run/ours-1-g1", name);
+    CHECK(!is_there(path));
+}
+
+TEST(a_copy_has_another_id_and_no_shims)
+{
+    char first[IDENTITY_BYTES_MAX], second[IDENTITY_BYTES_MAX];
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    (void)snprintf(first, sizeof first, "%s", id);
+    copy("a", "b");
+    CHECK_EQ(load("b", "boot1", "m1"), STATUS_OK);
+    check_copy("b", first);
+    (void)snprintf(second, sizeof second, "%s", id);
+    CHECK_EQ(load("b", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_STR(id, second);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_STR(id, first);
+    CHECK(is_there("a/run/ours-1-g1"));
+    end();
+}
+
+/* The whole disk was copied: only the machine differs. */
+TEST(the_disk_of_another_machine_is_a_copy)
+{
+    char first[IDENTITY_BYTES_MAX];
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    (void)snprintf(first, sizeof first, "%s", id);
+    CHECK_EQ(load("a", "boot2", "m2"), STATUS_OK);
+    check_copy("a", first);
+    end();
+}
+
+TEST(a_damaged_file_is_replaced_and_the_shims_stay)
+{
+    static const char *const texts[] = {
+        "", "{", "[]", "{\"state_id\":\"x\"}",
+        "{\"version\":1,\"state_id\":\"\",\"inode\":\"1\",\"device\":\"1\",\"boot_id\":\"b\","
+        "\"machine_id\":\"\"}"};
+
+    begin();
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        CHECK_EQ(rundir_write(dir_of("a"), "state-id.json", texts[i], strlen(texts[i]), &err),
+                 STATUS_OK);
+        CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+        CHECK_EQ(found, STATE_ID_DAMAGED);
+        CHECK_EQ(strlen(id), 32);
+        CHECK(is_there("a/run/ours-1-g1"));
+        CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+        CHECK_EQ(found, STATE_ID_KNOWN);
+    }
+    end();
+}
+
+TEST(what_cannot_be_read_is_not_new)
+{
+    begin();
+    CHECK_EQ(mkdir(dir_of("a/state-id.json"), 0700), 0);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_IO);
+    CHECK(strstr(err.text, "state-id.json") != NULL);
+    CHECK_EQ(rmdir(dir_of("a/state-id.json")), 0);
+    CHECK_EQ(symlink(dir_of("elsewhere"), dir_of("a/state-id.json")), 0);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_IO);
+    CHECK(!is_there("elsewhere") && is_there("a/run/ours-1-g1"));
+    end();
+}
+
+static const char *machine(const char *etc, const char *firmware, bool in_container)
+{
+    static char ids[4][IDENTITY_BYTES_MAX];
+    static uint32_t next;
+    char *out = ids[next++ % 4];
+
+    machine_id_of(etc, firmware, in_container, out);
+    return out;
+}
+
+TEST(a_machine_has_an_id)
+{
+    static const char *const etc = "0123456789abcdef0123456789abcdef";
+    static const char *const firmware = "12345678-9abc-def0-1234-56789abcdef0";
+    static const char *const zeros = "00000000-0000-0000-0000-000000000000";
+
+    CHECK_EQ(strlen(machine(etc, NULL, false)), 32);
+    CHECK(strcmp(machine(etc, NULL, false), etc) != 0); /* machine-id(5): not to be shown */
+    CHECK_STR(machine(etc, NULL, false), machine(etc, zeros, false));
+    CHECK(strcmp(machine(etc, NULL, false), machine(etc, firmware, false)) != 0);
+    CHECK(strcmp(machine(NULL, firmware, false), machine(etc, firmware, false)) != 0);
+    CHECK_STR(machine(etc, NULL, true), ""); /* the image's, the same in every container of it */
+    CHECK_EQ(strlen(machine(etc, firmware, true)), 32);
+    CHECK_STR(machine("uninitialized", NULL, false), "");
+    CHECK_STR(machine("", "", false), "");
+    CHECK_STR(machine(NULL, NULL, false), "");
+    CHECK_STR(machine(NULL, "ffffffff-ffff-ffff-ffff-ffffffffffff", false), "");
+}
+
+static void check_hash(const char *text, const char *expected)
+{
+    uint8_t hash[SHA256_BYTES];
+    char out[2 * SHA256_BYTES + 1];
+
+    sha256(text, strlen(text), hash);
+    for (size_t i = 0; i < SHA256_BYTES; i++)
+        (void)snprintf(out + 2 * i, 3, "%02x", hash[i]);
+    CHECK_STR(out, expected);
+}
+
+/* NIST's examples, and a text whose padding just needs another block. */
+TEST(sha256_is_that_of_fips_180)
+{
+    check_hash("", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    check_hash("abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    check_hash("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
+               "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    check_hash(
+        "abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnop"
+        "qrlmnopqrsmnopqrstnopqrstu",
+        "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1");
+}
+
+TEST_MAIN

@@ -1,0 +1,412 @@
+/* A node's name that comes back: whose shims are gone, and who may have the name. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <string.h>
+
+#include "tests/lib/test.h"
+
+#define LEASE_US (60 * SECOND_US)
+
+/* A launcherd that says it is node a: on a machine, with a state directory, in a boot. */
+struct who {
+    const char *machine, *state, *boot;
+};
+static const struct who first = {"m1", "s1", "b1"}, other_machine = {"m2", "s2", "b2"},
+                        copied_state = {"m2", "s1", "b2"}, other_state = {"m1", "s2", "b1"},
+                        rebooted = {"m1", "s2", "b2"}, silent = {"", "", "b1"};
+
+static void hello_as(uint64_t conn, struct who who, const struct part_beat_shim *shims,
+                     uint32_t count)
+{
+    step_hello(conn, (struct msg_node_hello){.name = "a",
+                                             .machine_id = who.machine,
+                                             .state_id = who.state,
+                                             .boot_id = who.boot,
+                                             .instance = conn,
+                                             .pid = (uint32_t)conn,
+                                             .slots = 1,
+                                             .shims = {shims, count}});
+}
+
+static bool is_welcome(void)
+{
+    return count_of(RDZV_SEND_WELCOME) == 1;
+}
+
+/* Refused, and to be tried again: the edge makes "unreachable" of this status. */
+static bool has_to_wait(void)
+{
+    return count_of(RDZV_SEND_WELCOME) == 0 && count_of(RDZV_CLOSE_NODE) == 1 &&
+           find(RDZV_CLOSE_NODE)->status == STATUS_PEER_LOST;
+}
+
+static void report(uint64_t conn, enum shim_phase phase, bool joined)
+{
+    step_rank_report(conn, (struct rank_report){.job_id = 1, .phase = phase, .joined = joined});
+}
+
+/* Job 1 runs on node a, connection 1; b is free. */
+static void run_as(struct who who, bool joined)
+{
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello_as(1, who, NULL, 0);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
+             1);
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, joined);
+    step_hello(2, (struct msg_node_hello){.name = "b", .instance = 2, .slots = 1});
+}
+
+static void pass(uint64_t seconds)
+{
+    for (uint64_t i = 0; i < seconds; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        step_beat(2, NULL, 0);
+    }
+}
+
+static void check(enum job_state state, uint32_t generation)
+{
+    CHECK_EQ(rdzv_job_record(core, 1)->state, state);
+    CHECK_EQ(rdzv_job_record(core, 1)->generation, generation);
+}
+
+/* The part is gone with its node, whose failure is followed by a short back-off. */
+static void check_gone(void)
+{
+    CHECK(is_welcome());
+    check(JOB_RESTARTING, 1);
+    pass(1);
+    check(JOB_STARTING, 2);
+}
+
+static struct part_node node_a(void)
+{
+    struct part_node node;
+
+    rdzv_node_at(core, 0, now_us, &node);
+    CHECK_STR(node.name, "a");
+    return node;
+}
+
+static void close_a(void)
+{
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 1});
+}
+
+TEST(the_same_state_directory_is_proof)
+{
+    run_as(first, false);
+    close_a();
+    hello_as(3, first, NULL, 0);
+    check_gone();
+
+    run_as(first, false); /* in another boot, too */
+    close_a();
+    hello_as(3, (struct who){"m1", "s1", "b2"}, NULL, 0);
+    check_gone();
+}
+
+TEST(another_boot_of_the_machine_is_proof)
+{
+    run_as(first, false);
+    close_a();
+    hello_as(3, rebooted, NULL, 0);
+    check_gone();
+
+    run_as(first, false); /* also for a job that waits for the lease */
+    pass(20);
+    check(JOB_RESTARTING, 1);
+    hello_as(3, rebooted, NULL, 0);
+    check(JOB_STARTING, 2);
+}
+
+static void check_waits(struct who who)
+{
+    run_as(first, false);
+    close_a();
+    pass(1);
+    hello_as(3, who, NULL, 0);
+    CHECK(has_to_wait());
+    check(JOB_RUNNING, 1);
+    pass(19);
+    check(JOB_RESTARTING, 1); /* lost: it waits for the lease */
+    hello_as(4, who, NULL, 0);
+    CHECK(has_to_wait());
+    CHECK(strstr(find(RDZV_CLOSE_NODE)->text, "pid 1 at 127.0.0.1") != NULL);
+    CHECK(strstr(find(RDZV_CLOSE_NODE)->text, "for 40 s more") != NULL);
+    CHECK(strstr(node_a().notice, "pid 4 at 127.0.0.1") != NULL);
+    check(JOB_RESTARTING, 1);
+    pass(39);
+    check(JOB_RESTARTING, 1);
+    hello_as(5, who, NULL, 0);
+    CHECK(has_to_wait());
+    pass(1);
+    check(JOB_STARTING, 2); /* on b */
+    hello_as(6, who, NULL, 0);
+    CHECK(is_welcome()); /* without an operator: a machine that was installed anew */
+    CHECK_STR(node_a().notice, "");
+    CHECK_EQ(node_a().slots_free, 1);
+}
+
+TEST(another_machine_waits_for_the_lease)
+{
+    check_waits(other_machine);
+}
+
+TEST(a_copied_state_directory_on_another_machine_waits)
+{
+    check_waits(copied_state);
+}
+
+TEST(another_state_directory_on_the_machine_waits)
+{
+    check_waits(other_state);
+}
+
+TEST(a_silent_node_keeps_its_job_and_its_name)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+
+    run_as(first, false);
+    pass(8); /* silent, still connected */
+    hello_as(3, other_machine, NULL, 0);
+    CHECK(has_to_wait());
+    step_beat(1, &shim, 1);
+    CHECK_EQ(count_of(RDZV_SEND_BEAT_ACK), 1);
+    check(JOB_RUNNING, 1);
+    CHECK_EQ(rdzv_node_conn(core, "a"), 1);
+}
+
+TEST(one_that_beats_is_named_to_the_second)
+{
+    run_as(first, false);
+    hello_as(3, other_machine, NULL, 0);
+    CHECK_EQ(find(RDZV_CLOSE_NODE)->status, STATUS_CONFLICT);
+    CHECK_STR(find(RDZV_CLOSE_NODE)->text,
+              "a node named a is connected already: pid 1 at 127.0.0.1, on another machine; choose "
+              "another --name, or make a key for this machine");
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 1);
+    CHECK_STR(node_a().notice, "another launcherd wants this name: pid 3 at 127.0.0.1, on another "
+                               "machine; it is refused");
+    hello_as(4, other_state, NULL, 0);
+    CHECK_STR(find(RDZV_CLOSE_NODE)->text,
+              "a node named a is connected already: pid 1 at 127.0.0.1; choose another --name");
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 0); /* one line for a series */
+    CHECK_STR(node_a().notice, "another launcherd wants this name: pid 4 at 127.0.0.1, on the same "
+                               "machine; it is refused");
+}
+
+/* A container without a machine id: the boot says that it is the same machine. */
+TEST(without_a_machine_id_the_boot_tells)
+{
+    const struct who contained = {"", "s1", "b1"};
+
+    run_as(contained, false);
+    close_a();
+    hello_as(3, contained, NULL, 0);
+    check_gone();
+
+    run_as(contained, false);
+    close_a();
+    hello_as(3, (struct who){"", "s2", "b1"}, NULL, 0);
+    CHECK(has_to_wait());
+
+    run_as(contained, false); /* another boot, of whichever machine */
+    close_a();
+    hello_as(3, (struct who){"", "s1", "b2"}, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+
+    run_as((struct who){"", "s1", "unknown"}, false);
+    close_a();
+    hello_as(3, (struct who){"", "s1", "unknown"}, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+}
+
+/* Nothing is on the node: its name may move as soon as the first one is gone. */
+TEST(the_name_of_an_idle_node_moves)
+{
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello_as(1, first, NULL, 0);
+    now_us += 8 * SECOND_US;
+    hello_as(2, other_machine, NULL, 0); /* it may be slow */
+    CHECK(has_to_wait());
+    close_a();
+    hello_as(3, other_machine, NULL, 0);
+    CHECK(is_welcome());
+    hello_as(4, first, NULL, 0);
+    CHECK_EQ(find(RDZV_CLOSE_NODE)->status, STATUS_CONFLICT);
+}
+
+/* A launcherd of the version before says no ids: it is taken, and what it does not list is not
+ * gone. */
+TEST(without_ids_a_part_counts_until_the_lease)
+{
+    run_as(silent, false);
+    close_a();
+    pass(1);
+    hello_as(3, silent, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+    CHECK_EQ(node_a().slots_free, 0);
+    step_beat(3, NULL, 0);
+    CHECK_EQ(count_of(RDZV_SEND_STOP) + count_of(RDZV_SEND_START), 0);
+    for (uint32_t i = 0; i < 58; i++) {
+        pass(1);
+        step_beat(3, NULL, 0);
+        check(JOB_RUNNING, 1);
+    }
+    pass(1);
+    step_beat(3, NULL, 0);
+    check(JOB_STARTING, 2);
+}
+
+TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};
+
+    run_as(silent, false);
+    close_a();
+    hello_as(3, silent, NULL, 0);
+    step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &msg});
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 0); /* it would answer that the part has ended */
+    step_beat(3, NULL, 0);
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 0);
+    check(JOB_RUNNING, 1);
+    step_beat(3, &shim, 1); /* it does know it */
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
+    report(3, SHIM_ENDED, false);
+    CHECK_EQ(rdzv_job_record(core, 1) == NULL || rdzv_job_record(core, 1)->state == JOB_CANCELLED,
+             true);
+}
+
+TEST(without_ids_a_list_ends_no_wait)
+{
+    run_as(silent, false);
+    pass(20);
+    check(JOB_RESTARTING, 1);
+    hello_as(3, silent, NULL, 0);
+    CHECK(is_welcome());
+    step_beat(3, NULL, 0);
+    check(JOB_RESTARTING, 1);
+    CHECK_EQ(node_a().slots_free, 0); /* the first may still be on it */
+    for (uint32_t i = 0; i < 40; i++) {
+        check(JOB_RESTARTING, 1);
+        pass(1);
+        step_beat(3, NULL, 0);
+    }
+    check(JOB_STARTING, 2);
+}
+
+/* Ranks with a fence of their own start again elsewhere at once; their slots are free later. */
+TEST(slots_of_ranks_that_nobody_saw_end_are_held)
+{
+    const struct part_beat_shim shim = {1, 2, SHIM_RUNNING, 1};
+
+    run_as(silent, true);
+    pass(16);
+    check(JOB_STARTING, 2); /* on b */
+    step_rank_report(2, (struct rank_report){.job_id = 1, .generation = 2, .phase = SHIM_READY});
+    step_rank_report(2, (struct rank_report){
+                            .job_id = 1, .generation = 2, .phase = SHIM_RUNNING, .joined = true});
+    hello_as(3, silent, NULL, 0);
+    for (uint32_t i = 0; i < 44; i++) {
+        CHECK_EQ(node_a().slots_free, 0);
+        now_us += SECOND_US;
+        step_beat(2, &shim, 1);
+        step_beat(3, NULL, 0);
+    }
+    CHECK_EQ(node_a().slots_free, 1);
+
+    run_as(first, true); /* the same launcherd knows that they are gone */
+    pass(16);
+    hello_as(3, first, NULL, 0);
+    CHECK_EQ(node_a().slots_free, 1);
+}
+
+/* A new server with what the last one has stored. */
+static void restart(void)
+{
+    static struct rdzv_part part;
+    struct rdzv_record record = keep_record(1);
+    const int64_t at_ms = wall_ms;
+
+    part = record.parts[0];
+    record.parts = &part;
+    begin_leased(4, 3, LEASE_US);
+    wall_ms = at_ms;
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    step_hello(2, (struct msg_node_hello){.name = "b", .instance = 2, .slots = 1});
+}
+
+TEST(a_restarted_server_knows_whom_it_gave_a_part)
+{
+    run_as(first, false);
+    restart();
+    hello_as(3, other_machine, NULL, 0);
+    CHECK(has_to_wait());
+    hello_as(4, other_state, NULL, 0);
+    CHECK(has_to_wait());
+    check(JOB_RUNNING, 1);
+    hello_as(5, first, NULL, 0);
+    check_gone();
+
+    run_as(silent, false); /* as an earlier version has stored it */
+    restart();
+    hello_as(3, first, NULL, 0);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+    for (uint32_t i = 0; i < 59; i++) {
+        pass(1);
+        step_beat(3, NULL, 0);
+    }
+    check(JOB_RUNNING, 1);
+    pass(1);
+    step_beat(3, NULL, 0);
+    check(JOB_STARTING, 2);
+}
+
+/* A lost node's part was given up; the server restarts before its lease is over. */
+TEST(a_restarted_server_knows_what_is_held)
+{
+    struct rdzv_hold hold;
+
+    run_as(first, true);
+    pass(16);
+    check(JOB_STARTING, 2); /* on b: its workers have a fence */
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 0);
+    rdzv_hold(core, "a", &hold);
+    CHECK_EQ(hold.slot_mask, 1);
+    CHECK_STR(hold.node, "a");
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello_as(3, other_state, NULL, 0);
+    CHECK(has_to_wait());
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 0);
+    hello_as(4, first, NULL, 0);
+    CHECK(is_welcome());
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 1); /* it is dropped */
+    rdzv_hold(core, "a", &hold);
+    CHECK_EQ(hold.slot_mask, 0);
+    CHECK_EQ(node_a().slots_free, 1);
+
+    hold.slot_mask = 1;
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    now_us += LEASE_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 1);
+    hello_as(3, other_state, NULL, 0);
+    CHECK(is_welcome());
+}
+
+TEST_MAIN
