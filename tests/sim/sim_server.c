@@ -229,6 +229,10 @@ static bool write_rows(struct sim *sim)
 
             disk_put_drains(sim, drains, count);
             has_written = true;
+        } else if (action->type == RDZV_PERSIST_GAP) {
+            oracle_of_past(sim);
+            disk_put_gap(sim, action->job_id);
+            has_written = true;
         }
     }
     return has_written;
@@ -271,7 +275,9 @@ static void commit_ends(struct sim *sim, const struct sim_event *event)
 static bool has_writes(const struct rdzv_actions *actions)
 {
     for (uint32_t i = 0; i < actions->count; i++)
-        if (actions->items[i].type == RDZV_PERSIST || actions->items[i].type == RDZV_PERSIST_DRAINS)
+        if (actions->items[i].type == RDZV_PERSIST ||
+            actions->items[i].type == RDZV_PERSIST_DRAINS ||
+            actions->items[i].type == RDZV_PERSIST_GAP)
             return true;
     return false;
 }
@@ -363,6 +369,7 @@ void server_start(struct sim *sim)
         .grow_us = SIM_GROW_US,
         .preempts = sim->preempts,
         .waits_for_lease = true,
+        .id_gap = SIM_ID_GAP,
         .seed = sim->seed + server->incarnation,
         .cluster = "simulated",
     };
