@@ -296,6 +296,7 @@
     F(U32, connections, 0, UINT32_MAX)           /* of nodes and clients, now */                   \
     F(U64, token, 0, INT64_MAX)                  /* on etcd: rises with each new leader; else 0 */ \
     F(U32, schema, 0, UINT32_MAX)                /* of its store */                                \
+    F(BOOL, is_of_past, 0, 0)                    /* nodes have seen newer jobs than its store */   \
     L(servers, server, SERVERS_MAX)              /* on one etcd: that leads, then who stands by; else empty */
 
 /* client -> server, of an admin; answer: principal_key or error */

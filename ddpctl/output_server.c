@@ -17,6 +17,10 @@ void output_server(const struct msg_server_info *info, struct buf *out)
     }
     if (info->store_is_low)
         buf_add_text(out, "the disk or etcd under its store is nearly full: no jobs are taken\n");
+    if (info->is_of_past)
+        buf_add_text(out,
+                     "its state is of the past: nodes have seen newer jobs, which are lost (ddpctl "
+                     "events; docs/operations.md)\n");
 }
 
 void output_server_json(const struct msg_server_info *info, struct buf *out)
@@ -29,6 +33,7 @@ void output_server_json(const struct msg_server_info *info, struct buf *out)
     add_number(server, "jobs_active", info->jobs_active);
     add_number(server, "connections", info->connections);
     (void)cJSON_AddBoolToObject(server, "store_is_low", info->store_is_low);
+    (void)cJSON_AddBoolToObject(server, "is_of_past", info->is_of_past);
     add_known(server, "token", (double)info->token, info->token > 0);
     servers = cJSON_AddArrayToObject(object, "servers");
     for (uint32_t i = 0; i < info->servers.count; i++) {

@@ -434,6 +434,7 @@ static void fill_options(struct node_options *options, const struct settings *se
     core->protocol = msg_protocol();
     core->schema = msg_schema();
     core->gpu_timeout_us = settings->gpu_timeout_us;
+    core->keep_us = settings->keep_logs_us;
     core->gpus = gpus;
     core->slots = count_slots(settings, gpus);
     ssize_t got = getrandom(&core->instance, sizeof core->instance, 0);

@@ -320,6 +320,7 @@ static void run_timers(struct launcher *launcher, uint64_t now_us, struct launch
     launcher_shims_connect(launcher, now_us, actions);
     launcher_shims_ask(launcher, now_us, actions);
     launcher_shims_enforce(launcher, now_us, actions);
+    launcher_shims_forget(launcher, now_us, actions);
 }
 
 static uint64_t next_timer_us(const struct launcher *launcher)
@@ -349,6 +350,9 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
         break;
     case LAUNCHER_EVENT_ADOPT:
         launcher_adopt(launcher, event, actions);
+        break;
+    case LAUNCHER_EVENT_SEEN_LOADED:
+        launcher->seen = *event->seen;
         break;
     case LAUNCHER_EVENT_SLOTS_LOADED:
         launcher_slots_load(launcher, event->slots);

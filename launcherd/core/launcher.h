@@ -16,7 +16,8 @@
  *   launcher_leave   the end of a node that leaves
  *   launcher_shims   events of the shims            launcher_evaluate  answers of NVML, Xids
  *   launcher_slots   states of the slots            launcher_report    reports about dead shims
- *   launcher_table   the table of shims             launcher_actions   the list of actions
+ *   launcher_table   the table of shims             launcher_seen      the newest job of each cluster
+ *   launcher_actions the list of actions
  *   launcher_check   the invariants                 fault              the policy for GPU faults */
 #ifndef LAUNCHERD_CORE_LAUNCHER_H
 #define LAUNCHERD_CORE_LAUNCHER_H
@@ -27,6 +28,7 @@
 #include "common/limits.h"
 #include "common/msg.h"
 #include "launcherd/core/gpu_facts.h"
+#include "launcherd/core/seen_record.h"
 #include "launcherd/core/slots_record.h"
 
 struct launcher_options {
@@ -46,6 +48,8 @@ struct launcher_options {
     /* How long an answer of NVML may take, and how long the processes and the memory of a job that
      * ended may stay on a GPU, before the slot is closed; idle GPUs are queried as often. */
     uint64_t gpu_timeout_us;
+    uint64_t
+        keep_us; /* how long the end of another server's shim is kept for that server; 0: ever */
 };
 
 /* How a generation ended on this node: the last report of its shim, which is dead now. */
@@ -67,7 +71,8 @@ struct launcher_shim {
     enum shim_phase phase;
     uint64_t slot_mask;
     uint32_t rank_base, local_count;
-    bool connected; /* its socket is open */
+    int64_t submitted_ms; /* of its job; 0: a server of release 0.1.0 did not say it */
+    bool connected;       /* its socket is open */
     bool dead;      /* its process is gone and its workers are killed: we report in its place */
     bool forgotten; /* `forget` came; the entry is removed once its process is gone */
     bool adopted;   /* found at the start of launcherd */
@@ -89,7 +94,8 @@ struct launcher_shim {
     uint64_t killed_at_us; /* when it was killed, or ended and its workers were killed; 0: not */
     const char *kill_why;  /* why launcherd has killed it; NULL: it has not. A constant */
     uint64_t gone_at_us;
-    char cluster[33]; /* of the server that ordered it */
+    uint64_t gone_age_us; /* how long it had been gone then */
+    char cluster[33];     /* of the server that ordered it */
     char cause[REASON_BYTES_MAX];
     struct launcher_end end;
 };
@@ -148,6 +154,7 @@ struct launcher {
     uint64_t used_mask; /* slots with an active shim, after the last step */
     bool slots_changed; /* since the last beat */
     bool slots_dirty;   /* since the last SAVE_SLOTS */
+    struct seen_record seen;
     struct launcher_slot slots[SLOTS_PER_NODE_MAX];
     struct launcher_leaving leaving;
     uint32_t shim_count;
@@ -156,12 +163,13 @@ struct launcher {
 
 enum launcher_event_type {
     LAUNCHER_EVENT_TICK,
-    /* At the start, in this order: SLOTS_LOADED where there is a record, ADOPT for each run
-     * directory, ADOPTED. The server is called only after that. */
+    /* At the start, in this order: SLOTS_LOADED and SEEN_LOADED where there is a record, ADOPT for
+     * each run directory, ADOPTED. The server is called only after that. */
     LAUNCHER_EVENT_SLOTS_LOADED, /* slots */
+    LAUNCHER_EVENT_SEEN_LOADED,  /* seen */
     LAUNCHER_EVENT_ADOPT,        /* shim: job, generation, slots, ranks, cluster, phase; alive.
-                                  * Dead: text (how it ended) and msg (its last report, shim_report;
-                                  * NULL: it had recorded none) */
+                                  * Dead: text (how it ended), age_us (since then, if known), and msg (its last
+                                  * report, shim_report; NULL: it had recorded none) */
     LAUNCHER_EVENT_ADOPTED,
     LAUNCHER_EVENT_SERVER_OPEN,   /* CONNECT_SERVER succeeded; text: this node's address on the way
                                    * to the server; NULL: that of the options */
@@ -197,8 +205,10 @@ struct launcher_event {
     const char *text;
     const struct launcher_shim *shim;
     const struct slots_record *slots;
+    const struct seen_record *seen;
     const struct gpu_facts *gpu;
     uint32_t slot, xid;
+    uint64_t age_us;
     bool alive;
 };
 
@@ -214,6 +224,7 @@ enum launcher_action_type {
                             * bytes_max is used and NVML names no process, find those that have the
                             * device file open */
     LAUNCHER_SAVE_SLOTS, /* slots: write the record to the state directory */
+    LAUNCHER_SAVE_SEEN,  /* seen: the same, off the loop */
     LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket
                             * closed */
     LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
@@ -231,6 +242,7 @@ struct launcher_action {
     uint64_t asked_us, bytes_max;
     const char *text; /* this and the pointers below: valid until the next step */
     const struct slots_record *slots;
+    const struct seen_record *seen;
     struct msg msg; /* to send; borrows from the core or the event */
 };
 
@@ -290,6 +302,7 @@ struct launcher_actions {
     /* Memory for what the messages and texts point to. */
     struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
     struct part_slot_closed closed[SLOTS_PER_NODE_MAX];
+    struct part_cluster_seen seen[CLUSTERS_SEEN_MAX];
     struct slots_record slots;
     struct part_report_rank ranks[LAUNCHER_REPORTS_MAX][SLOTS_PER_NODE_MAX];
     char log_texts[LAUNCHER_LOGS_MAX][320];

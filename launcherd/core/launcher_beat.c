@@ -4,6 +4,7 @@
 
 #include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -64,6 +65,8 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
     hello->shims.items = actions->beat_shims;
     hello->closed.count = launcher_slots_list_closed(launcher, actions->closed);
     hello->closed.items = actions->closed;
+    hello->seen.count = launcher_seen_list(launcher, actions->seen);
+    hello->seen.items = actions->seen;
 }
 
 void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_shims.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
@@ -70,7 +71,17 @@ static void fill_entry(struct launcher_shim *shim, const struct msg_start *start
     shim->slot_mask = start->slot_mask;
     shim->rank_base = start->rank_base;
     shim->local_count = start->local_count;
+    shim->submitted_ms = start->submitted_ms;
     (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
+}
+
+/* Whether the shim, which has the number of that order, is of the same job. */
+static bool is_of_job(const struct launcher *launcher, const struct launcher_shim *shim,
+                      const struct msg_start *start)
+{
+    return launcher_is_ours(launcher, shim) &&
+           (shim->submitted_ms == start->submitted_ms || shim->submitted_ms == 0 ||
+            start->submitted_ms == 0);
 }
 
 void launcher_start(struct launcher *launcher, const struct launcher_event *event,
@@ -81,11 +92,13 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
 
     if (strcmp(start->cluster, launcher->cluster) != 0)
         return; /* not the cluster of this server's welcome */
-    if (shim != NULL && launcher_is_ours(launcher, shim))
+    launcher_seen_note(launcher, start->cluster, start->job_id, start->generation, actions);
+    if (shim != NULL && is_of_job(launcher, shim, start))
         return; /* a repeated order */
     if (shim != NULL && !shim->dead) {
         launcher_report_absent(actions, start->job_id, start->generation,
-                               "a job of another server, with this number, runs here");
+                               "another job with this number, of another server or of an earlier "
+                               "state of this one, runs here");
         return;
     }
     if (!is_sound(start)) {

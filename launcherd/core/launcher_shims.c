@@ -6,6 +6,7 @@
 
 #include "launcherd/core/fault.h"
 #include "launcherd/core/launcher_report.h"
+#include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -42,6 +43,7 @@ static void on_death(const struct launcher *launcher, struct launcher_shim *shim
     if (shim->dead)
         return;
     launcher_shim_set_dead(shim, event->now_us);
+    shim->gone_age_us = event->age_us;
     launcher_shim_set_cause(
         shim, "the shim of job %llu on %s %s%s%s", (unsigned long long)shim->job_id,
         launcher->options.name, event->text != NULL ? event->text : "is gone",
@@ -53,6 +55,8 @@ static void on_death(const struct launcher *launcher, struct launcher_shim *shim
 void launcher_adopt(struct launcher *launcher, const struct launcher_event *event,
                     struct launcher_actions *actions)
 {
+    launcher_seen_note(launcher, event->shim->cluster, event->shim->job_id, event->shim->generation,
+                       actions);
     if (launcher_table_find(launcher, event->shim->job_id, event->shim->generation) != NULL)
         return;
     struct launcher_shim *shim = launcher_table_add(launcher, actions);
@@ -388,6 +392,34 @@ void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
     }
 }
 
+/* When a dead shim of another server is forgotten; UINT64_MAX: never. Our own server says itself what it does not
+ * know any more. */
+static uint64_t forget_us(const struct launcher *launcher, const struct launcher_shim *shim)
+{
+    const uint64_t keep_us = launcher->options.keep_us;
+
+    if (keep_us == 0 || !shim->dead || launcher_is_ours(launcher, shim))
+        return UINT64_MAX;
+    return shim->gone_at_us + (shim->gone_age_us < keep_us ? keep_us - shim->gone_age_us : 0);
+}
+
+/* One in a step: the others follow at once. */
+void launcher_shims_forget(struct launcher *launcher, uint64_t now_us,
+                           struct launcher_actions *actions)
+{
+    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+        struct launcher_shim *shim = &launcher->shims[i];
+        if (now_us < forget_us(launcher, shim))
+            continue;
+        launcher_log(actions,
+                     "job %llu, generation %u, of another server (cluster %s) ended long ago: "
+                     "forgotten",
+                     (unsigned long long)shim->job_id, shim->generation, shim->cluster);
+        launcher_table_remove(launcher, shim, actions);
+        return;
+    }
+}
+
 uint64_t launcher_shims_timer_us(const struct launcher *launcher)
 {
     const char *why;
@@ -395,6 +427,9 @@ uint64_t launcher_shims_timer_us(const struct launcher *launcher)
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
         uint64_t own_us = due_us(launcher, shim, &why);
+        if (own_us < at_us)
+            at_us = own_us;
+        own_us = forget_us(launcher, shim);
         if (own_us < at_us)
             at_us = own_us;
         if (shim->connect_at_us != 0 && shim->connect_at_us < at_us)

@@ -22,6 +22,9 @@ void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us);
 /* Kills shims that have not ended in time. Gives up shims whose processes cannot be killed. */
 void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
                             struct launcher_actions *actions);
+/* Forgets a shim of another server that ended long ago, if there is one. */
+void launcher_shims_forget(struct launcher *launcher, uint64_t now_us,
+                           struct launcher_actions *actions);
 /* When one of these three has something to do; UINT64_MAX: never. */
 uint64_t launcher_shims_timer_us(const struct launcher *launcher);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -101,6 +102,18 @@ static void remove_unknown(const struct adopt_files *files, const char *dir, con
         rundir_remove(dir);
 }
 
+/* How long ago something was last made in the run directory, by the wall clock; 0: not known. */
+static uint64_t age_us(const char *dir)
+{
+    struct timespec now;
+    struct stat stat;
+
+    if (lstat(dir, &stat) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0 ||
+        now.tv_sec <= stat.st_mtim.tv_sec)
+        return 0;
+    return (uint64_t)(now.tv_sec - stat.st_mtim.tv_sec) * 1000000u;
+}
+
 /* What the shim's process is and has recorded. */
 static void look_at_process(const struct adopt_files *files, struct adopt_found *found)
 {
@@ -110,6 +123,7 @@ static void look_at_process(const struct adopt_files *files, struct adopt_found 
     found->same_boot = found->has_process && strcmp(found->process.boot_id, files->boot_id) == 0;
     found->has_end =
         rundir_read_msg(found->dir, "end.msg", &found->arena, &found->end, &err) == STATUS_OK;
+    found->age_us = age_us(found->dir);
     found->lives =
         found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
     found->is_shim = proc_find_command(SHIM_ARGUMENT, found->dir) != 0;

@@ -19,8 +19,9 @@ struct adopt_found {
     struct rundir_shim process;
     bool has_process, same_boot; /* shim.json describes a process, of this boot */
     bool has_end;
-    bool lives;   /* its process was there */
-    bool is_shim; /* a process was there that is its shim by its command line */
+    uint64_t age_us; /* since something was last made in it; 0: not known */
+    bool lives;      /* its process was there */
+    bool is_shim;    /* a process was there that is its shim by its command line */
 };
 
 struct adopt_files {

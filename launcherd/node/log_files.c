@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -10,6 +11,7 @@
 #include "common/io/own_path.h"
 #include "launcherd/process/foreign_file.h"
 #include "launcherd/process/log_index.h"
+#include "launcherd/process/rundir.h"
 
 enum {
     SCAN_BYTES = 16384,
@@ -208,18 +210,42 @@ static void read_runs(struct log_files *files)
         files->got = (ssize_t)known;
 }
 
+/* The folder may be one of release 0.1.0. */
+static void find_path(struct log_files *files)
+{
+    const struct msg_log_read *request = &files->request;
+    char name[64], log_dir[PATH_MAX], dir[PATH_MAX];
+
+    if (request->what == LOG_OUTPUT)
+        (void)snprintf(name, sizeof name, "g%u-rank%u.log", request->generation, request->rank);
+    else
+        (void)snprintf(name, sizeof name, "g%u-errors", request->generation);
+    log_place_find(log_dir, &files->place, name);
+    rundir_rank_dir(dir, log_dir, request->generation);
+    if (request->what == LOG_METRICS)
+        rundir_rank_metrics(files->path, dir, request->rank);
+    else if (request->what == LOG_ERROR_FILE)
+        rundir_rank_error(files->path, dir, request->rank);
+    else
+        rundir_rank_log(files->path, log_dir, request->generation, request->rank);
+}
+
 void log_files_read(struct file_work *work)
 {
     struct log_files *files = (struct log_files *)work;
     const struct msg_log_read *request = &files->request;
     struct stat stat = {0};
     struct err none;
-    int fd;
+    int fd = -1;
 
     if (files->wants_watch && !file_work_is_late(work))
         add_watch(files); /* before the file is read, so that nothing is missed */
     file_work_at(work, FILE_DISK_LOGS, "open");
-    if (request->what != LOG_OUTPUT) {
+    find_path(files);
+    files->access = LOG_MISSING;
+    if (files->is_other) {
+        fd = -1;
+    } else if (request->what != LOG_OUTPUT) {
         fd = open_rank_file(files->path, &files->access);
     } else {
         (void)own_file_open(files->path, 1, O_RDONLY, 0, &fd, &none);

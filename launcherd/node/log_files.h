@@ -10,6 +10,7 @@
 #include "common/limits.h"
 #include "common/msg.h"
 #include "launcherd/node/file_work.h"
+#include "launcherd/process/log_place.h"
 
 enum log_access {
     LOG_READABLE,
@@ -27,7 +28,11 @@ struct log_files {
     struct file_work work;
     void *owner; /* for the loop */
     struct msg_log_read request;
-    char path[PATH_MAX], dir[PATH_MAX], job_dir[PATH_MAX];
+    struct log_place place; /* of the next two: */
+    char cluster[33], logs_dir[PATH_MAX];
+    bool is_other; /* the shim with this number is of another job */
+    char path[PATH_MAX], dir[PATH_MAX],
+        job_dir[PATH_MAX]; /* path: found by the thread; dir, job_dir: to watch */
     bool wants_watch;
     bool may_grow; /* determined before the size: the log of an ended rank no longer grows */
     struct log_watches *watches; /* owned, as one of its users */

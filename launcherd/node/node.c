@@ -21,6 +21,7 @@
 #include "launcherd/node/node_logs.h"
 #include "launcherd/node/node_look.h"
 #include "launcherd/node/node_questions.h"
+#include "launcherd/node/node_seen.h"
 #include "launcherd/node/node_server.h"
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
@@ -44,6 +45,7 @@ struct node {
     struct node_warm warm;
     struct node_stage stage;
     struct node_gpus gpus;
+    struct node_seen seen;
     struct node_logs logs;
     struct node_inspect inspect;
     struct node_look look;
@@ -215,6 +217,9 @@ static void act(struct node *node, const struct launcher_action *action)
         break;
     case LAUNCHER_SAVE_SLOTS:
         node_gpus_save(&node->gpus, action->slots);
+        break;
+    case LAUNCHER_SAVE_SEEN:
+        node_seen_save(&node->seen, action->seen);
         break;
     case LAUNCHER_REMOVE:
         node_stage_cancel(&node->stage, action->job_id, action->generation);
@@ -481,6 +486,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     node_expire_open(&node->expire, &node->host);
     if (node_gpus_open(&node->gpus, &node->host, options->gpus, &gpu_err) != STATUS_OK)
         log_line(LOG_WARNING, node_about(&node->host), "GPUs are not watched: %s", gpu_err.text);
+    node_seen_open(&node->seen, &node->host);
     status = node_adopt(&node->shims, err);
     if (status != STATUS_OK) {
         node_gpus_close(&node->gpus);

@@ -51,6 +51,7 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     out->slot_mask = start->slot_mask;
     out->rank_base = start->rank_base;
     out->local_count = start->local_count;
+    out->submitted_ms = start->submitted_ms;
     (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }
 
@@ -60,9 +61,11 @@ static void adopt_shim(struct node_shim *shim, const struct adopt_found *found)
 {
     static struct launcher_shim core;
     const struct node_host *host = shim->shims->host;
-    struct launcher_event event = node_shim_event(shim, LAUNCHER_EVENT_ADOPT);
+    struct launcher_event event;
     const bool lives = found->lives && watch(shim, &found->process);
 
+    shim->age_us = lives ? 0 : found->age_us;
+    event = node_shim_event(shim, LAUNCHER_EVENT_ADOPT);
     fill_core_shim(&core, &found->start.start);
     core.phase = found->has_end ? SHIM_ENDED : SHIM_PREPARING;
     event.shim = &core;

@@ -81,7 +81,8 @@ void node_expire_close(struct node_expire *expire)
     uv_close((uv_handle_t *)&expire->timer, NULL);
 }
 
-void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id)
+void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id,
+                       int64_t submitted_ms)
 {
     struct shim_files *files = shim_files_new("");
 
@@ -90,6 +91,6 @@ void node_expire_touch(const struct node_host *host, const char *cluster, uint64
     files->work.lane = FILE_LANE_EXPIRE;
     files->work.key = 0;
     files->work.run = shim_files_touch;
-    rundir_log_dir(files->log_dir, host->logs_dir, cluster, job_id);
+    rundir_log_dir(files->log_dir, host->logs_dir, cluster, job_id, submitted_ms);
     (void)file_work_start(host->files, &files->work);
 }

@@ -20,6 +20,7 @@ void node_expire_open(struct node_expire *expire, const struct node_host *host);
 /* No removal begins after this. */
 void node_expire_close(struct node_expire *expire);
 /* Counts the age of a job's logs from now on. */
-void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id);
+void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id,
+                       int64_t submitted_ms);
 
 #endif

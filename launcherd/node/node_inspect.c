@@ -406,13 +406,25 @@ void node_inspect_ask(struct node_inspect *inspect, const struct inspect_key *ke
         on_answer(owner, NULL, 0, "too many questions wait already");
 }
 
+/* The shim with this number is of a job that was submitted at another time. */
+static bool is_other_job(const struct node_inspect *inspect, const struct msg_log_read *request)
+{
+    const struct node_shim *shim =
+        node_shim_find(inspect->shims, request->job_id, request->generation);
+
+    return shim != NULL && shim->submitted_ms != 0 && request->submitted_ms != 0 &&
+           shim->submitted_ms != request->submitted_ms;
+}
+
 void node_inspect_read(struct node_inspect *inspect, const struct msg_log_read *request)
 {
     const struct inspect_key key = key_of(request);
     const struct inspect_run *run = find_run(inspect, &key);
     struct inspect_answer *answer = find_answer(inspect, &key, request->offset > 0);
 
-    if (answer != NULL)
+    if (is_other_job(inspect, request))
+        refuse(inspect, request, "another job with this number runs here");
+    else if (answer != NULL)
         send_page(inspect, request, answer);
     else if (request->offset > 0)
         refuse(inspect, request, "what it was is gone; ask again from its beginning");

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/inotify.h>
 #include <unistd.h>
 
@@ -37,36 +38,52 @@ static void answer(struct node_logs *logs, struct msg_log_data data)
     logs->host->send_server(logs->host->owner, &msg);
 }
 
-/* The folder that has the file of a request. */
-static void make_dir(const struct node_logs *logs, const struct msg_log_read *request,
-                     char dir[PATH_MAX])
+/* The shim that a request is about; NULL: it is not known here any more. */
+static const struct launcher_shim *shim_of(const struct node_logs *logs,
+                                           const struct msg_log_read *request)
 {
-    char log_dir[PATH_MAX];
-    rundir_log_dir(log_dir, logs->host->logs_dir, logs->host->core->cluster, request->job_id);
-    if (request->what == LOG_OUTPUT)
-        rundir_join(dir, log_dir, ".");
-    else
-        rundir_rank_dir(dir, log_dir, request->generation);
+    const struct launcher *core = logs->host->core;
+    const struct launcher_shim *shim = launcher_find(core, request->job_id, request->generation);
+
+    return shim != NULL && strcmp(shim->cluster, core->cluster) == 0 ? shim : NULL;
 }
 
-static void make_path(const struct node_logs *logs, const struct msg_log_read *request,
-                      char path[PATH_MAX])
+/* Whether the shim with this number is of another job, which was submitted at another time. */
+static bool is_other(const struct node_logs *logs, const struct msg_log_read *request)
 {
-    char dir[PATH_MAX];
-    make_dir(logs, request, dir);
-    if (request->what == LOG_METRICS)
-        rundir_rank_metrics(path, dir, request->rank);
-    else if (request->what == LOG_ERROR_FILE)
-        rundir_rank_error(path, dir, request->rank);
+    const struct launcher_shim *shim = shim_of(logs, request);
+
+    return shim != NULL && shim->submitted_ms != 0 && request->submitted_ms != 0 &&
+           shim->submitted_ms != request->submitted_ms;
+}
+
+/* Where the thread looks: when the job was submitted, its shim was told, or the server says. */
+static void fill_place(const struct node_logs *logs, struct log_files *files)
+{
+    const struct msg_log_read *request = &files->request;
+    const struct launcher_shim *shim = shim_of(logs, request);
+    const bool is_told = shim != NULL && shim->submitted_ms != 0;
+
+    (void)snprintf(files->cluster, sizeof files->cluster, "%s", logs->host->core->cluster);
+    (void)snprintf(files->logs_dir, sizeof files->logs_dir, "%s", logs->host->logs_dir);
+    files->is_other = is_other(logs, request);
+    files->place =
+        (struct log_place){.logs_dir = files->logs_dir,
+                           .cluster = files->cluster,
+                           .job_id = request->job_id,
+                           .submitted_ms = is_told ? shim->submitted_ms : request->submitted_ms};
+    rundir_log_dir(files->job_dir, logs->host->logs_dir, files->cluster, request->job_id,
+                   shim != NULL ? shim->submitted_ms : request->submitted_ms);
+    if (request->what == LOG_OUTPUT)
+        rundir_join(files->dir, files->job_dir, ".");
     else
-        rundir_rank_log(path, dir, request->generation, request->rank);
+        rundir_rank_dir(files->dir, files->job_dir, request->generation);
 }
 
 /* Whether more may still be written: the shim is known, has that rank, and has not ended. */
 static bool may_grow(const struct node_logs *logs, const struct msg_log_read *request)
 {
-    const struct launcher_shim *shim =
-        launcher_find(logs->host->core, request->job_id, request->generation);
+    const struct launcher_shim *shim = shim_of(logs, request);
     return shim != NULL && shim->phase != SHIM_ENDED && request->rank >= shim->rank_base &&
            request->rank - shim->rank_base < shim->local_count;
 }
@@ -263,10 +280,7 @@ static void look(struct log_wait *wait)
         files->request = wait->request;
         files->may_grow = may_grow(logs, &wait->request);
         files->wants_watch = logs->watches != NULL && wait->has_begun && !wait->is_watched;
-        make_path(logs, &wait->request, files->path);
-        make_dir(logs, &wait->request, files->dir);
-        rundir_log_dir(files->job_dir, logs->host->logs_dir, logs->host->core->cluster,
-                       wait->request.job_id);
+        fill_place(logs, files);
         wait->looks = &files->work;
         if (file_work_start(logs->host->files, &files->work))
             return;

@@ -28,8 +28,10 @@ struct log_about node_shim_about(const struct node_shim *shim)
 
 struct launcher_event node_shim_event(const struct node_shim *shim, enum launcher_event_type type)
 {
-    return (struct launcher_event){
-        .type = type, .job_id = shim->job_id, .generation = shim->generation};
+    return (struct launcher_event){.type = type,
+                                   .job_id = shim->job_id,
+                                   .generation = shim->generation,
+                                   .age_us = shim->age_us};
 }
 
 static void step(const struct node_shim *shim, struct launcher_event event)
@@ -76,6 +78,7 @@ struct node_shim *node_shim_add(struct node_shims *shims, const struct msg_start
     shim->shims = shims;
     shim->job_id = start->job_id;
     shim->generation = start->generation;
+    shim->submitted_ms = start->submitted_ms;
     (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
     rundir_path(shim->dir, shims->host->state_dir, start->cluster, start->job_id,
                 start->generation);
@@ -276,7 +279,7 @@ void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t genera
     if (shim == NULL)
         return; /* it was refused before it was created */
     node_shim_remove_dir(shim);
-    node_expire_touch(shims->host, shim->cluster, job_id);
+    node_expire_touch(shims->host, shim->cluster, job_id, shim->submitted_ms);
     shim->removed = true;
     if (shim->conn_open)
         conn_close(&shim->conn, STATUS_OK, "forgotten");

@@ -21,6 +21,7 @@ struct node_shim {
     struct node_shim *next;
     uint64_t job_id;
     uint32_t generation;
+    int64_t submitted_ms; /* of its job; 0: not said */
     char cluster[33];
     char dir[PATH_MAX]; /* its run directory */
     struct conn conn;
@@ -41,6 +42,7 @@ struct node_shim {
     bool is_silent;               /* it was logged that its run directory cannot be read */
     bool was_warm;                /* a warm process has become this shim */
     char how[96];                 /* how it ended */
+    uint64_t age_us;              /* adopted after its end: how long ago, at most, that was */
     uint32_t rank_base, rank_count;
     pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, from its newest report; 0: not running */
 };

@@ -29,6 +29,8 @@ bool log_folder_parse(const char *text, const char *suffix, struct log_folder_na
     (void)snprintf(name->cluster, sizeof name->cluster, "%.32s", text);
     errno = 0;
     name->job_id = strtoull(text + digits + 1, &end, 10);
+    if (end[0] == '-' && end[1] >= '1' && end[1] <= '9')
+        end += 1 + strspn(end + 1, "0123456789");
     return errno == 0 && strcmp(end, suffix) == 0;
 }
 

@@ -1,4 +1,4 @@
-/* The folders of jobs' logs, LOGS/<cluster>-<job>/ (rundir.h), and the removal of old ones. A folder is
+/* The folders of jobs' logs, LOGS/<cluster>-<job>-<submitted_ms>/ (rundir.h), and the removal of old ones. A folder is
  * ours if its name is of that form, it is no link, our user owns it and no other user may write in it.
  * What launcherd makes in it has known names; two folders of them are of the job's user, with all
  * that the user has put there. A folder with anything else in it stays as it is. */
@@ -10,7 +10,7 @@
 
 #define LOG_FOLDERS_TOLD_MAX 64u
 
-/* "<cluster>-<job>", the name of a folder of logs. */
+/* "<cluster>-<job>-<submitted_ms>", the name of a folder of logs; release 0.1.0 left the time out. */
 struct log_folder_name {
     char cluster[33];
     uint64_t job_id;
@@ -28,7 +28,7 @@ struct log_folders {
     uint32_t told_count;
 };
 
-/* Parses "<cluster>-<job>" with `suffix` after it, as rendezvous names clusters and jobs. */
+/* Parses "<cluster>-<job>-<submitted_ms>", or without the time, with `suffix` after it, as rendezvous names clusters and jobs. */
 bool log_folder_parse(const char *text, const char *suffix, struct log_folder_name *name);
 /* Removes the folders of ours in which nothing was written for `keep_us`. Returns how many. What is
  * left alone has one log line, in the first of many calls. Blocks. */

@@ -40,10 +40,15 @@ void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *clu
                    (unsigned long long)job_id);
 }
 
-void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id)
+void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id,
+                    int64_t submitted_ms)
 {
-    (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu", PATH_MAX - 300, logs_dir, cluster,
-                   (unsigned long long)job_id);
+    char submitted[24] = "";
+
+    if (submitted_ms != 0)
+        (void)snprintf(submitted, sizeof submitted, "-%lld", (long long)submitted_ms);
+    (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu%s", PATH_MAX - 300, logs_dir, cluster,
+                   (unsigned long long)job_id, submitted);
 }
 
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank)

@@ -1,6 +1,7 @@
 /* The state directory of a node, and the files in it that a shim and launcherd share:
  *
  *   STATE/lock                                  locked by the one launcherd that uses it
+ *   STATE/seen                                  the newest job of each cluster (node/seen_files.h)
  *   STATE/slots.json                            the record of the slots (node/slots_file.h)
  *   STATE/state-id.json                         which state directory this is (node/state_id.h)
  *   STATE/run/<cluster>-<job>-g<generation>/    one for each shim, until `forget` (mode 0700)
@@ -13,7 +14,7 @@
  *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
  *                                               directory: that process becomes the shim
- *   STATE/logs/<cluster>-<job>/                 stays; under --log-dir where that is given
+ *   STATE/logs/<cluster>-<job>-<submitted_ms>/  stays; under --log-dir where that is given (log_place.h)
  *     shim-g<generation>.log                    the log of the shim
  *     warm.log                                  the log of processes that waited for a start order (shim/warm_main.h)
  *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
@@ -52,8 +53,10 @@ void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
                  uint32_t generation);
 void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
                       uint64_t job_id);
-/* `logs_dir`: STATE/logs, or launcherd's --log-dir. */
-void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id);
+/* `logs_dir`: STATE/logs, or launcherd's --log-dir. `submitted_ms`: of the job; 0: a server of
+ * release 0.1.0 did not say it (log_place.h). */
+void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id,
+                    int64_t submitted_ms);
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
 /* The folder of that generation where the ranks may write, and the files of a rank in it: metrics,
  * error. */

@@ -16,9 +16,10 @@
  *   for each of 64 parts          a log line that the node answers again, and JOB_ACTIONS_MAX if the
  *                                 node does not list the part
  *   for each of 64 spares         a log line, the publishing of its job, and an order
- *   for each of 64 warm jobs      an order */
+ *   for each of 64 warm jobs      an order
+ *   what the node has seen        PERSIST_GAP and a log line */
 #define EVENT_ACTIONS_MAX                                                                          \
-    (SLOTS_PER_NODE_MAX * (6 + JOB_ACTIONS_MAX + PUBLISH_ACTIONS) + SHIMS_PER_NODE_MAX + 9u)
+    (SLOTS_PER_NODE_MAX * (6 + JOB_ACTIONS_MAX + PUBLISH_ACTIONS) + SHIMS_PER_NODE_MAX + 11u)
 /* The most actions that one transition of one job adds: cause, its class, state, "not restarted",
  * next state, PERSIST_RANKS, PERSIST_HOLD, and the actions that publish the job. */
 #define JOB_ACTIONS_MAX (7u + PUBLISH_ACTIONS)

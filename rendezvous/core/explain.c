@@ -204,6 +204,13 @@ void explain_preempted(struct rdzv *rdzv, struct job *job)
     job_set_reason(rdzv, job, text);
 }
 
+void explain_held(struct rdzv *rdzv, struct job *job)
+{
+    job_set_reason(rdzv, job,
+                   "the server's state is of the past: it starts when the leases of what may still "
+                   "run of it have ended");
+}
+
 void explain_memory(struct rdzv *rdzv, struct job *job)
 {
     job_set_reason(rdzv, job,

@@ -17,6 +17,8 @@ void explain_after(struct rdzv *rdzv, struct job *job);
 void explain_array(struct rdzv *rdzv, struct job *job);
 /* It waits for the job that preempted it. */
 void explain_preempted(struct rdzv *rdzv, struct job *job);
+/* It may still run in a generation that the state does not know (history.h). */
+void explain_held(struct rdzv *rdzv, struct job *job);
 void explain_memory(struct rdzv *rdzv, struct job *job);
 
 #endif

@@ -40,6 +40,14 @@ static void count_restart(struct rdzv_record *record)
         record->node_failures++;
 }
 
+/* The next generation gets a number above those that nodes have seen (history.h). */
+static void skip_seen(struct job *job)
+{
+    if (job->seen_generation > job->record.generation)
+        job->record.generation = job->record.restarts = job->seen_generation;
+    job->seen_generation = 0;
+}
+
 void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang)
 {
     struct rdzv_record *record = &job->record;
@@ -52,6 +60,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
         record->started_ms = rdzv->out.wall_ms;
     else
         count_restart(record);
+    skip_seen(job);
     record->planned = false;
     record->preempted_by = 0;
     record->generation++;
@@ -506,6 +515,10 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
     }
     if (job->record.stopping != STOP_NONE && !state->is_reported) {
         orders_owe(rdzv, job, part, ORDER_STOP);
+    } else if (rdzv->is_of_past && !job->is_ours) {
+        (void)generation_stop_planned(rdzv, job, "it went on after the state that was put back");
+        generation_part_lost(rdzv, job, part, FAILURE_NODE,
+                             "its end is not in the state that was put back");
     } else if (!state->is_reported && job->record.state == JOB_STARTING && !parts_any_runs(job)) {
         if (state->node == NODE_NONE ||
             (roster_shims_mask(&rdzv->nodes[state->node]) & job->record.parts[part].slot_mask) == 0)

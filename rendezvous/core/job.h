@@ -69,6 +69,7 @@ struct job {
     struct gang gang;        /* the current generation */
     struct gang last;        /* the last generation that ended; see job_gang_new */
     uint32_t ended_generation;
+    uint32_t seen_generation; /* a node has seen this one; 0: none above the record's (history.h) */
     struct rdzv_record record;    /* what is stored; its parts lie in the gang */
     uint8_t blob[BLOB_BYTES_MAX]; /* rank 0's blob of the current generation */
     struct hang_job hang;         /* of the current generation, as are pace and slow */

@@ -32,6 +32,7 @@ static void make_start(const struct rdzv_record *record, uint32_t part_index,
         .array_max = record->array_max,
         .warn_after_us = has_warning ? record->time_limit_us - record->warn_us : 0,
         .warn_signal = has_warning ? record->warn_signal : 0,
+        .submitted_ms = record->submitted_ms,
     };
 }
 
@@ -56,8 +57,10 @@ bool rdzv_order(const struct rdzv *rdzv, const struct rdzv_action *action, struc
         record = rdzv_job_record(rdzv, job_id);
         assert(record != NULL);
         msg->type = MSG_TYPE_WARM;
-        msg->warm = (struct msg_warm){
-            .job_id = job_id, .user = record->user, .slot_mask = action->slot_mask};
+        msg->warm = (struct msg_warm){.job_id = job_id,
+                                      .user = record->user,
+                                      .slot_mask = action->slot_mask,
+                                      .submitted_ms = record->submitted_ms};
     } else if (action->type == RDZV_SEND_COOL) {
         msg->type = MSG_TYPE_COOL;
         msg->cool = (struct msg_cool){job_id};
@@ -104,6 +107,7 @@ bool rdzv_is_for_node(enum rdzv_action_type type)
     case RDZV_PERSIST_FAILURE:
     case RDZV_PERSIST_DRAINS:
     case RDZV_PERSIST_HOLD:
+    case RDZV_PERSIST_GAP:
     case RDZV_LOG_EVENT:
     case RDZV_REPLY_SUBMITTED:
     case RDZV_REPLY_CANCELLED:

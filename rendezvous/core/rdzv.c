@@ -10,6 +10,7 @@
 #include "rendezvous/core/drains.h"
 #include "rendezvous/core/elastic.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/history.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/pace.h"
 #include "rendezvous/core/reconcile.h"
@@ -300,6 +301,7 @@ static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
     if (kin == KIN_UNKNOWN)
         reconcile_unknown(rdzv, node);
     steps_heard(rdzv, node);
+    history_hello(rdzv, node, &event->msg->node_hello);
     reconcile_list(rdzv, node);
     pace_heard_again(rdzv, node);
 }
@@ -319,6 +321,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
             pace_heard_again(rdzv, node);
         roster_beat(rdzv, node, &event->msg->beat);
         steps_heard(rdzv, node);
+        history_beat(rdzv, node);
         reconcile_list(rdzv, node);
         reconcile_leaving(rdzv, node);
         warm_heard(rdzv, node, &event->msg->beat);
@@ -383,6 +386,7 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_RESTORED:
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
+        rdzv->restored_at_us = rdzv->out.now_us;
         rdzv->sched_due = true;
         if (event->next_job_id > 1) /* it has had nodes before and must wait for them to connect */
             rdzv->settled_at_us = rdzv->out.now_us + rdzv->options.lost_us;

@@ -44,7 +44,8 @@ struct rdzv_options {
     uint64_t max_stored_per_user;          /* bytes in the store; 0: no limit */
     uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
     bool preempts;                         /* by priority, see preempt.h */
-    uint64_t seed;                         /* for the jitter of back-off */
+    uint32_t id_gap; /* numbers that a state of the past leaves out (history.h) */
+    uint64_t seed;   /* for the jitter of back-off */
     char cluster[33];
 };
 
@@ -167,6 +168,9 @@ struct rdzv_event {
     bool all_answered, is_deaf, is_busy; /* all nodes answered; at least one is deaf, busy */
 };
 
+/* How the event begins that says so (history.h). */
+#define RDZV_OF_PAST "this server's state is of the past"
+
 /* What the edge must do. Each line lists the fields that are set beside type.
  *   PERSIST           job_id: write rdzv_job_record(job_id); of a new job also the event's spec
  *                     (argv, env, cwd)
@@ -175,6 +179,7 @@ struct rdzv_event {
  *   PERSIST_FAILURE   job_id, generation: write rdzv_failure()
  *   PERSIST_DRAINS    write all of rdzv_drains() in place of what is stored
  *   PERSIST_HOLD      text (a node's name): write rdzv_hold(text), or remove it if its mask is 0
+ *   PERSIST_GAP       job_id: no job up to this one is new, and some events may have been numbered since
  *   LOG_EVENT         job_id, generation, text: append to the events table, and log
  *   SEND_WELCOME      conn
  *   SEND_BEAT_ACK     conn, sent_us
@@ -203,6 +208,7 @@ enum rdzv_action_type {
     RDZV_PERSIST_FAILURE,
     RDZV_PERSIST_DRAINS,
     RDZV_PERSIST_HOLD,
+    RDZV_PERSIST_GAP,
     RDZV_LOG_EVENT,
     RDZV_SEND_WELCOME,
     RDZV_SEND_BEAT_ACK,
@@ -298,6 +304,8 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
 /* Grows with every change; 0: no such active job. */
 uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
 uint32_t rdzv_job_count(const struct rdzv *rdzv);
+/* A node knows more than the state that this server began with. */
+bool rdzv_is_of_past(const struct rdzv *rdzv);
 /* The active job with the index-th smallest id. */
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
 /* Marks those of the ranges that have a job whose success a waiting job needs (--after). */

@@ -9,6 +9,7 @@
 #include "rendezvous/core/explain.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/history.h"
 #include "rendezvous/core/preempt.h"
 #include "rendezvous/core/spares.h"
 #include "rendezvous/core/state.h"
@@ -23,6 +24,7 @@ enum told {
     TOLD_AFTER,
     TOLD_ARRAY,
     TOLD_PREEMPTED,
+    TOLD_HELD,
     TOLD_BEHIND /* plus the reservation's serial */
 };
 
@@ -100,6 +102,8 @@ static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uin
         explain_array(rdzv, job);
     else if (what == TOLD_PREEMPTED)
         explain_preempted(rdzv, job);
+    else if (what == TOLD_HELD)
+        explain_held(rdzv, job);
     else
         explain_behind(rdzv, job);
 }
@@ -318,6 +322,19 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     return true;
 }
 
+/* True: it may run on a node that has not called yet, and holds nobody up meanwhile. */
+static bool is_of_past(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
+{
+    uint64_t until_us;
+
+    if (!history_holds(rdzv, &rdzv->jobs[entry->job], &until_us))
+        return false;
+    tell(rdzv, pass, entry, TOLD_HELD);
+    if (until_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = until_us;
+    return true;
+}
+
 /* True: it has started, or ended, and is no longer in the queue. */
 static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
 {
@@ -326,6 +343,8 @@ static bool consider(struct rdzv *rdzv, struct pass *pass, struct queued *entry)
     pass->is_out_of_memory = false;
     if (entry->has_conditions && has_to_wait(rdzv, pass, entry))
         return !job->is_queued;
+    if (is_of_past(rdzv, pass, entry))
+        return false;
     if (entry->is_restarting && rdzv->out.now_us < job->retry_at_us) {
         hold(rdzv, pass, job, job->retry_at_us);
         return false;

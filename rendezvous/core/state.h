@@ -17,6 +17,7 @@
  *                parts: questions about all its parts
  *   deadline     parts that are overdue
  *   pace         hangs and stragglers; hang, straggler: their rules
+ *   history      nodes that know more than this state, which is of the past then
  *   reconcile    what a node lists against what should be there; drains: requests of operators; warm:
  *                processes that wait on spares
  *   place        on which nodes a job fits
@@ -84,6 +85,10 @@ struct rdzv {
     bool sched_due;          /* what jobs could start has changed since the last pass */
     uint64_t sched_at_us;    /* when that changes by itself; UINT64_MAX: it does not */
     uint64_t settled_at_us;  /* until then a restarted server waits for its nodes */
+    uint64_t restored_at_us; /* when this server began */
+    bool is_of_past;         /* a node knows more than the store did (history.h): */
+    uint64_t held_job_id;    /* jobs up to this one do not start */
+    uint64_t held_until_us;  /* before this time */
     struct reservation reservation;
     struct pass *pass; /* the current or last pass */
     uint32_t drain_count;

@@ -79,6 +79,11 @@ uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id)
     return job == NULL ? 0 : job->version;
 }
 
+bool rdzv_is_of_past(const struct rdzv *rdzv)
+{
+    return rdzv->is_of_past;
+}
+
 uint32_t rdzv_job_count(const struct rdzv *rdzv)
 {
     return rdzv->job_count;

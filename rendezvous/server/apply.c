@@ -74,6 +74,17 @@ static void write_hold(struct server *server, const struct rdzv_action *action)
     store_write_hold(server->store, &hold);
 }
 
+/* The core's own line, an event, says what was seen. */
+static void write_gap(struct server *server, uint64_t job_id)
+{
+    store_write_gap(server->store, job_id);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "the state in %s is older than what nodes have seen: no number of a job up to %llu is "
+             "given again. If it was put back by hand, restore a backup instead (ddpctl help "
+             "restore); if not, look after its disk",
+             store_path(server->store), (unsigned long long)job_id);
+}
+
 static void log_event(struct server *server, const struct rdzv_action *action, int64_t wall_ms)
 {
     struct log_about about = {
@@ -170,7 +181,7 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
 
         if (!is_event && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
             action->type != RDZV_PERSIST_FAILURE && action->type != RDZV_PERSIST_DRAINS &&
-            action->type != RDZV_PERSIST_HOLD)
+            action->type != RDZV_PERSIST_HOLD && action->type != RDZV_PERSIST_GAP)
             continue;
         store_begin(server->store);
         must_last = must_last || !is_event;
@@ -182,6 +193,8 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
             write_drains(server);
         else if (action->type == RDZV_PERSIST_HOLD)
             write_hold(server, action);
+        else if (action->type == RDZV_PERSIST_GAP)
+            write_gap(server, action->job_id);
         else if (action->type == RDZV_PERSIST_FAILURE)
             write_failure(server, action);
         else

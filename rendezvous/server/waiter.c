@@ -201,6 +201,7 @@ static void log_forward(struct peer *peer, const struct msg_log_read *request, c
         return;
     }
     msg.log_read.request_id = ++server->forward_serial;
+    msg.log_read.submitted_ms = store_submitted_ms(server->store, request->job_id);
     if (wait_add(peer,
                  &(struct waiter){.kind = WAIT_LOG_NODE,
 

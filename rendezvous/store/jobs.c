@@ -268,6 +268,28 @@ uint64_t store_next_job_id(struct store *store)
     return read_id(store, store_use(store, STORE_JOB_NEXT));
 }
 
+int64_t store_submitted_ms(struct store *store, uint64_t job_id)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_SUBMITTED);
+    int64_t submitted_ms = 0;
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+    if (store_row(store, stmt, "read a job of"))
+        submitted_ms = not_before_1970(sqlite3_column_int64(stmt, 0));
+    (void)sqlite3_reset(stmt);
+    return submitted_ms;
+}
+
+void store_write_gap(struct store *store, uint64_t job_id)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_JOB_FLOOR);
+
+    assert(store->in_transaction && job_id <= JOB_ID_MAX);
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
+    store_run(store, stmt, "write the newest number to");
+    store->next_event_id += STORE_ID_GAP;
+}
+
 /* "12_3" */
 static uint64_t find_element(struct store *store, uint64_t array, uint32_t index,
                              struct store_viewer viewer)

@@ -47,6 +47,9 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
                          " ('failed','cancelled') ORDER BY id LIMIT 1",
     [STORE_JOB_COUNT] = "SELECT count(*) FROM jobs WHERE id BETWEEN ? AND ?",
     [STORE_JOB_NEXT] = "SELECT " STORE_NEWEST_JOB_SQL " + 1",
+    [STORE_JOB_SUBMITTED] = "SELECT submitted_ms FROM jobs WHERE id = ?",
+    [STORE_JOB_FLOOR] = "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor',"
+                        " max(?, " STORE_NEWEST_JOB_SQL ")",
     /* The job and the event with the highest ids are kept: the next ids are counted from them, and
      * no id is ever given twice. */
     [STORE_JOB_ENDED] = "SELECT id, CASE WHEN state IN ('succeeded','failed','cancelled') AND"
@@ -214,6 +217,11 @@ uint64_t store_writes(const struct store *store)
 bool store_is_dirty(const struct store *store)
 {
     return store->in_transaction;
+}
+
+const char *store_path(const struct store *store)
+{
+    return store->path;
 }
 
 const char *store_cluster(const struct store *store)

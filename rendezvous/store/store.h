@@ -97,6 +97,8 @@ typedef void store_on_principal(const struct store_principal *principal, void *c
 enum status store_read_principals(const struct store_lead *lead, store_on_principal *on_principal,
                                   void *context, struct err *err);
 void store_close(struct store **store); /* commits what is open */
+/* The file, for messages. */
+const char *store_path(const struct store *store);
 /* The cluster id: 32 hex digits, random for each state. */
 const char *store_cluster(const struct store *store);
 /* One above the highest id ever given to a job. */
@@ -136,6 +138,8 @@ void store_write_failure(struct store *store, uint64_t job_id, const struct part
 void store_write_drains(struct store *store, const struct rdzv_drain *drains, uint32_t count);
 /* Writes the hold of a node, or removes it if its mask is 0. */
 void store_write_hold(struct store *store, const struct rdzv_hold *hold);
+/* No job up to this one is new, and STORE_ID_GAP numbers of events are left out. */
+void store_write_gap(struct store *store, uint64_t job_id);
 /* Inserts or replaces a principal with all its secrets. */
 void store_write_principal(struct store *store, const struct store_principal *principal);
 void store_write_seen(struct store *store, const char *name, int64_t seen_ms);
@@ -184,6 +188,8 @@ void store_find_failed(struct store *store, struct rdzv_after *after);
 /* Reads a job; its parts are put into `arena`. */
 bool store_get_job(struct store *store, uint64_t job_id, struct arena *arena,
                    struct rdzv_record *record);
+/* When the job was submitted, by the wall clock; 0: there is no such job. */
+int64_t store_submitted_ms(struct store *store, uint64_t job_id);
 /* The ids above `after_id` of jobs that have not ended, ascending. Returns how many, at most
  * `max`. */
 uint32_t store_active_ids(struct store *store, uint64_t after_id, uint64_t *ids, uint32_t max);

@@ -147,6 +147,7 @@ static void carry_out(const struct launcher_action *action)
         note_killed(dir);
         break;
     case LAUNCHER_SAVE_SLOTS:
+    case LAUNCHER_SAVE_SEEN:
     case LAUNCHER_LOG:
         break;
     }

@@ -18,7 +18,7 @@ struct oracle *oracle_new(const struct sim_size *size)
 {
     struct oracle *oracle = zeroed(1, sizeof *oracle);
 
-    oracle->job_count = size->jobs + 1;
+    oracle->job_count = (size->jobs > SIM_IDS_MAX ? size->jobs : SIM_IDS_MAX) + 1;
     oracle->jobs = zeroed(oracle->job_count, sizeof *oracle->jobs);
     oracle->node_count = size->nodes;
     oracle->nodes = zeroed(size->nodes, sizeof *oracle->nodes);

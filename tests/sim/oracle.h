@@ -12,6 +12,9 @@
  *                    acknowledged (submit, cancel, drain) is there after any crash, once
  *   written          what may be written: generations rise by one, ended jobs stay, checkpoints never
  *                    go back, and progress counts only if the current generation made it
+ *   number           no number of a job is given twice, also by a server whose store was put back; a generation
+ *                    gets no number of which a node has a shim. A server takes its state for one of the past
+ *                    only if it is
  *   budget           restarts since the last checkpoint stay within --max-restarts
  *   back-off         the second restart without progress waits, and the time doubles
  *   cause            a generation is stopped as failed only if a part of it failed: an outage of
@@ -71,6 +74,10 @@ void oracle_time(struct sim *sim);
 void oracle_wall_clock_set(struct sim *sim);
 /* is_old: an older version wrote the stored state. */
 void oracle_server_started(struct sim *sim, bool is_old);
+/* oracle_history.c: the store was copied, and put back; the server says that its state is of the past. */
+void oracle_keep(struct sim *sim);
+void oracle_put_back(struct sim *sim);
+void oracle_of_past(struct sim *sim);
 /* oracle_write: a row is about to be written; before: the present row, or NULL. oracle_committed:
  * the whole transaction was written. */
 void oracle_write(struct sim *sim, const struct rdzv_record *before,

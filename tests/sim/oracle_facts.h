@@ -78,6 +78,7 @@ struct oracle_job {
     uint64_t checkpoint_heard; /* the newest of the current generation that the server knows of */
     enum oracle_blame blame;   /* for the end of the last generation */
     uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */
+    uint32_t kept[BLAME_COUNT];     /* the same when the store was copied */
     uint32_t failures[BLAME_COUNT]; /* in all */
     uint32_t late_starts;           /* each may exclude its node at once */
     uint32_t crashes;               /* ranks that died of a signal, in all */
@@ -86,7 +87,7 @@ struct oracle_job {
     uint32_t closed_wall;           /* after how many settings of the wall clock */
     int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
-    bool is_old;           /* an older version has written its row */
+    bool is_old;           /* an older version has written its row, or the row was put back */
 };
 
 /* What a node has told the present server, from the messages that the server acknowledged. */
@@ -181,6 +182,9 @@ void oracle_warms(struct sim *sim, uint32_t node, const struct msg_warm *warm);
 void oracle_warm_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                          uint32_t worker);
 void oracle_check_warm(struct sim *sim);
+/* oracle_history.c: a row is about to be written. */
+void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
+                          const struct rdzv_record *after);
 /* oracle_array.c */
 void oracle_check_arrays(struct sim *sim);
 /* As many jobs of its array as allowed are running or restarting. */

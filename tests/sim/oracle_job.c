@@ -306,7 +306,8 @@ static void check_change(struct sim *sim, const struct rdzv_record *before,
 {
     unsigned long long id = (unsigned long long)after->job_id;
 
-    if (after->generation < before->generation || after->generation > before->generation + 1 ||
+    if (after->generation < before->generation ||
+        (after->generation > before->generation + 1 && sim->past.put_back_us == 0) ||
         after->checkpoint_step < before->checkpoint_step)
         sim_fail(sim, "written", "job %llu: generation %u after %u, checkpoint %llu after %llu", id,
                  after->generation, before->generation, (unsigned long long)after->checkpoint_step,
@@ -333,11 +334,22 @@ static void check_checkpoint(struct sim *sim, const struct rdzv_record *after, u
     memset(job->restarts, 0, sizeof job->restarts);
 }
 
+/* The row says that the current generation has reported a step. */
+static void check_told(struct sim *sim, const struct oracle_gen *gen,
+                       const struct rdzv_record *after)
+{
+    if (after->told_generation == after->generation && gen->told_us == 0 &&
+        !oracle_job(sim, after->job_id)->is_old)
+        sim_fail(sim, "written", "job %llu g%u counts as one that has told a step, and has not",
+                 (unsigned long long)after->job_id, after->generation);
+}
+
 void oracle_write(struct sim *sim, const struct rdzv_record *before,
                   const struct rdzv_record *after)
 {
     struct oracle_gen *gen;
 
+    oracle_check_numbers(sim, before, after);
     if (before == NULL)
         check_first_row(sim, after);
     else
@@ -350,6 +362,7 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
     gen = oracle_gen(sim, after->job_id, after->generation);
     if (gen == NULL)
         return;
+    check_told(sim, gen, after);
     if (after->state == JOB_RUNNING && gen->running_us == 0)
         gen->running_us = sim->server.step_at_us;
     if (after->part_count > 0 && after->stopping != gen->stopping)
@@ -415,6 +428,8 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
         oracle_warms(sim, sim->conns[conn].node, &msg->warm);
     if (job_id == 0)
         return; /* the message is not about a stored job */
+    if (row == NULL && msg->type == MSG_TYPE_STOP && sim->past.put_back_us != 0)
+        return; /* the job is gone with what the store had since */
     if (row == NULL) {
         sim_fail(sim, "stored", "an order of job %llu, which is not in the store",
                  (unsigned long long)job_id);

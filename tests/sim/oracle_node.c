@@ -242,7 +242,9 @@ void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                  (unsigned long long)shim->job_id, shim->generation, rank);
         return;
     }
-    if (gen->node_of[rank] != 0)
+    if (gen->node_of[rank] != 0 && sim->past.put_back_us != 0 && !sim->past.is_known)
+        sim->is_void = true;
+    else if (gen->node_of[rank] != 0)
         sim_fail(sim, "one-rank", "job %llu g%u: rank %u is spawned again, on node%u after node%u",
                  (unsigned long long)shim->job_id, shim->generation, rank, node,
                  gen->node_of[rank] - 1u);
@@ -342,7 +344,9 @@ void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *sh
 {
     const struct oracle_gen *gen = gen_of(sim, shim);
 
-    if (gen == NULL || gen->stopping != 0 || gen->cause_count > 0 || lease_is_over(sim, node, shim))
+    if (gen == NULL || gen->stopping != 0 || gen->cause_count > 0 ||
+        lease_is_over(sim, node, shim) ||
+        sim->past.put_back_us != 0) /* what is gone from the store is killed node by node */
         return;
     for (uint32_t n = 0; n < sim->node_count; n++)
         for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {

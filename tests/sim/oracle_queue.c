@@ -116,6 +116,8 @@ static void check_first(struct sim *sim)
 
 void oracle_check_queue(struct sim *sim)
 {
+    if (sim->past.put_back_us != 0)
+        sim->oracle->started_count = 0; /* jobs of before the copy wait, and hold up nobody */
     for (uint32_t i = 0; i < sim->oracle->started_count; i++) {
         const struct rdzv_record *record = &disk_row(sim, sim->oracle->started[i])->record;
 

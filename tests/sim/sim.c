@@ -194,9 +194,9 @@ void sim_run(struct sim *sim)
 {
     uint64_t end_us = UINT64_MAX;
 
-    while (sim->heap_count > 0 && !sim->failed && sim->now_us <= end_us) {
+    while (sim->heap_count > 0 && !sim->failed && !sim->is_void && sim->now_us <= end_us) {
         step(sim);
-        if (sim->now_us < sim->check_at_us || sim->failed)
+        if (sim->now_us < sim->check_at_us || sim->failed || sim->is_void)
             continue;
         sim->check_at_us = sim->now_us + sim->size.check_interval_us;
         oracle_check(sim);
@@ -211,7 +211,7 @@ void sim_run(struct sim *sim)
                           : sim->faults.until_us + 250 * SECOND_US) +
                      sim->size.cleanup_us;
     }
-    if (!sim->failed)
+    if (!sim->failed && !sim->is_void)
         oracle_check_end(sim);
 }
 
@@ -251,6 +251,7 @@ void sim_free(struct sim *sim)
 {
     store_end_run();
     net_free(sim);
+    history_free(sim);
     oracle_free(sim->oracle);
     free(sim->heap);
     free(sim->server.memory);

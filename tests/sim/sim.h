@@ -36,6 +36,7 @@ struct sim_size {
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
     uint64_t bound_us;            /* after the last fault: every job has ended by then */
     uint32_t spinning;            /* this many events in a second: a timer spins */
+    bool no_store;                /* never keeps the rows in the real store */
 };
 
 /* A boot clock: runs slightly fast or slow, and started at its own time. */
@@ -115,6 +116,7 @@ struct sim_shim {
     uint64_t warn_after_us; /* as ordered */
     uint32_t warn_signal;
     char cluster[33];
+    int64_t submitted_ms;
     bool is_prepared; /* the port is reserved, or none is needed */
     bool has_orphans; /* children of its workers that have outlived them */
     bool is_orphan;   /* its run directory is gone, and no launcherd knows it */
@@ -158,7 +160,8 @@ struct sim_node {
     uint32_t gpu_count; /* slots below it have one */
     struct sim_gpu gpus[SIM_WORKERS_MAX];
     uint64_t nvml_hangs_until_us;
-    struct slots_record slots;       /* launcherd's file */
+    struct slots_record slots; /* launcherd's files */
+    struct seen_record seen;
     bool cut_to_server, cut_to_node; /* messages in that direction do not arrive */
     /* See sim_orders.c. */
     enum msg_type lost_type;
@@ -216,7 +219,20 @@ struct sim_disk {
     uint32_t drain_count, synced_drain_count;
     struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
     struct rdzv_hold *holds, *synced_holds; /* [size.nodes]; of a node, by its number */
+    uint64_t last_job_id, synced_last_id; /* the highest that may have been given */
+};
+
+#define SIM_ID_GAP 5u    /* numbers that a state of the past leaves out */
+#define SIM_IDS_MAX 128u /* of jobs, in runs whose store is put back */
+
+/* The store as of an earlier commit (sim_history.c). */
+struct sim_past {
+    uint64_t put_back_us; /* 0: never */
+    bool is_known;        /* the server has said so since */
+    uint32_t row_count;
+    struct sim_row *rows; /* [size.jobs]; NULL: no copy was made */
     uint64_t last_job_id;
+    uint32_t lost[SIM_IDS_MAX]; /* by job id: the client whose job it was, and 1 */
 };
 
 /* One job, as its user sees it. */
@@ -287,6 +303,7 @@ struct sim {
     uint64_t second_start_us, second_events; /* events in this second, to detect a spinning timer */
     uint64_t hash;
     bool failed, verbose, quiet;
+    bool is_void; /* it came to what no server can know, and is not judged from there on */
     char rule[32], why[256]; /* after a failure: the rule, and how it was broken */
     struct sim_size size;
     uint32_t node_count, slots;
@@ -294,6 +311,7 @@ struct sim {
     struct sim_faults faults;
     struct sim_server server;
     struct sim_disk disk;
+    struct sim_past past;
     struct sim_node *nodes; /* [size.nodes] */
     uint32_t client_count;
     struct sim_client *clients; /* [size.jobs] */
@@ -341,6 +359,25 @@ void sim_init(struct sim *sim, uint64_t seed, const struct sim_mask *mask, bool 
 /* sim_limits.c: every count at its limit; each event hits all nodes or many jobs at once. */
 void sim_init_limits(struct sim *sim);
 
+/* sim_history.c: the store is put back to an earlier commit. */
+void sim_init_history(struct sim *sim, uint64_t seed);
+void history_free(struct sim *sim);
+
+/* sim_restarts.c: the same jobs with and without restarts of the server. How each client's job ended, and that both
+ * runs agree. */
+struct sim_end {
+    enum job_state state;
+    int32_t exit_code;
+    uint32_t signal;
+};
+struct sim_ends {
+    uint32_t count;
+    struct sim_end items[SIM_CLIENTS_MASKED_MAX];
+};
+void sim_init_restarts(struct sim *sim, uint64_t seed, bool with_restarts);
+void sim_note_ends(const struct sim *sim, struct sim_ends *ends);
+void sim_compare_ends(struct sim *sim, const struct sim_ends *before);
+
 /* sim_net.c */
 uint32_t net_open(struct sim *sim, bool is_server, uint32_t node, uint32_t shim);
 void net_send(struct sim *sim, uint32_t conn, bool from_near, struct msg *msg);
@@ -373,6 +410,10 @@ void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold);
 void disk_commit(struct sim *sim);
 /* The process or machine is gone, and with it all uncommitted data. */
 void disk_crash(struct sim *sim);
+/* No job up to this one is new. */
+void disk_put_gap(struct sim *sim, uint64_t job_id);
+/* Replaces everything by the copy in sim->past. */
+void disk_put_back(struct sim *sim);
 /* Rewrites the rows as an older version of the server would have written them. */
 void disk_downgrade(struct sim *sim);
 /* NULL: no such job is stored. */

@@ -59,6 +59,28 @@ void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold)
     store_put_hold(hold);
 }
 
+void disk_put_gap(struct sim *sim, uint64_t job_id)
+{
+    if (job_id > sim->disk.last_job_id)
+        sim->disk.last_job_id = job_id;
+    assert(job_id + 1 < SIM_IDS_MAX);
+}
+
+void disk_put_back(struct sim *sim)
+{
+    struct sim_disk *disk = &sim->disk;
+    const struct sim_past *past = &sim->past;
+
+    assert(past->rows != NULL);
+    for (uint32_t i = 0; i < past->row_count; i++) {
+        set_row(&disk->synced[i], &past->rows[i].record);
+        set_row(&disk->written[i], &past->rows[i].record);
+    }
+    disk->row_count = disk->synced_count = past->row_count;
+    disk->last_job_id = disk->synced_last_id = past->last_job_id;
+    disk->unsynced_count = 0;
+}
+
 void disk_commit(struct sim *sim)
 {
     struct sim_disk *disk = &sim->disk;
@@ -71,6 +93,7 @@ void disk_commit(struct sim *sim)
     }
     disk->unsynced_count = 0;
     disk->synced_count = disk->row_count;
+    disk->synced_last_id = disk->last_job_id;
     disk->synced_drain_count = disk->drain_count;
     memcpy(disk->synced_drains, disk->drains, disk->drain_count * sizeof *disk->drains);
     memcpy(disk->synced_holds, disk->holds, sim->size.nodes * sizeof *disk->holds);
@@ -82,12 +105,9 @@ void disk_crash(struct sim *sim)
 
     disk->unsynced_count = 0;
     disk->row_count = disk->synced_count;
-    disk->last_job_id = 0;
-    for (uint32_t i = 0; i < disk->row_count; i++) {
+    disk->last_job_id = disk->synced_last_id;
+    for (uint32_t i = 0; i < disk->row_count; i++)
         set_row(&disk->written[i], &disk->synced[i].record);
-        if (disk->written[i].record.job_id > disk->last_job_id)
-            disk->last_job_id = disk->written[i].record.job_id;
-    }
     disk->drain_count = disk->synced_drain_count;
     memcpy(disk->drains, disk->synced_drains, disk->drain_count * sizeof *disk->drains);
     memcpy(disk->holds, disk->synced_holds, sim->size.nodes * sizeof *disk->holds);

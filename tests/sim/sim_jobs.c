@@ -39,6 +39,8 @@ const struct sim_client *client_of(const struct sim *sim, uint64_t job_id)
             job_id < client->job_id + client_job_count(client))
             return client;
     }
+    if (job_id < SIM_IDS_MAX && sim->past.lost[job_id] != 0)
+        return &sim->clients[sim->past.lost[job_id] - 1];
     return row == NULL ? &sim->clients[0] : client_of_record(sim, &row->record);
 }
 

@@ -1,11 +1,12 @@
 /* sim [--seeds COUNT] [--from N] [--seed N]... [--list FILE] [--jobs N] [--first] [--no-shrink]
- *     [--verbose] [--large] [--limits]
+ *     [--verbose] [--large] [--limits] [--history] [--restarts]
  *
  * Runs seeds, in N processes, and prints each failure: made smaller, with its trace. Every 50th seed runs
  * twice: a different trace shows that something depends on more than the seed. --list: the seeds of a file,
  * one on each line, "large" before it for a large one, "#" begins a comment. --first: stop at the
  * first that fails. --large: 64 nodes with 8 slots each, and 1,000 jobs. --limits: one run with the
- * largest allowed number of nodes and jobs. */
+ * largest allowed number of nodes and jobs. --history: the server's store is put back to an earlier commit.
+ * --restarts: each seed with and without restarts of the server, whose jobs must end alike. */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -24,7 +25,7 @@
 
 struct seed {
     uint64_t number;
-    bool is_large, is_limits;
+    bool is_large, is_limits, is_history, is_restarts;
 };
 
 struct options {
@@ -32,7 +33,7 @@ struct options {
     uint32_t listed;
     struct seed list[SEEDS_MAX];
     uint32_t jobs;
-    bool first, shrinks, verbose, is_large, is_limits;
+    bool first, shrinks, verbose, is_large, is_limits, is_history, is_restarts;
 };
 
 /* The progress of one process, in memory shared with its parent. */
@@ -40,7 +41,7 @@ struct progress {
     uint64_t next;   /* index of the current seed */
     bool is_running; /* the process has not ended */
     uint64_t events, simulated_us, seeds;
-    uint32_t failed;
+    uint32_t failed, voids;
     uint64_t failures[16]; /* indices of the seeds that failed */
 };
 
@@ -48,27 +49,49 @@ static struct seed seed_at(const struct options *options, uint64_t index)
 {
     if (options->listed > 0)
         return options->list[index];
-    return (struct seed){options->from + index, options->is_large, options->is_limits};
+    return (struct seed){options->from + index, options->is_large, options->is_limits,
+                         options->is_history, options->is_restarts};
 }
 
 static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)
 {
     if (seed.is_limits)
         sim_init_limits(sim);
+    else if (seed.is_history)
+        sim_init_history(sim, seed.number);
+    else if (seed.is_restarts)
+        sim_init_restarts(sim, seed.number, true);
     else
         sim_init(sim, seed.number, mask, seed.is_large);
+}
+
+/* The same jobs, and a server that goes on. */
+static void run_calm(struct sim *sim, struct seed seed, struct sim_ends *ends)
+{
+    sim_init_restarts(sim, seed.number, false);
+    sim_run(sim);
+    if (sim->failed)
+        printf("seed %" PRIu64 ", without restarts: %s: %s\n", seed.number, sim->rule, sim->why);
+    sim_note_ends(sim, ends);
+    sim_free(sim);
 }
 
 static uint64_t run_seed(struct sim *sim, struct seed seed, bool verbose, struct progress *progress)
 {
     static const struct sim_mask all;
+    struct sim_ends ends;
     uint64_t hash;
 
+    if (seed.is_restarts)
+        run_calm(sim, seed, &ends);
     init(sim, seed, &all);
     sim->verbose = verbose;
     sim_run(sim);
+    if (seed.is_restarts && !sim->failed)
+        sim_compare_ends(sim, &ends);
     progress->events += sim->event_total;
     progress->simulated_us += sim->now_us;
+    progress->voids += sim->is_void;
     if (sim->failed) {
         printf("seed %" PRIu64 ": at %.6f s: %s: %s\n", seed.number, (double)sim->now_us / 1e6,
                sim->rule, sim->why);
@@ -181,7 +204,7 @@ static void shrink(const struct options *options, const struct progress *all)
         for (uint32_t k = 0; k < all[i].failed && k < 16 && shrunk < SHRUNK_MAX; k++) {
             const struct seed seed = seed_at(options, all[i].failures[k]);
 
-            if (seed.is_limits)
+            if (seed.is_limits || seed.is_history || seed.is_restarts)
                 continue;
             sim_shrink(seed.number, seed.is_large);
             shrunk++;
@@ -206,7 +229,10 @@ static void add_seed(struct options *options, uint64_t seed, bool is_large)
         (void)fprintf(stderr, "sim: more than %u seeds\n", SEEDS_MAX);
         exit(2);
     }
-    options->list[options->listed++] = (struct seed){.number = seed, .is_large = is_large};
+    options->list[options->listed++] = (struct seed){.number = seed,
+                                                     .is_large = is_large,
+                                                     .is_history = options->is_history,
+                                                     .is_restarts = options->is_restarts};
 }
 
 static void read_list(struct options *options, const char *path)
@@ -244,6 +270,10 @@ static void parse(struct options *options, int argc, char **argv)
             options->is_large = true;
         else if (strcmp(argv[i], "--limits") == 0)
             options->is_limits = true, options->count = 1;
+        else if (strcmp(argv[i], "--history") == 0)
+            options->is_history = true;
+        else if (strcmp(argv[i], "--restarts") == 0)
+            options->is_restarts = true;
         else if (strcmp(argv[i], "--seed") == 0 && has_value)
             add_seed(options, number(argv[++i]), options->is_large);
         else if (strcmp(argv[i], "--list") == 0 && has_value)
@@ -285,9 +315,13 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < options.jobs; i++) {
         total.seeds += all[i].seeds;
         total.failed += all[i].failed;
+        total.voids += all[i].voids;
         total.events += all[i].events;
         total.simulated_us += all[i].simulated_us;
     }
+    if (total.voids > 0)
+        printf("%u runs were left when the server did what it could not know better\n",
+               total.voids);
     printf("%" PRIu64 " seeds, %u failed; %" PRIu64 " events, %.1f simulated hours\n", total.seeds,
            total.failed, total.events, (double)total.simulated_us / 3.6e9);
     return total.failed == 0 ? 0 : 1;

@@ -164,6 +164,7 @@ static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
         shim->grace_us = start->grace_us;
         shim->warn_after_us = start->warn_after_us;
         shim->warn_signal = start->warn_signal;
+        shim->submitted_ms = start->submitted_ms;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
         warm_become_shim(sim, node, shim);
         sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000), shim_event_at(sim, node, i, spawned));
@@ -317,6 +318,9 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
     case LAUNCHER_SAVE_SLOTS:
         gpu_action(sim, node, action);
         break;
+    case LAUNCHER_SAVE_SEEN:
+        sim->nodes[node].seen = *action->seen;
+        break;
     case LAUNCHER_REMOVE:
         remove_directory(sim, node, action);
         break;
@@ -371,6 +375,7 @@ static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
     const bool same_boot = shim->boots == sim->nodes[index].boots && !shim->pending;
 
     (void)snprintf(known.cluster, sizeof known.cluster, "%s", shim->cluster);
+    known.submitted_ms = shim->submitted_ms;
     shim->pending = false;
     node_step(sim, index,
               (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
@@ -416,6 +421,8 @@ void node_start(struct sim *sim, uint32_t index)
     node->steady_us = sim_node_us(sim, index);
     init_core(sim, index);
     gpu_restore(sim, index);
+    node_step(sim, index,
+              (struct launcher_event){.type = LAUNCHER_EVENT_SEEN_LOADED, .seen = &node->seen});
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
         if (node->shims[i].used && !node->shims[i].is_orphan)
             adopt(sim, index, i);

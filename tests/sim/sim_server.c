@@ -234,6 +234,9 @@ static bool write_rows(struct sim *sim)
 
             rdzv_hold(sim->server.core, action->text, &hold);
             disk_put_hold(sim, &hold);
+        } else if (action->type == RDZV_PERSIST_GAP) {
+            oracle_of_past(sim);
+            disk_put_gap(sim, action->job_id);
             has_written = true;
         }
     }
@@ -279,7 +282,8 @@ static bool has_writes(const struct rdzv_actions *actions)
     for (uint32_t i = 0; i < actions->count; i++)
         if (actions->items[i].type == RDZV_PERSIST ||
             actions->items[i].type == RDZV_PERSIST_DRAINS ||
-            actions->items[i].type == RDZV_PERSIST_HOLD)
+            actions->items[i].type == RDZV_PERSIST_HOLD ||
+            actions->items[i].type == RDZV_PERSIST_GAP)
             return true;
     return false;
 }
@@ -375,6 +379,7 @@ void server_start(struct sim *sim)
         .grow_us = SIM_GROW_US,
         .preempts = sim->preempts,
         .waits_for_lease = true,
+        .id_gap = SIM_ID_GAP,
         .seed = sim->seed + server->incarnation,
         .cluster = "simulated",
     };

@@ -33,7 +33,7 @@ static void open_store(struct sim *sim)
 void store_begin_run(struct sim *sim)
 {
     assert(store == NULL); /* one run at a time */
-    if (sim->seed % EVERY != 0)
+    if (sim->seed % EVERY != 0 || sim->size.no_store)
         return;
     disk_init(sim->seed, 0);
     open_store(sim);

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """ddpctl backup and restore, with a job that runs. When the state moves to another server, running jobs are not disturbed. After a restore
-of an older copy, jobs start again, and new numbers are ones that were never used before."""
+of an older copy, jobs start again, and new numbers are ones that were never used before. A folder that was put back by hand, without
+`restore`, is found out by the nodes."""
 import os
+import shutil
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
@@ -20,7 +22,7 @@ class Moving(Cluster):
     def start_server(self):
         path, log = os.path.join(BUILD, "rendezvous", "rendezvous"), open(f"{self.case.dir}/rendezvous.log", "ab")
         daemon = subprocess.Popen([path, "--socket", f"{self.case.dir}/rendezvous.sock", "--state-dir", self.folder(),
-                                   "--exit-with-parent"],
+                                   "--exit-with-parent", *self.server_options],
                                   env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         log.close()
         assert daemon.stdout.readline(), "the server did not get ready"
@@ -99,6 +101,37 @@ def a_copy_gives_no_number_twice():
         wait_until("the end of what ran before", lambda: not any(b"import os, time" in command for command in commands(case)))
 
 
+def a_folder_that_was_put_back_is_found_out():
+    """The server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
+    with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
+        equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
+        cluster.stop_server()
+        shutil.copytree(cluster.folder(), f"{case.dir}/kept", symlinks=True)
+        cluster.start_server()
+        lost = cluster.submit("--", "echo", "secret")
+        equal((cluster.ctl("wait", lost).returncode, cluster.ctl("logs", "--raw", lost).stdout), (0, "secret\n"))
+        cluster.stop_server()
+        node = cluster.daemons.pop("node0")
+        node.terminate()
+        node.wait()
+        node.stdout.close()
+        shutil.rmtree(cluster.folder())
+        os.rename(f"{case.dir}/kept", cluster.folder())
+        cluster.start_server()
+        again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
+        equal(again, lost, "no node has called, so nobody knows of it")
+        cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
+        equal(cluster.ctl("wait", again).returncode, 0)
+        equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
+        equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
+        assert int(cluster.submit("--", "true")) > int(lost) + 9000, "numbers that were given since the copy are left out"
+        events = cluster.ctl("events").stdout
+        assert "this server's state is of the past: node node0 has seen" in events, events
+        assert "its state is of the past" in cluster.ctl("server").stdout
+        with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
+            assert "is older than what nodes have seen" in log.read()
+
+
 def commands(case):
     for pid in case.processes():
         try:
@@ -109,4 +142,4 @@ def commands(case):
 
 
 if __name__ == "__main__":
-    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice])
+    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_folder_that_was_put_back_is_found_out])

@@ -448,7 +448,9 @@ TEST(another_server_cannot_give_orders_to_these_shims)
     CHECK_STR(shim_reports(7, 1, 1, SHIM_RUNNING), "");
     CHECK_STR(beat_ack(8, 5), "");
     CHECK_STR(start(9, 1, 1, 1), "shim_report(1.1 ended)");
-    CHECK_STR(last_report()->cause, "a job of another server, with this number, runs here");
+    CHECK_STR(last_report()->cause,
+              "another job with this number, of another server or of an earlier state of "
+              "this one, runs here");
     CHECK_STR(start(9, 2, 1, 2), "shim_report(2.1 ended)");
     CHECK_STR(last_report()->cause, "slot 1 of node node0 is used by job 1 of another server "
                                     "(cluster two), until its lease ends");

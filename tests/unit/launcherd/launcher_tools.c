@@ -37,6 +37,7 @@ static void describe(const struct launcher_action *action, char *out, size_t out
                                         [LAUNCHER_REMOVE] = "remove",
                                         [LAUNCHER_END] = "end",
                                         [LAUNCHER_LEFT] = "left",
+                                        [LAUNCHER_SAVE_SEEN] = "",
                                         [LAUNCHER_LOG] = ""};
     char text[128];
     unsigned long long job = action->job_id;

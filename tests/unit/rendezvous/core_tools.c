@@ -20,6 +20,7 @@ static struct rdzv_options usual(uint32_t jobs_max, uint32_t nodes_max)
                                  .lost_us = 15 * SECOND_US,
                                  .grow_us = 60 * SECOND_US,
                                  .seed = 1,
+                                 .id_gap = 10,
                                  .cluster = "test"};
 }
 

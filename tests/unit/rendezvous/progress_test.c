@@ -73,6 +73,9 @@ TEST(progress_is_that_of_the_generation_that_told_it)
     run(2);
     rdzv_job_part(core, 1, &part);
     CHECK(part.generation == 2 && part.step == 7 && part.progress_generation == 1);
+    say(1, 9); /* the node was lost and is back: what it still runs tells nothing of this one */
+    rdzv_job_part(core, 1, &part);
+    CHECK(part.step == 7 && part.progress_generation == 1 && part.checkpoint_step == 7);
     say(2, 8);
     rdzv_job_part(core, 1, &part);
     CHECK(part.step == 8 && part.progress_generation == 2);

@@ -1,0 +1,23 @@
+/* A state of the past: a copy was put back, a disk was rolled back, a log was lost. The state cannot know it, but nodes
+ * can: each remembers the newest job of this cluster that it was told to start, with its generation. A server that knows
+ * less says so, and goes on above those numbers, so that no number stands for two jobs. What it knows of may run in a
+ * newer generation on a node that has not called yet, so it starts nothing of that until the leases from before its
+ * start have ended. */
+#ifndef RENDEZVOUS_CORE_HISTORY_H
+#define RENDEZVOUS_CORE_HISTORY_H
+
+#include "rendezvous/core/job.h"
+#include "rendezvous/core/roster.h"
+
+/* A node that is this far ahead is not believed: its file is damaged. */
+#define HISTORY_AHEAD_MAX 1000000000u
+
+/* Compares what this node has seen, and the shims that it lists, with what the server knows. Call before its list is
+ * reconciled. A hello may list shims of other clusters, since it comes before the welcome: these only make a job skip
+ * numbers of generations. */
+void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_node_hello *hello);
+void history_beat(struct rdzv *rdzv, const struct node *node);
+/* Whether the job must not start yet. Sets `*until_us` then. */
+bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *until_us);
+
+#endif

@@ -1,0 +1,169 @@
+/* Runs in which the server's store is put back to an earlier commit: a copy of it was restored by hand, its disk was
+ * rolled back. The clients whose jobs are gone submit them again. No number of a job may stand for two (oracle_history.c). */
+#include "tests/sim/sim.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/sim/oracle.h"
+
+#define NODES 3u
+#define SLOTS 4u
+#define CLIENTS 8u
+#define JOBS 64u /* rows: with those that are submitted again */
+
+void history_free(struct sim *sim)
+{
+    free(sim->past.rows);
+}
+
+/* The copy has what was committed. */
+static void keep(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_past *past = &sim->past;
+
+    (void)event;
+    if (past->rows == NULL)
+        past->rows = calloc(sim->size.jobs, sizeof *past->rows);
+    if (past->rows == NULL)
+        abort();
+    for (uint32_t i = 0; i < sim->disk.synced_count; i++) {
+        past->rows[i] = sim->disk.synced[i];
+        past->rows[i].record.parts = past->rows[i].parts;
+    }
+    oracle_keep(sim);
+    past->row_count = sim->disk.synced_count;
+    past->last_job_id = sim->disk.synced_last_id;
+    sim_note(sim, "the store is copied: %u jobs", past->row_count);
+}
+
+static bool has_row(const struct sim *sim, const struct sim_client *client)
+{
+    const struct sim_row *row = disk_row(sim, client->job_id);
+
+    return row != NULL && strcmp(row->record.request_id, client->request_id) == 0;
+}
+
+static void start_server(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    if (!sim->server.alive)
+        server_start(sim);
+}
+
+static void rejoin(struct sim *sim, const struct sim_event *event)
+{
+    sim_note(sim, "node%u is reachable again", event->node);
+    sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
+}
+
+/* What the server does not know may run on a node that it cannot hear. */
+static void cut_off(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->node_count; i++) {
+        if (!sim_chance(sim, 250))
+            continue;
+        sim_note(sim, "node%u is cut off", i);
+        sim->nodes[i].cut_to_server = sim->nodes[i].cut_to_node = true;
+        sim_at(sim, sim->now_us + sim_draw(sim, sim->lease_us / 5 * 4),
+               (struct sim_event){.run = rejoin, .node = i});
+    }
+}
+
+static void put_back(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    cut_off(sim);
+    if (sim->server.alive)
+        server_kill(sim);
+    sim_note(sim, "the copy is put back");
+    disk_put_back(sim);
+    oracle_put_back(sim);
+    for (uint32_t i = 0; i < sim->client_count; i++) {
+        struct sim_client *client = &sim->clients[i];
+
+        if (!client->acked || has_row(sim, client))
+            continue;
+        sim->past.lost[client->job_id] = i + 1;
+        client->acked = false;
+        client->job_id = 0;
+        client->submit_at_us = sim->now_us + 2 * SECOND_US + sim_draw(sim, 8 * SECOND_US);
+        client_start(sim, i);
+    }
+    sim_at(sim, sim->now_us + sim_draw(sim, 3 * SECOND_US),
+           (struct sim_event){.run = start_server});
+}
+
+static void kill_server(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    if (!sim->server.alive)
+        return;
+    server_kill(sim);
+    sim_at(sim, sim->now_us + sim_draw(sim, 3 * SECOND_US),
+           (struct sim_event){.run = start_server});
+}
+
+static void choose_client(struct sim *sim, uint32_t index)
+{
+    struct sim_client *client = &sim->clients[index];
+
+    *client = (struct sim_client){
+        .nodes = 1 + (uint32_t)sim_draw(sim, sim->node_count),
+        .nproc = 1 + (uint32_t)sim_draw(sim, sim->slots),
+        .joins = sim_chance(sim, 500),
+        .fails = sim_chance(sim, 150),
+        .steps = 1 + (uint32_t)sim_draw(sim, sim_chance(sim, 300) ? 100 : 20),
+        .max_restarts = (uint32_t)sim_draw(sim, 4),
+        .grace_us = sim_draw(sim, 4) * SECOND_US,
+        .submit_at_us = sim->now_us + sim_draw(sim, 60 * SECOND_US),
+        .cancel_at_us = UINT64_MAX,
+        .cancel_signal = SIGTERM,
+        .cancel_grace_us = -1,
+    };
+    client->nodes_min = client->nodes;
+    (void)snprintf(client->request_id, sizeof client->request_id, "%016llx%016llx",
+                   (unsigned long long)sim->seed, (unsigned long long)index);
+}
+
+void sim_init_history(struct sim *sim, uint64_t seed)
+{
+    static const struct sim_size size = {.nodes = NODES,
+                                         .slots = SLOTS,
+                                         .jobs = JOBS,
+                                         .conns = 2048,
+                                         .check_interval_us = 50000,
+                                         .core_check_interval = 1,
+                                         .cleanup_us = 220 * SECOND_US,
+                                         .bound_us = 2500 * SECOND_US,
+                                         .spinning = 20000,
+                                         .no_store = true};
+    uint64_t at_us;
+
+    sim_begin(sim, seed, &size);
+    sim->node_count = 1 + (uint32_t)sim_draw(sim, NODES);
+    sim->slots = 1 + (uint32_t)sim_draw(sim, SLOTS);
+    sim->lease_us = (sim_chance(sim, 500) ? 20 : 60) * SECOND_US;
+    sim->faults.late_max_us = 1 + sim_draw(sim, 500000);
+    sim->faults.amount[FAULT_LATE] = (uint32_t)sim_draw(sim, 200);
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        sim->nodes[i].clock.offset_us = SECOND_US + sim_draw(sim, 100000 * SECOND_US);
+    at_us = sim->now_us + 5 * SECOND_US + sim_draw(sim, 60 * SECOND_US);
+    sim_at(sim, at_us, (struct sim_event){.run = keep});
+    if (sim_chance(sim, 300))
+        sim_at(sim, sim->now_us + sim_draw(sim, 90 * SECOND_US),
+               (struct sim_event){.run = kill_server});
+    at_us += SECOND_US + sim_draw(sim, 30 * SECOND_US);
+    sim_at(sim, at_us, (struct sim_event){.run = put_back});
+    sim->faults.until_us = at_us + sim->lease_us;
+    sim->client_count = 1 + (uint32_t)sim_draw(sim, CLIENTS);
+    for (uint32_t i = 0; i < sim->client_count; i++) {
+        choose_client(sim, i);
+        client_start(sim, i);
+    }
+    server_start(sim);
+    for (uint32_t i = 0; i < sim->node_count; i++)
+        node_start(sim, i);
+}

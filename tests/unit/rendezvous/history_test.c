@@ -1,0 +1,158 @@
+/* Nodes that know more than the server's state: it is of the past, and its numbers go on above theirs. */
+#include "tests/unit/rendezvous/core_tools.h"
+
+#include <string.h>
+
+#include "rendezvous/core/history.h"
+#include "tests/lib/test.h"
+
+#define GAP 10u
+
+static struct rdzv_record record;
+
+static void hello(uint64_t conn, const char *name, const char *cluster, uint64_t job_id,
+                  uint32_t generation)
+{
+    const struct part_cluster_seen seen[] = {
+        {.cluster = "another", .job_id = 900, .generation = 9},
+        {.cluster = cluster, .job_id = job_id, .generation = generation}};
+
+    step_hello(conn, (struct msg_node_hello){
+                         .name = name, .instance = conn, .slots = 1, .seen = {seen, 2}});
+}
+
+/* Whether the last step said so. */
+static bool is_of_past(void)
+{
+    const struct rdzv_action *said = find(RDZV_LOG_EVENT);
+    bool found = false;
+
+    for (uint32_t i = 0; said != NULL && i < actions.count; i++)
+        found = found || (actions.items[i].type == RDZV_LOG_EVENT &&
+                          strncmp(actions.items[i].text, RDZV_OF_PAST, strlen(RDZV_OF_PAST)) == 0);
+    return found;
+}
+
+static uint64_t submit(void)
+{
+    return step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
+}
+
+static void report(uint64_t job_id, enum shim_phase phase)
+{
+    step_rank_report(1, (struct rank_report){.job_id = job_id, .phase = phase, .cause = ""});
+}
+
+/* A server with the leases of nodes, restored with three jobs that have ended. */
+static void begin(void)
+{
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 4});
+}
+
+TEST(a_server_that_knows_as_much_says_nothing)
+{
+    begin();
+    hello(1, "a", "test", 3, 1);
+    CHECK(!is_of_past() && find(RDZV_PERSIST_GAP) == NULL);
+    hello(2, "b", "another", 50, 1);
+    CHECK(!is_of_past() && find(RDZV_PERSIST_GAP) == NULL);
+    CHECK_EQ(submit(), 4);
+}
+
+TEST(one_that_knows_less_goes_on_above)
+{
+    begin();
+    hello(1, "a", "test", 9, 1);
+    CHECK(is_of_past());
+    CHECK_EQ(find(RDZV_PERSIST_GAP)->job_id, 9 + GAP);
+    CHECK_EQ(submit(), 10 + GAP);
+    hello(2, "b", "test", 9, 1);
+    CHECK(!is_of_past());
+    hello(3, "c", "test", 30 + GAP, 1); /* this one knows more than the first */
+    CHECK_EQ(find(RDZV_PERSIST_GAP)->job_id, 30 + 2 * GAP);
+    CHECK_EQ(submit(), 31 + 2 * GAP);
+}
+
+TEST(a_number_out_of_reach_is_not_believed)
+{
+    begin();
+    hello(1, "a", "test", 4 + (uint64_t)HISTORY_AHEAD_MAX, 1);
+    CHECK(!is_of_past() && find(RDZV_PERSIST_GAP) == NULL);
+    hello(2, "b", "test", JOB_ID_MAX, 1);
+    CHECK(!is_of_past());
+    CHECK_EQ(submit(), 4);
+}
+
+/* Job 1 is queued in the state that was put back; in truth it has run twice. */
+static void put_back(void)
+{
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    CHECK_EQ(submit(), 1);
+    record = keep_record(1);
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+}
+
+TEST(a_generation_goes_on_above_when_nothing_can_run_any_more)
+{
+    put_back();
+    hello(1, "a", "test", 1, 2);
+    CHECK(is_of_past());
+    CHECK(find(RDZV_SEND_START) == NULL);
+    CHECK(strstr(rdzv_job_record(core, 1)->reason, "leases") != NULL);
+    CHECK_EQ(submit(), 2 + GAP); /* its number is new, so it may start */
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 2 + GAP);
+    report(2 + GAP, SHIM_READY);
+    report(2 + GAP, SHIM_RUNNING);
+    report(2 + GAP, SHIM_ENDED);
+    for (uint32_t i = 0; i < 59; i++) {
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+        CHECK(find(RDZV_SEND_START) == NULL);
+    }
+    hello(2, "b", "test", 1, 1);
+    now_us += SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+    CHECK_EQ(find(RDZV_SEND_START)->generation, 3);
+    CHECK_EQ(rdzv_job_record(core, 1)->generation, 3);
+    CHECK_EQ(rdzv_job_record(core, 1)->restarts, 2);
+}
+
+/* A hello comes before the welcome: its shims may be of another cluster. */
+TEST(shims_count_once_the_node_knows_the_cluster)
+{
+    const struct part_beat_shim shim = {7, 1, SHIM_RUNNING, 1};
+
+    begin();
+    step_hello(
+        1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
+    CHECK(!is_of_past());
+    step_beat(1, &shim, 1);
+    CHECK(is_of_past());
+    CHECK_EQ(find(RDZV_PERSIST_GAP)->job_id, 7 + GAP);
+    CHECK_EQ(find(RDZV_SEND_STOP)->job_id, 7);
+}
+
+/* A part of a running job is gone, and the state is of the past: the job has gone on since, which is no
+ * failure of it. */
+TEST(what_went_on_is_no_failure)
+{
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello(1, "a", "test", 1, 1);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1}), 1 + 1 + GAP);
+    record = keep_record(2 + GAP);
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 3 + GAP});
+    hello(1, "a", "test", 5 + GAP, 1);
+    CHECK(is_of_past());
+    CHECK_EQ(rdzv_job_record(core, 2 + GAP)->state, JOB_RESTARTING);
+    CHECK(rdzv_job_record(core, 2 + GAP)->planned);
+}
+
+TEST_MAIN
