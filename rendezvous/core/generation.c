@@ -40,14 +40,6 @@ static void count_restart(struct rdzv_record *record)
         record->node_failures++;
 }
 
-/* The next generation gets a number above those that nodes have seen (history.h). */
-static void skip_seen(struct job *job)
-{
-    if (job->seen_generation > job->record.generation)
-        job->record.generation = job->record.restarts = job->seen_generation;
-    job->seen_generation = 0;
-}
-
 void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang)
 {
     struct rdzv_record *record = &job->record;
@@ -60,7 +52,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
         record->started_ms = rdzv->out.wall_ms;
     else
         count_restart(record);
-    skip_seen(job);
+    job_skip_seen(job);
     record->planned = false;
     record->preempted_by = 0;
     record->generation++;

@@ -216,3 +216,10 @@ void jobs_publish(struct rdzv *rdzv)
     rdzv->touched_count = 0;
     assert(rdzv->out.reserved == 0);
 }
+
+void job_skip_seen(struct job *job)
+{
+    if (job->seen_generation > job->record.generation)
+        job->record.generation = job->record.restarts = job->seen_generation;
+    job->seen_generation = 0;
+}

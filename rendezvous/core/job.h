@@ -121,5 +121,7 @@ void job_log(struct rdzv *rdzv, const struct job *job, const char *text);
 /* Adds PERSIST, PERSIST_FAILURE, JOB_CHANGED and JOB_ENDED for every job that this step has
  * changed. */
 void jobs_publish(struct rdzv *rdzv);
+/* Before a new generation: its number will be above those that nodes have seen (history.h). */
+void job_skip_seen(struct job *job);
 
 #endif

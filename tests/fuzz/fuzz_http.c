@@ -76,7 +76,8 @@ static void try_gauges(const uint8_t *data, size_t byte_count)
                                    .slots = 2,
                                    .drain_reason = "",
                                    .drained_by = "",
-                                   .version = ""};
+                                   .version = "",
+                                   .notice = ""};
     const struct msg_nodes page = {.nodes = {.items = &node, .count = 1}};
     struct http_index index = {.server = "", .page = 1};
     struct gauges_table table = {0};

@@ -219,7 +219,7 @@ struct sim_disk {
     uint32_t drain_count, synced_drain_count;
     struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
     struct rdzv_hold *holds, *synced_holds; /* [size.nodes]; of a node, by its number */
-    uint64_t last_job_id, synced_last_id; /* the highest that may have been given */
+    uint64_t last_job_id, synced_last_id;   /* the highest that may have been given */
 };
 
 #define SIM_ID_GAP 5u    /* numbers that a state of the past leaves out */
