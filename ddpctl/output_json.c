@@ -214,6 +214,7 @@ void output_add_node(cJSON *item, const struct part_node *node)
     add_known(item, "protocol", node->protocol, node->protocol > 0);
     cJSON_AddBoolToObject(item, "drains_on_term", node->drains_on_term);
     add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
+    add_number(item, "reconnects", node->reconnects);
     add_text(item, "notice", node->notice);
 }
 

@@ -49,10 +49,27 @@ static void look_at_key(struct ward *ward)
                    "%s, of %s, mode %03o", path, server->key.name, (unsigned)(file.st_mode & 0777));
 }
 
+static int on_server_info(struct ctl *ctl, const struct msg *msg, void *context)
+{
+    struct ward *ward = context;
+    const struct msg_server_info *info = &msg->server_info;
+
+    (void)ctl;
+    if (info->is_of_past)
+        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL,
+                   "its state is of the past: nodes have seen newer jobs, which are lost "
+                   "(docs/operations.md)");
+    if (info->store_is_low)
+        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL,
+                   "the disk or etcd under its store is nearly full: no jobs are taken");
+    return CTL_OK;
+}
+
 /* False: the server cannot be reached, so nothing else can be asked. */
 static bool look_at_server(struct ward *ward)
 {
     const char *address = ward->ctl->server.address;
+    struct msg ask = {.type = MSG_TYPE_SERVER_GET, .server_get = {.request_id = 1}};
     struct doctor_greeting greeting;
 
     doctor_greet(ward->ctl, &greeting);
@@ -71,6 +88,7 @@ static bool look_at_server(struct ward *ward)
     else
         doctor_say(&ward->findings, DOCTOR_RELEASE, DOCTOR_WARN,
                    "ddpctl is version %s, the server %s", msg_release(), greeting.version);
+    (void)verb_ask(ward->ctl, &ask, MSG_TYPE_SERVER_INFO, on_server_info, ward);
     return true;
 }
 

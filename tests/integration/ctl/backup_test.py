@@ -128,6 +128,7 @@ def a_folder_that_was_put_back_is_found_out():
         events = cluster.ctl("events").stdout
         assert "this server's state is of the past: node node0 has seen" in events, events
         assert "its state is of the past" in cluster.ctl("server").stdout
+        assert "its state is of the past" in cluster.ctl("doctor").stdout
         with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
             assert "is older than what nodes have seen" in log.read()
 
