@@ -182,7 +182,7 @@ static const char *action(const struct upgrade_step *step)
 {
     switch (step->kind) {
     case UPGRADE_BACKUP:
-        return "ddpctl backup FILE";
+        return "with the old programs: ddpctl backup FILE";
     case UPGRADE_STANDBY:
     case UPGRADE_SERVER:
         return "install there; systemctl restart rendezvous";
