@@ -73,6 +73,16 @@ static enum status hold(const char *dir, int *lock_fd, struct err *err)
     return STATUS_OK;
 }
 
+static enum status look(const char *path, struct err *err)
+{
+    int fd;
+    enum status status = own_file_open(path, 0, O_RDONLY, 0, &fd, err);
+
+    if (status == STATUS_OK)
+        (void)close(fd);
+    return status;
+}
+
 static int64_t byte_count(const char *path)
 {
     struct stat info;
@@ -102,7 +112,7 @@ static int make(const char *path)
 static int make_private(const char *path)
 {
     struct stat info;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC), rc = -1;
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC), rc = -1;
 
     if (fd >= 0 && fstat(fd, &info) == 0) {
         errno = EPERM;
@@ -175,6 +185,7 @@ static void end(struct store *store, int code)
 
 const struct store_disk store_disk_usual = {
     .hold = hold,
+    .look = look,
     .byte_count = byte_count,
     .make = make,
     .make_private = make_private,

@@ -17,6 +17,9 @@ struct store_disk {
     /* Makes the folder with its parents and locks it. *lock_fd: keeps the lock until it is closed;
      * -1: nothing to close. STATUS_BUSY: another process has the lock. */
     enum status (*hold)(const char *dir, int *lock_fd, struct err *err);
+    /* STATUS_NOT_FOUND: nothing is there. STATUS_REFUSED: it is no plain file of ours. STATUS_IO: it
+     * cannot be opened, which does not mean that it is gone. */
+    enum status (*look)(const char *path, struct err *err);
     int64_t (*byte_count)(const char *path); /* -1: there is no such file */
     int (*make)(const char *path);           /* an empty file, 0600; an existing one is an error */
     int (*make_private)(const char *path);   /* sets the mode to 0600 */

@@ -192,14 +192,32 @@ static enum status sync_path(const struct store *store, const char *path, struct
     return err_set(err, STATUS_IO, errno, "fsync of %s: %s", path, strerror(errno));
 }
 
+static const char *const file_ends[] = {"", "-wal", "-shm", "-journal"};
+
+/* What SQLite would write to must be ours. A database that is there, but cannot be opened, is not
+ * replaced by a new one. */
+static enum status look_at_files(const struct store *store, struct err *err)
+{
+    char path[sizeof store->path + 16];
+    struct err why;
+    enum status status;
+
+    for (size_t i = 0; i < sizeof file_ends / sizeof file_ends[0]; i++) {
+        (void)snprintf(path, sizeof path, "%s%s", store->path, file_ends[i]);
+        status = store->disk->look(path, &why);
+        if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+            return err_set(err, status, why.code, "the state is left as it is: %.200s", why.text);
+    }
+    return STATUS_OK;
+}
+
 /* The log of a database that was removed must not be replayed into the new one. */
 static void drop_old_log(const struct store *store)
 {
-    static const char *const ends[] = {"-wal", "-shm", "-journal"};
     char old[sizeof store->path + 16];
 
-    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
-        (void)snprintf(old, sizeof old, "%s%s", store->path, ends[i]);
+    for (size_t i = 1; i < sizeof file_ends / sizeof file_ends[0]; i++) {
+        (void)snprintf(old, sizeof old, "%s%s", store->path, file_ends[i]);
         (void)store->disk->remove(old);
     }
 }
@@ -210,8 +228,10 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
 {
     const struct store_disk *disk = store->disk;
     char path[sizeof store->path + 8];
-    enum status status;
+    enum status status = look_at_files(store, err);
 
+    if (status != STATUS_OK)
+        return status;
     store->may_have_holes = store->survives_power;
     if (disk->byte_count(store->path) > 0) {
         if (disk->make_private(store->path) == 0)

@@ -295,6 +295,13 @@ static enum status hold(const char *dir, int *lock_fd, struct err *err)
     return disk_is_off() ? err_set(err, STATUS_IO, EIO, "no power") : STATUS_OK;
 }
 
+static enum status look(const char *path, struct err *err)
+{
+    return disk_find(path) >= 0
+               ? STATUS_OK
+               : err_set(err, STATUS_NOT_FOUND, ENOENT, "%.180s is not there", path);
+}
+
 static int64_t byte_count_of(const char *path)
 {
     int file = disk_find(path);
@@ -367,6 +374,7 @@ const struct store_disk *disk_table(void (*on_end)(struct store *store, int code
     static struct store_disk table = {
         .vfs = VFS_NAME,
         .hold = hold,
+        .look = look,
         .byte_count = byte_count_of,
         .make = make,
         .make_private = make_private,
