@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/io/service.h"
 
 extern char **environ;
@@ -44,26 +45,22 @@ enum status private_program(const char *bindir, const char *name, char path[PATH
 enum status private_folder(const char *wanted, const char *option, char *whole, size_t whole_bytes,
                            struct err *err)
 {
-    char path[PATH_MAX - 64], *resolved;
+    char link[64];
+    struct err why;
+    ssize_t length;
+    int fd;
+    enum status status = own_folder_make(wanted, 0, 0700, &fd, &why);
 
-    if (snprintf(path, sizeof path, "%s", wanted) >= (int)sizeof path)
+    if (status != STATUS_OK)
+        return err_set(err, status, why.code, "%s: %.200s", option, why.text);
+    (void)snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    length = readlink(link, whole, whole_bytes);
+    (void)close(fd);
+    if (length < 0)
+        return err_set(err, STATUS_IO, errno, "%s: %.180s: %s", option, wanted, strerror(errno));
+    if ((size_t)length == whole_bytes)
         return err_set(err, STATUS_TOO_BIG, 0, "%s: the path is too long", option);
-    for (char *at = path + 1; *at; at++) {
-        if (*at != '/')
-            continue;
-        *at = '\0';
-        (void)mkdir(path, 0700);
-        *at = '/';
-    }
-    if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return err_set(err, STATUS_IO, errno, "make %.180s: %s", path, strerror(errno));
-    resolved = realpath(path, NULL);
-    if (!resolved || strlen(resolved) >= whole_bytes) {
-        free(resolved);
-        return err_set(err, STATUS_IO, errno, "%.180s: %s", path, strerror(errno));
-    }
-    (void)snprintf(whole, whole_bytes, "%s", resolved);
-    free(resolved);
+    whole[length] = '\0';
     return STATUS_OK;
 }
 

@@ -14,7 +14,8 @@
  * installed. STATUS_NOT_FOUND. */
 enum status private_program(const char *bindir, const char *name, char path[PATH_MAX],
                             struct err *err);
-/* Like mkdir -p; `whole` gets the absolute path. `option`: named in the message. */
+/* Like mkdir -p, but follows no link of another user (common/io/own_path.h). `whole` gets the absolute path.
+ * `option`: named in the message. */
 enum status private_folder(const char *wanted, const char *option, char *whole, size_t whole_bytes,
                            struct err *err);
 /* Our environment without variables that would change the daemons' set-up, with `more` (NULL:
