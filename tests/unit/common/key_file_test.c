@@ -98,6 +98,19 @@ TEST(a_file_that_others_may_read_is_refused)
     end();
 }
 
+/* Not waited for, as open(2) would. */
+TEST(a_pipe_is_no_key_file)
+{
+    struct key back;
+    struct err err;
+
+    begin();
+    CHECK_EQ(mkfifo(path, 0600), 0);
+    CHECK_EQ(key_file_read(path, &back, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "is no plain file") != NULL);
+    end();
+}
+
 TEST(an_argument_is_overwritten)
 {
     static const char *const texts[] = {URL, ("ddp://bad#" SECRET), SECRET};
