@@ -271,18 +271,33 @@ enum status own_folder_make(const char *path, uint32_t ours, mode_t mode, int *f
     return walk(&way, fd, err);
 }
 
+/* Whether something is mounted there. Linux before 5.8 does not say it. */
+static bool is_mount(int fd)
+{
+    struct statx info;
+
+    return statx(fd, "", AT_EMPTY_PATH, 0, &info) == 0 &&
+           (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
+}
+
 enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct err *err)
 {
     struct stat info = {0};
+    enum status status;
 
     *fd = open_at(parent_fd, name, O_PATH | O_NOFOLLOW, 0);
     if (*fd < 0)
         return failed("open", name, err);
-    if (fstat(*fd, &info) == 0 && own_folder_is_ours(&info))
+    if (fstat(*fd, &info) != 0 || !own_folder_is_ours(&info))
+        status = refuse_folder(name, &info, err);
+    else if (is_mount(*fd))
+        status = err_set(err, STATUS_REFUSED, 0,
+                         "%.180s is a mount point: what is mounted there is not ours", name);
+    else
         return STATUS_OK;
     close_it(*fd);
     *fd = -1;
-    return refuse_folder(name, &info, err);
+    return status;
 }
 
 DIR *own_folder_list(int fd)

@@ -26,7 +26,7 @@ void own_reserve(void);
 enum status own_folder_open(const char *path, uint32_t ours, int *fd, struct err *err);
 /* Makes what is missing, with `mode`. Existing folders are not changed. */
 enum status own_folder_make(const char *path, uint32_t ours, mode_t mode, int *fd, struct err *err);
-/* The folder `name` in `parent_fd`, which must be ours. */
+/* The folder `name` in `parent_fd`, which must be ours, and nothing may be mounted there. */
 enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct err *err);
 /* Lists the folder; `fd` stays open. NULL: errno says why. */
 DIR *own_folder_list(int fd);

@@ -187,21 +187,26 @@ static int count_entries(int fd, char one[NAME_MAX + 1])
     return count;
 }
 
-/* Removes the files that we make there, by name: all those of the comment in rundir.h. */
-static void remove_files(int fd)
+/* Removes the files that we make there, by name: all those of the comment in rundir.h. errno of what
+ * stops that, such as a disk that takes no writes; 0: nothing. */
+static int remove_files(int fd)
 {
     static const char *const names[] = {"start.msg",     "start.msg.new", "shim.json",
                                         "shim.json.new", "end.msg",       "end.msg.new",
                                         "shim.sock",     "store.sock",    "stage.tar"};
+    int code = 0;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        (void)unlinkat(fd, names[i], 0);
+        if (unlinkat(fd, names[i], 0) != 0 && errno != ENOENT && errno != EISDIR)
+            code = errno;
+    return code;
 }
 
-static void tell_left(const char *path, int fd, int code)
+/* `stopped`: of remove_files; `code`: of the folder's own removal. */
+static void tell_left(const char *path, int fd, int stopped, int code)
 {
     char one[NAME_MAX + 1];
-    const int count = count_entries(fd, one);
+    const int count = stopped != 0 ? 0 : count_entries(fd, one);
 
     if (count > 0)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
@@ -210,14 +215,14 @@ static void tell_left(const char *path, int fd, int code)
                  path, count, one);
     else
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "the folder %s cannot be removed: %s", path,
-                 strerror(code));
+                 strerror(stopped != 0 ? stopped : code));
 }
 
 void rundir_remove(const char *path)
 {
     const char *slash = strrchr(path, '/'), *name = slash + 1;
     char parent[PATH_MAX];
-    int parent_fd = -1, fd = -1;
+    int parent_fd = -1, fd = -1, stopped;
     bool is_warm;
     struct err err;
     enum status status;
@@ -235,9 +240,9 @@ void rundir_remove(const char *path)
     if (status != STATUS_OK && status != STATUS_NOT_FOUND)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s is left alone: %s", path, err.text);
     if (status == STATUS_OK) {
-        remove_files(fd);
+        stopped = remove_files(fd);
         if (unlinkat(parent_fd, name, AT_REMOVEDIR) != 0)
-            tell_left(path, fd, errno);
+            tell_left(path, fd, stopped, errno);
         close(fd);
     }
     if (parent_fd >= 0)

@@ -1,8 +1,10 @@
 /* The removal of run directories, also when something is in the way. */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -280,6 +282,47 @@ TEST(folders_without_permissions_go_too)
     }
     CHECK(waitpid(pid, &how, 0) == pid && how == 0);
     CHECK(rmdir(path) == 0); /* it is empty */
+}
+
+/* A folder that is mounted in place of a run directory, and a disk that takes no writes. */
+static int remove_with_mounts(const char *path)
+{
+    lines[0] = '\0';
+    log_use(keep_line);
+    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount(in_dir("victim"), path, NULL, MS_BIND, NULL) != 0)
+        return 77;
+    rundir_remove(path);
+    if (umount(path) != 0 || strstr(lines, "is a mount point") == NULL)
+        return 1;
+    lines[0] = '\0';
+    if (mount(in_dir("run"), in_dir("run"), NULL, MS_BIND, NULL) != 0 ||
+        mount(NULL, in_dir("run"), NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) != 0)
+        return 2;
+    rundir_remove(path);
+    return strstr(lines, "cannot be removed: Read-only file system") == NULL ? 3 : 0;
+}
+
+TEST(mounts_are_left_alone)
+{
+    char path[PATH_MAX];
+    int how = 0;
+    pid_t pid;
+
+    if (geteuid() != 0)
+        SKIP("only root may mount");
+    make_used(path, false);
+    make_victim("victim");
+    pid = fork();
+    if (pid == 0)
+        _exit(remove_with_mounts(path));
+    CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how));
+    if (WEXITSTATUS(how) == 77)
+        SKIP("no mount namespaces here");
+    CHECK_EQ(WEXITSTATUS(how), 0);
+    check_victim();
+    remove_and_read(path, NULL);
+    CHECK(access(path, F_OK) != 0);
 }
 
 TEST_MAIN
