@@ -139,7 +139,7 @@ def take_over_not_taken(cluster, instead, text):
     status, _ = wait_warm(cluster, job)
     spare = spare_of(status)
     take_over_late(cluster, job, spare, lambda: None)
-    (log,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}/shim-g2.log")
+    (log,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}-*/shim-g2.log")
     with open(log, encoding="utf-8") as file:
         lines = file.read()
     assert lines.count("takes over warm") == 2 and lines.count("starts anew") == 1, lines
