@@ -230,6 +230,13 @@ static enum status open_socket(int family, int *fd, struct err *err)
     return STATUS_OK;
 }
 
+/* Leaves no number behind that a caller could close a second time. */
+static void close_socket(int *fd)
+{
+    (void)close(*fd);
+    *fd = -1;
+}
+
 static enum status connect_to_path(const char *address, int *fd, struct err *err)
 {
     struct sockaddr_un resolved;
@@ -243,7 +250,7 @@ static enum status connect_to_path(const char *address, int *fd, struct err *err
     if (status == STATUS_OK) {
         code = connect_unix(*fd, &resolved);
         if (code != 0) {
-            (void)close(*fd);
+            close_socket(fd);
             status = refuse_connect(address, code, err);
         }
     }
@@ -285,7 +292,7 @@ static enum status connect_to_tcp(const char *address, int *fd, struct err *err)
         code = errno == EINPROGRESS ? await_connect(*fd) : errno;
     if (code == 0)
         return STATUS_OK;
-    (void)close(*fd);
+    close_socket(fd);
     if (code == ETIMEDOUT)
         return err_set(err, STATUS_TIMEOUT, code, "%.150s does not answer", address);
     return refuse_connect(address, code, err);
@@ -391,7 +398,7 @@ static enum status listen_locked(const struct place *place, int mode, int *fd, s
         return status;
     status = bind_path(*fd, place, mode, made, err);
     if (status != STATUS_OK)
-        (void)close(*fd);
+        close_socket(fd);
     return status;
 }
 
@@ -532,7 +539,7 @@ static enum status bind_tcp(const char *address, int *fd, struct err *err)
         return STATUS_OK;
     status = err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,
                      "listen on %.150s: %s", address, strerror(errno));
-    (void)close(*fd);
+    close_socket(fd);
     return status;
 }
 

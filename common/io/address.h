@@ -36,7 +36,7 @@ bool address_is_local(const struct sockaddr_storage *resolved);
 /* "127.0.0.1:5000", "[::1]:5000" into `text` of `text_bytes`. */
 void address_format_tcp(const struct sockaddr_storage *resolved, char *text, size_t text_bytes);
 
-/* A connected socket.
+/* A connected socket. After a failure `*fd` is no descriptor, here and in address_listen.
  *   STATUS_NOT_FOUND, STATUS_REFUSED  nobody listens
  *   STATUS_BUSY, STATUS_TIMEOUT       the listener does not answer */
 enum status address_connect(const char *address, int *fd, struct err *err);

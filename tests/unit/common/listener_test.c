@@ -256,6 +256,31 @@ TEST(a_socket_that_listens_already_is_adopted)
     CHECK_EQ(access(address_path(address), F_OK), 0);
 }
 
+/* The number of a closed descriptor soon belongs to somebody else, such as another thread's file. */
+TEST(a_failure_leaves_no_descriptor_behind)
+{
+    const struct sockaddr_in loopback = {.sin_family = AF_INET,
+                                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in bound;
+    socklen_t byte_count = sizeof bound;
+    struct stat made;
+    struct err err;
+    char address[256];
+    int fd = -1, taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    (void)snprintf(address, sizeof address, "unix:%s/nobody", test_dir());
+    CHECK_EQ(address_connect(address, &fd, &err), STATUS_NOT_FOUND);
+    CHECK_EQ(fd, -1);
+    CHECK_EQ(bind(taken, (const struct sockaddr *)&loopback, sizeof loopback), 0);
+    CHECK_EQ(getsockname(taken, (struct sockaddr *)&bound, &byte_count), 0);
+    (void)snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(bound.sin_port));
+    CHECK_EQ(address_connect(address, &fd, &err), STATUS_REFUSED);
+    CHECK_EQ(fd, -1);
+    CHECK_EQ(address_listen(address, 0, &fd, &made, &err), STATUS_BUSY);
+    CHECK_EQ(fd, -1);
+    (void)close(taken);
+}
+
 TEST(a_descriptor_that_does_not_listen_is_refused)
 {
     struct server server = {.listener = {.owner = &server, .on_connection = on_connection}};
