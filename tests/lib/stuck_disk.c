@@ -1,10 +1,12 @@
 /* For LD_PRELOAD: a disk and a user database that hang. While the file $DDP_STUCK_FILE exists,
  * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
  * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
- * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. */
+ * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
+ * file has the number of a process, they hang in that process alone. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -30,6 +32,19 @@ static void hang_while_it_exists(const char *stuck)
         (void)nanosleep(&pause, NULL);
 }
 
+/* Whether the file is about another process. */
+static bool is_of_another(const char *mark)
+{
+    FILE *file = fopen(mark, "r");
+    int pid = 0;
+
+    if (file == NULL)
+        return false;
+    bool has_pid = fscanf(file, "%d", &pid) == 1;
+    (void)fclose(file);
+    return has_pid && pid != getpid();
+}
+
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
 static void hang_at(int parent_fd, const char *name)
 {
@@ -49,7 +64,7 @@ static void hang_at(int parent_fd, const char *name)
     for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
         (void)snprintf(part, sizeof part, "/%s", dirs[i]);
         (void)snprintf(mark, sizeof mark, "%s.%s", stuck, dirs[i]);
-        if (strstr(path, part) != NULL)
+        if (strstr(path, part) != NULL && !is_of_another(mark))
             hang_while_it_exists(mark);
     }
 }

@@ -1,5 +1,5 @@
 """Warm processes on a spare node, under the launcher: what ends them.
-usage: warm_test.py BUILD CASE
+usage: warm_test.py BUILD CASE [STUCK_DISK_LIBRARY]   (tests/lib/stuck_disk.c, which is preloaded into the daemons)
 
     killed    one of them dies: the spare takes over with newly started processes
     stopped   all of them and the process that keeps them are stopped (SIGSTOP): the same
@@ -139,7 +139,7 @@ def take_over_not_taken(cluster, instead, text):
     status, _ = wait_warm(cluster, job)
     spare = spare_of(status)
     take_over_late(cluster, job, spare, lambda: None)
-    (log,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}/shim-g2.log")
+    (log,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}-*/shim-g2.log")
     with open(log, encoding="utf-8") as file:
         lines = file.read()
     assert lines.count("takes over warm") == 2 and lines.count("starts anew") == 1, lines
@@ -155,24 +155,20 @@ def ended(cluster):
 
 
 def parent(cluster):
+    """It gets the order, and hangs where it opens the log of its shim: a process that is stopped would not get the order."""
     job = submit(cluster)
     status, found = wait_warm(cluster, job)
     spare = spare_of(status)
     (keeper,) = warm_parents(cluster)
-    (folder,) = glob.glob(f"{cluster.folder}/{spare}/logs/*-{job}")
-    os.mkfifo(f"{folder}/shim-g2.log")  # a FIFO: opening it for writing blocks the new shim until there is a reader
-    readers = []
-
-    def begin():
-        wait_gone(cluster, [keeper, *found])
-        readers.append(os.open(f"{folder}/shim-g2.log", os.O_RDONLY | os.O_NONBLOCK))  # the next shim finds a reader
-
-    take_over_late(cluster, job, spare, begin)
+    stuck = f"{os.environ['DDP_STUCK_FILE']}.logs"
+    with open(f"{stuck}.new", "w", encoding="ascii") as file:
+        file.write(f"{keeper}\n")
+    os.rename(f"{stuck}.new", stuck)
+    take_over_late(cluster, job, spare, lambda: wait_gone(cluster, [keeper, *found]))
     with open(f"{cluster.folder}/{spare}.log", encoding="utf-8") as file:
         lines = file.read()
     assert f"process {keeper}, which was warm, is its shim" in lines, lines
     assert "its shim is killed: it was warm, and has not taken the start order in 5 s" in lines, lines
-    os.close(readers[0])
 
 
 def make_wrapper(cluster, line):
@@ -357,7 +353,10 @@ def beside(cluster):
 
 def main():
     cases = {"killed": killed, "stopped": stopped, "worker": worker, "silent": silent, "ended": ended, "parent": parent, "left": left, "launcherd": launcherd, "both": both, "frozen": frozen, "group": group, "cancel": cancel, "order": order, "stuck": stuck, "beside": beside}
-    with Cluster(sys.argv[1], nodes=3, slots=2) as cluster:
+    cluster = Cluster(sys.argv[1], nodes=3, slots=2)
+    if len(sys.argv) > 3:
+        os.environ.update(LD_PRELOAD=os.path.abspath(sys.argv[3]), DDP_STUCK_FILE=f"{cluster.folder}/stuck", ASAN_OPTIONS="verify_asan_link_order=0")
+    with cluster:
         code = cases[sys.argv[2]](cluster) or 0
         wait_until(lambda: not warm_processes(cluster) and not warm_parents(cluster), "the end of what waits")
         wait_until(lambda: not glob.glob(f"{cluster.folder}/node*/warm/*"), "the end of what it wrote about itself")

@@ -59,7 +59,7 @@ def says(cluster, words, options, url=None):
                      *options], name + ".log").start()
     cluster.nodes.append(server)  # is ended with the others
     server.ready()
-    words = [*words, "no client with a key is referred"]  # logged once two attempts to read the keys have failed
+    words = [*words, "the keys could not be read"]  # logged once two attempts to read the keys have failed
     wait_for("%s is said in %s" % (words, server.log), lambda: all(word in server.said() for word in words))
     assert "etcd answers again" not in server.said(), server.said()
     server.end(signal.SIGTERM)
