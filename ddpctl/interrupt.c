@@ -29,9 +29,26 @@ static void send_cancel(struct client *client)
                                  .grace_us = interrupt->requested == INTERRUPT_KILL ? 0 : -1}};
     struct err err = {0};
 
+    if (interrupt->sent != interrupt->requested)
+        interrupt->refused_at_us = 0;
     interrupt->sent = interrupt->requested;
     client_expect(client, ANSWER_TIMEOUT_US);
     (void)client_send(client, &msg, &err);
+}
+
+/* A server that is full says so and closes, and the cancel is sent again on the next connection. The
+ * words come once, and patience ends as for a server that cannot be reached. */
+static void on_refused(struct interrupt *interrupt, const struct msg_error *error)
+{
+    const uint64_t now_us = clock_boot_us();
+    struct ctl *ctl = interrupt->options.ctl;
+
+    if (interrupt->refused_at_us == 0) {
+        interrupt->refused_at_us = now_us;
+        screen_error(&ctl->screen, error->code, error->message, error->hint);
+    } else if (now_us - interrupt->refused_at_us >= interrupt->options.patience_us) {
+        stop(interrupt, ctl_fail_answer(ctl, error));
+    }
 }
 
 static void on_cancel_message(struct client *client, const struct msg *msg)
@@ -39,8 +56,7 @@ static void on_cancel_message(struct client *client, const struct msg *msg)
     struct interrupt *interrupt = client->owner;
 
     if (msg->type == MSG_TYPE_ERROR)
-        screen_error(&interrupt->options.ctl->screen, msg->error.code, msg->error.message,
-                     msg->error.hint);
+        on_refused(interrupt, &msg->error);
     client_expect(client, 0); /* the connection stays open for a second cancel */
 }
 

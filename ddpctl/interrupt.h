@@ -45,9 +45,10 @@ struct interrupt {
         INTERRUPT_KILL
     } requested,
         sent;
-    int count;         /* signals since the last answer to the question */
-    int signal_number; /* the first signal that cancelled; 0: none */
-    char job[24];      /* the job's number; empty: not known yet */
+    uint64_t refused_at_us; /* when the server first refused this cancel; 0: it has not */
+    int count;              /* signals since the last answer to the question */
+    int signal_number;      /* the first signal that cancelled; 0: none */
+    char job[24];           /* the job's number; empty: not known yet */
 };
 
 void interrupt_open(struct interrupt *interrupt, const struct interrupt_options *options);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/io/standard_open.h"
 #include "ddpctl/cmdline.h"
 #include "ddpctl/docs.h"
 #include "ddpctl/slurm_node.h"
@@ -43,6 +44,7 @@ int main(int argc, char **argv)
     enum status status;
     int code;
 
+    standard_open();
     (void)signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with EPIPE */
     if (option_docs_asked(argc, argv, &form))
         return print_docs(form);

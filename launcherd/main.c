@@ -32,6 +32,7 @@
 #include "common/io/notify.h"
 #include "common/io/server_list.h"
 #include "common/io/service.h"
+#include "common/io/standard_open.h"
 #include "common/log.h"
 #include "common/msg_schema.h"
 #include "common/msg_version.h"
@@ -561,6 +562,7 @@ int main(int argc, char **argv)
                                 .keep_logs_us = KEEP_LOGS_DEFAULT_US};
     uint32_t gpus = 0;
 
+    standard_open();
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], SHIM_ARGUMENT) == 0)
         return shim_main(argv + 2);
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], WARM_ARGUMENT) == 0)

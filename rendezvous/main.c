@@ -11,6 +11,7 @@
 #include "common/io/default_server.h"
 #include "common/io/loop_open.h"
 #include "common/io/service.h"
+#include "common/io/standard_open.h"
 #include "common/limits.h"
 #include "common/log.h"
 #include "common/msg.h"
@@ -375,6 +376,7 @@ int main(int argc, char **argv)
     struct err err;
     int code;
 
+    standard_open();
     again_init(argv);
     code = service_parse(&table, argc, argv, &settings);
     if (code < 0)

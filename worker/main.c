@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/io/standard_open.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "worker/agent.h"
@@ -152,6 +153,7 @@ int main(int argc, char **argv)
     struct agent_place place;
     struct err err = {0};
 
+    standard_open();
     if (signals_open(&err) != STATUS_OK) { /* first: without it SIGUSR1 ends a process */
         print_error(&err);
         return EXIT_FAILED;

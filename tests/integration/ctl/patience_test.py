@@ -1,5 +1,6 @@
 """What ddpctl does about a server that welcomes it and then closes, or talks nonsense: it tries ever more slowly, says so, and ends."""
 import json
+import signal
 import socket
 import struct
 import threading
@@ -79,6 +80,26 @@ class ShortRelay(UnixRelay):
                 pass
 
 
+class FullRelay(UnixRelay):
+    """A relay to the real server. When `is_full`, a new connection gets what a server says that has all its clients, and is closed."""
+
+    is_full, refused = False, 0
+
+    def connect(self):
+        if not self.is_full:
+            return super().connect()
+        self.refused += 1
+        ours, far = socket.socketpair()
+        threading.Thread(target=self.refuse, args=(far,)).start()
+        return ours
+
+    @staticmethod
+    def refuse(far):
+        with far:
+            far.recv(4096)  # its hello
+            far.sendall(frame({"type": "error", "code": "full", "message": "the server has its 2 clients", "hint": "try again later"}))
+
+
 def ends_slowly(says, code, *words):
     with Case() as case, FalseServer(case, says) as server:
         done = case.ctl("--server", server.address, *words, timeout=30)
@@ -111,5 +132,24 @@ def a_server_that_closes_after_each_answer_is_called_slowly():
                 run.communicate()
 
 
+def a_cancel_that_a_full_server_refuses():
+    """Its words come when they are new and at the end, and patience ends."""
+    with Case() as case, Cluster(case) as cluster:
+        with FullRelay(f"{case.dir}/relay.sock", f"{case.dir}/rendezvous.sock") as relay:
+            run = case.start("--server", relay.address, "run", "--patience", "3s", "--", "sh", "-c", "echo up; exec sleep 1000")
+            equal(run.stdout.readline(), "up\n")
+            relay.is_full = True
+            run.send_signal(signal.SIGTERM)
+            try:
+                errors = run.communicate(timeout=30)[1]
+            finally:
+                run.kill()
+            equal(run.returncode, 125, errors)
+            equal(errors.count("the server has its 2 clients"), 2, errors)
+            assert relay.refused >= 4, relay.refused
+        case.ctl("--server", cluster.server, "cancel", "@last")
+
+
 if __name__ == "__main__":
-    run_tests([a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly], side_by_side=3)
+    run_tests([a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
+               a_cancel_that_a_full_server_refuses], side_by_side=4)

@@ -246,6 +246,29 @@ def a_closed_pipe_ends_the_run():
         assert process.wait(60) != 0
 
 
+def close_standard():
+    for fd in range(3):
+        os.close(fd)
+
+
+def standard_descriptors_may_be_closed():
+    """Else our own files and pipes get their numbers, and what is printed is written into them."""
+    with Case() as case:
+        out = f"{case.dir}/out"
+        run = subprocess.Popen([DDPCTL, *RUN, "--", "sh", "-c", f"echo done >{out}"], env=case.environ(), preexec_fn=close_standard)
+        equal((run.wait(60), open(out).read()), (0, "done\n"))
+    for program, *words in (("rendezvous", "--socket", "s"), ("launcherd", "--server", "unix:none", "--allow-root")):
+        with Case() as case:
+            path = os.path.abspath(os.path.join(BUILD, program, program))
+            daemon = subprocess.Popen([path, *words, "--state-dir", "state"], env=case.environ(), cwd=case.dir, preexec_fn=close_standard)
+            try:
+                wait_until("its state", lambda: os.path.exists(f"{case.dir}/state/lock"))
+                equal([os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in range(3)], ["/dev/null"] * 3)
+            finally:
+                daemon.terminate()
+            assert daemon.wait(60) in (0, -signal.SIGTERM), daemon.returncode  # the second: it has not yet set its handler
+
+
 if __name__ == "__main__":
     run_tests([exit_codes_are_the_job_s, the_first_failing_rank_decides,
                four_ranks_on_two_nodes_get_torchrun_s_environment, an_elastic_job_gets_all_nodes, a_spare_is_there, arguments_never_see_a_shell,
@@ -253,4 +276,4 @@ if __name__ == "__main__":
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,
                what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
                an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
-               a_closed_pipe_ends_the_run])
+               a_closed_pipe_ends_the_run, standard_descriptors_may_be_closed])
