@@ -258,8 +258,8 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
  * capped at the longest that there is: a back-off, or a lost node's lease (fence.h). */
 static void restore_retry(struct rdzv *rdzv, struct job *job)
 {
-    const uint64_t most_us = rdzv->options.lease_us > RESTART_DELAY_MAX_US ? rdzv->options.lease_us
-                                                                           : RESTART_DELAY_MAX_US;
+    const uint64_t lease_us = roster_longest_lease_us(rdzv);
+    const uint64_t most_us = lease_us > RESTART_DELAY_MAX_US ? lease_us : RESTART_DELAY_MAX_US;
     int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
 
     if (job->record.state != JOB_RESTARTING || left_ms <= 0)

@@ -109,6 +109,10 @@ uint32_t roster_index(const struct rdzv *rdzv, const struct node *node);
  * process is KIN_SAME. */
 struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello,
                           enum kinship *kin);
+/* The longest lease of what runs when a server begins: --lease may have been longer before. */
+uint64_t roster_longest_lease_us(const struct rdzv *rdzv);
+/* Until when ranks on a node that is not heard any more may run. */
+uint64_t roster_lease_end_us(const struct rdzv *rdzv, const struct node *node);
 /* A part on the node was given up, and nobody has seen its end. */
 void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask);
 /* The same of an earlier server. */
