@@ -269,6 +269,16 @@ def standard_descriptors_may_be_closed():
             assert daemon.wait(60) in (0, -signal.SIGTERM), daemon.returncode  # the second: it has not yet set its handler
 
 
+def sigchld_may_be_blocked():
+    with Case() as case:
+        run = subprocess.Popen([DDPCTL, *RUN, "--", "true"], env=case.environ(),
+                               preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD]))
+        try:
+            equal(run.wait(60), 0)
+        finally:
+            run.kill()
+
+
 if __name__ == "__main__":
     run_tests([exit_codes_are_the_job_s, the_first_failing_rank_decides,
                four_ranks_on_two_nodes_get_torchrun_s_environment, an_elastic_job_gets_all_nodes, a_spare_is_there, arguments_never_see_a_shell,
@@ -276,4 +286,5 @@ if __name__ == "__main__":
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,
                what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
                an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
-               a_closed_pipe_ends_the_run, standard_descriptors_may_be_closed])
+               a_closed_pipe_ends_the_run, standard_descriptors_may_be_closed,
+               sigchld_may_be_blocked])
