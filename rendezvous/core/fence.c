@@ -1,5 +1,6 @@
 #include "rendezvous/core/fence.h"
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
 bool fence_is_own(const struct job *job)
@@ -19,7 +20,7 @@ bool fence_has_no_worker(const struct job *job)
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
 {
     const uint16_t index = (uint16_t)roster_index(rdzv, node);
-    uint64_t until_us = node->beat_at_us + rdzv->options.lease_us;
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
 
     if (!rdzv->options.waits_for_lease || fence_is_own(job) || fence_has_no_worker(job))
         return;
@@ -45,6 +46,31 @@ bool fence_wait(struct rdzv *rdzv, struct job *job)
         job->is_fenced = true;
     }
     return true;
+}
+
+static bool has_hold(const struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; i < rdzv->node_count; i++)
+        if (rdzv->nodes[rdzv->by_name[i]].held_mask != 0)
+            return true;
+    return false;
+}
+
+/* The stored end of a wait is a time of the wall clock, which may have been set since, or be that of
+ * another machine. A part that was given up unseen has a hold. */
+void fence_restored(struct rdzv *rdzv)
+{
+    const uint64_t until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
+
+    if (!rdzv->options.waits_for_lease || !has_hold(rdzv))
+        return;
+    for (uint32_t i = 0; i < rdzv->queue_count; i++) {
+        struct job *job = &rdzv->jobs[rdzv->queue[i].job];
+
+        if (job->record.state == JOB_RESTARTING && !job->record.planned &&
+            job->record.checkpoint_step == 0 && job->retry_at_us < until_us)
+            job->retry_at_us = until_us;
+    }
 }
 
 void fence_drop(struct rdzv *rdzv, struct job *job)

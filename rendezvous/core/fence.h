@@ -19,6 +19,9 @@ void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node);
 /* Called before the job restarts at job->retry_at_us. True: the restart has to wait for a lease,
  * and retry_at_us has been moved. */
 bool fence_wait(struct rdzv *rdzv, struct job *job);
+/* A server begins: jobs that may wait for a lease wait for a whole one from now on, unless they write
+ * checkpoints and so have a fence of their own. */
+void fence_restored(struct rdzv *rdzv);
 /* Forget the fence: the job restarts, or has ended. */
 void fence_drop(struct rdzv *rdzv, struct job *job);
 /* The node has a launcherd that cannot know what runs of these jobs: its lists end no wait. */

@@ -9,6 +9,7 @@
 #include "rendezvous/core/deadline.h"
 #include "rendezvous/core/drains.h"
 #include "rendezvous/core/elastic.h"
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/history.h"
 #include "rendezvous/core/orders.h"
@@ -387,6 +388,7 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
         rdzv->restored_at_us = rdzv->out.now_us;
+        fence_restored(rdzv);
         rdzv->sched_due = true;
         if (event->next_job_id > 1) /* it has had nodes before and must wait for them to connect */
             rdzv->settled_at_us = rdzv->out.now_us + rdzv->options.lost_us;

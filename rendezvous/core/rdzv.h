@@ -35,6 +35,7 @@ struct rdzv_options {
     uint32_t jobs_max;  /* <= JOBS_ACTIVE_MAX */
     uint32_t nodes_max; /* <= NODES_MAX */
     uint64_t lease_us;
+    uint64_t lease_before_us; /* the longest that a server before this one may have given */
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
     uint64_t grow_us; /* how long a generation runs before its job may grow (elastic.h) */

@@ -144,7 +144,7 @@ struct server {
     struct waiter *waiters; /* [WAITERS_MAX] */
     uint32_t waiter_count;
     uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer,
-        names_timer;
+        names_timer, lease_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
     uint32_t lookup_count, known_count, parked_count;

@@ -326,6 +326,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .jobs_max = JOBS_ACTIVE_MAX,
         .nodes_max = NODES_MAX,
         .lease_us = options->lease_us,
+        .lease_before_us = store_lease_us(server->store),
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
         .lost_us = options->lost_us,
@@ -352,6 +353,30 @@ static enum status core_open(struct server *server, const struct server_options 
         return err_set(err, STATUS_MEMORY, errno, "no memory for the server's tables");
     server->core = rdzv_init(server->core_memory, &server->core_options);
     return STATUS_OK;
+}
+
+static void write_lease(struct server *server)
+{
+    store_begin(server->store);
+    store_write_lease(server->store, server->core_options.lease_us);
+    store_commit(server->store);
+}
+
+static void on_lease_before_over(uv_timer_t *timer)
+{
+    write_lease(timer->data);
+}
+
+/* Nothing gets a longer lease than the stored one. A shorter one is stored when what has the longer
+ * one has ended, so that a server that starts until then knows of it, too. */
+static void keep_lease(struct server *server)
+{
+    const uint64_t before_us = server->core_options.lease_before_us;
+
+    if (before_us < server->core_options.lease_us)
+        write_lease(server);
+    else if (before_us > server->core_options.lease_us)
+        (void)uv_timer_start(&server->lease_timer, on_lease_before_over, before_us / 1000 + 1, 0);
 }
 
 static void restore_job(struct server *server, uint64_t job_id)
@@ -402,6 +427,8 @@ static void timers_init(struct server *server)
     (void)uv_timer_init(server->loop, &server->expire_timer);
     (void)uv_timer_init(server->loop, &server->clients_timer);
     (void)uv_timer_init(server->loop, &server->names_timer);
+    (void)uv_timer_init(server->loop, &server->lease_timer);
+    server->lease_timer.data = server;
     server->expire_timer.data = server->clients_timer.data = server->names_timer.data = server;
     server->tick_timer.data = server;
     server->flush_timer.data = server;
@@ -436,6 +463,7 @@ static enum status restore(struct server *server, const struct server_options *o
     if (status == STATUS_OK) {
         server_restore_holds(server);
         restore_jobs(server);
+        keep_lease(server);
     }
     return status;
 }
@@ -525,6 +553,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->key_timer, NULL);
     uv_close((uv_handle_t *)&server->expire_timer, NULL);
     uv_close((uv_handle_t *)&server->clients_timer, NULL);
+    uv_close((uv_handle_t *)&server->lease_timer, NULL);
     names_stop(server);
 }
 

@@ -280,6 +280,28 @@ int64_t store_submitted_ms(struct store *store, uint64_t job_id)
     return submitted_ms;
 }
 
+uint64_t store_lease_us(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_LEASE_GET);
+    int64_t lease_us = 0;
+
+    if (store_row(store, stmt, "read the lease of"))
+        lease_us = sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    if (lease_us < 0)
+        return 0;
+    return (uint64_t)lease_us < DURATION_US_MAX ? (uint64_t)lease_us : DURATION_US_MAX;
+}
+
+void store_write_lease(struct store *store, uint64_t lease_us)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_LEASE_WRITE);
+
+    assert(store->in_transaction && lease_us <= DURATION_US_MAX);
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)lease_us);
+    store_run(store, stmt, "write the lease to");
+}
+
 void store_write_gap(struct store *store, uint64_t job_id)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_FLOOR);

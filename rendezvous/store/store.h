@@ -138,6 +138,9 @@ void store_write_failure(struct store *store, uint64_t job_id, const struct part
 void store_write_drains(struct store *store, const struct rdzv_drain *drains, uint32_t count);
 /* Writes the hold of a node, or removes it if its mask is 0. */
 void store_write_hold(struct store *store, const struct rdzv_hold *hold);
+/* The longest lease that servers of this state may have given to what still runs; 0: not known. */
+uint64_t store_lease_us(struct store *store);
+void store_write_lease(struct store *store, uint64_t lease_us);
 /* No job up to this one is new, and STORE_ID_GAP numbers of events are left out. */
 void store_write_gap(struct store *store, uint64_t job_id);
 /* Inserts or replaces a principal with all its secrets. */

@@ -72,13 +72,20 @@ void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
     begin_preempting_quotas(jobs_max, nodes_max, 0);
 }
 
-void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us)
+void begin_leased_after(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us,
+                        uint64_t lease_before_us)
 {
     struct rdzv_options options = usual(jobs_max, nodes_max);
 
     options.waits_for_lease = true;
     options.lease_us = lease_us;
+    options.lease_before_us = lease_before_us;
     begin_options(options);
+}
+
+void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us)
+{
+    begin_leased_after(jobs_max, nodes_max, lease_us, 0);
 }
 
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)

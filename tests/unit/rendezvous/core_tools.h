@@ -22,6 +22,9 @@ void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us); /* likewise */
+/* The server before this one gave leases of another length. */
+void begin_leased_after(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us,
+                        uint64_t lease_before_us);
 /* One event now; all tables of the core are checked after it. */
 void step(struct rdzv_event event);
 void step_unchecked(struct rdzv_event event);

@@ -177,6 +177,80 @@ TEST(the_wait_for_a_long_lease_survives_the_server_too)
     lease_us = 60 * SECOND_US;
 }
 
+/* Job 1 runs on node a, which a new server with a lease of 10 s never hears. */
+static void restart_shorter(const struct rdzv_record *record, const struct rdzv_hold *hold)
+{
+    begin_leased_after(4, 3, 10 * SECOND_US, 60 * SECOND_US);
+    if (hold != NULL)
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(2, "b");
+    hello(3, "c");
+}
+
+TEST(a_lease_given_before_is_waited_for_by_a_server_with_a_shorter_one)
+{
+    struct rdzv_record record;
+
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, false);
+    record = keep_record(1);
+    restart_shorter(&record, NULL);
+    pass(59);
+    check(JOB_RUNNING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+}
+
+TEST(a_node_that_was_heard_again_has_the_shorter_lease_then)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    struct rdzv_record record;
+
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, false);
+    record = keep_record(1);
+    restart_shorter(&record, NULL);
+    step_hello(
+        4, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
+    step_beat(4, &shim, 1);
+    pass(20); /* lost after 15 s */
+    check(JOB_RESTARTING, 1);
+    pass(39);
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+}
+
+/* The stored end of the wait is over by a clock that was set forward, or by that of another machine. */
+TEST(a_clock_that_is_ahead_does_not_shorten_the_wait)
+{
+    struct rdzv_record record;
+    struct rdzv_hold hold;
+    int64_t at_ms;
+
+    lose(false);
+    check(JOB_RESTARTING, 1);
+    rdzv_hold(core, "a", &hold);
+    CHECK_EQ(hold.slot_mask, 1);
+    record = *rdzv_job_record(core, 1);
+    at_ms = wall_ms + 3600000;
+    begin_leased(4, 3, lease_us);
+    wall_ms = at_ms;
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(2, "b");
+    hello(3, "c");
+    pass(59);
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+}
+
 TEST(a_job_that_waits_can_be_cancelled)
 {
     struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};

@@ -22,4 +22,17 @@ TEST(numbers_that_are_left_out_stay_so)
     store_close(&store);
 }
 
+TEST(the_longest_lease_is_kept)
+{
+    struct store *store = open_or_fail(test_dir());
+
+    CHECK_EQ(store_lease_us(store), 0);
+    store_begin(store);
+    store_write_lease(store, 150000000);
+    store_close(&store);
+    store = open_or_fail(test_dir());
+    CHECK_EQ(store_lease_us(store), 150000000);
+    store_close(&store);
+}
+
 TEST_MAIN
