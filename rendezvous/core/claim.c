@@ -17,12 +17,28 @@ struct rdzv_action *claim_close(struct rdzv *rdzv, uint64_t conn, enum status wh
     return action;
 }
 
+uint64_t claim_longest_lease_us(const struct rdzv *rdzv)
+{
+    return rdzv->options.lease_before_us > rdzv->options.lease_us ? rdzv->options.lease_before_us
+                                                                  : rdzv->options.lease_us;
+}
+
+uint64_t claim_lease_end_us(const struct rdzv *rdzv, const struct node *node)
+{
+    const uint64_t end_us = node->beat_at_us + rdzv->options.lease_us;
+    const uint64_t before_us = rdzv->options.lease_before_us == 0
+                                   ? 0
+                                   : rdzv->restored_at_us + rdzv->options.lease_before_us;
+
+    return end_us > before_us ? end_us : before_us;
+}
+
 /* Until when what an earlier launcherd of the node has started may run; 0: nothing of it may. The
  * end of a lease counts from the last beat. */
 static uint64_t held_until_us(const struct rdzv *rdzv, const struct node *node)
 {
     if (roster_part_count(rdzv, node) > 0 || node->fenced > 0 || roster_shims_mask(node) != 0)
-        return roster_lease_end_us(rdzv, node);
+        return claim_lease_end_us(rdzv, node);
     return node->held_mask != 0 ? node->held_until_us : 0;
 }
 
@@ -122,7 +138,7 @@ enum kinship claim_kinship(const struct node *node, const struct msg_node_hello 
 void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
                 const struct rdzv_identity *identity)
 {
-    const uint64_t until_us = roster_lease_end_us(rdzv, node);
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
 
     if (kin != KIN_UNKNOWN)
         claim_drop_hold(rdzv, node); /* of another one the lease is over: see claim_is_refused */

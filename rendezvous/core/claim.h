@@ -27,4 +27,9 @@ void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
 /* Nothing of an earlier launcherd is on the node's slots any more. */
 void claim_drop_hold(struct rdzv *rdzv, struct node *node);
 
+/* The longest lease of what runs when a server begins: --lease may have been longer before. */
+uint64_t claim_longest_lease_us(const struct rdzv *rdzv);
+/* Until when ranks on a node that is not heard any more may run. */
+uint64_t claim_lease_end_us(const struct rdzv *rdzv, const struct node *node);
+
 #endif

@@ -1,5 +1,6 @@
 #include "rendezvous/core/fence.h"
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
 bool fence_is_own(const struct job *job)
@@ -19,7 +20,7 @@ bool fence_has_no_worker(const struct job *job)
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
 {
     const uint16_t index = (uint16_t)roster_index(rdzv, node);
-    const uint64_t until_us = roster_lease_end_us(rdzv, node);
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
 
     if (!rdzv->options.waits_for_lease || fence_is_own(job) || fence_has_no_worker(job))
         return;
@@ -59,7 +60,7 @@ static bool has_hold(const struct rdzv *rdzv)
  * another machine. A part that was given up unseen has a hold. */
 void fence_restored(struct rdzv *rdzv)
 {
-    const uint64_t until_us = rdzv->out.now_us + roster_longest_lease_us(rdzv);
+    const uint64_t until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
 
     if (!rdzv->options.waits_for_lease || !has_hold(rdzv))
         return;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/failure_note.h"
 #include "rendezvous/core/fence.h"
@@ -258,15 +259,13 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
  * capped at the longest that there is: a back-off, or a lost node's lease (fence.h). */
 static void restore_retry(struct rdzv *rdzv, struct job *job)
 {
-    const uint64_t lease_us = roster_longest_lease_us(rdzv);
+    const uint64_t lease_us = claim_longest_lease_us(rdzv);
     const uint64_t most_us = lease_us > RESTART_DELAY_MAX_US ? lease_us : RESTART_DELAY_MAX_US;
-    int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
+    const int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
+    const uint64_t left_us = left_ms > 0 ? (uint64_t)left_ms * 1000 : 0;
 
-    if (job->record.state != JOB_RESTARTING || left_ms <= 0)
-        return;
-    if (left_ms > (int64_t)(most_us / 1000))
-        left_ms = (int64_t)(most_us / 1000);
-    job->retry_at_us = rdzv->out.now_us + (uint64_t)left_ms * 1000;
+    if (job->record.state == JOB_RESTARTING && left_us > 0)
+        job->retry_at_us = rdzv->out.now_us + (left_us < most_us ? left_us : most_us);
 }
 
 static void restore_running(struct rdzv *rdzv, struct job *job)

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
 /* What a node has seen and this server does not know. */
@@ -40,7 +41,7 @@ static void hold_jobs(struct rdzv *rdzv, uint64_t newest)
     if (!rdzv->options.waits_for_lease)
         return;
     rdzv->held_job_id = newest;
-    rdzv->held_until_us = rdzv->restored_at_us + roster_longest_lease_us(rdzv);
+    rdzv->held_until_us = rdzv->restored_at_us + claim_longest_lease_us(rdzv);
     rdzv->sched_due = true;
 }
 

@@ -376,25 +376,9 @@ void roster_drop(struct rdzv *rdzv, struct node *node, const char *why)
     roster_closed(rdzv, node);
 }
 
-uint64_t roster_longest_lease_us(const struct rdzv *rdzv)
-{
-    return rdzv->options.lease_before_us > rdzv->options.lease_us ? rdzv->options.lease_before_us
-                                                                  : rdzv->options.lease_us;
-}
-
-uint64_t roster_lease_end_us(const struct rdzv *rdzv, const struct node *node)
-{
-    const uint64_t end_us = node->beat_at_us + rdzv->options.lease_us;
-    const uint64_t before_us = rdzv->options.lease_before_us == 0
-                                   ? 0
-                                   : rdzv->restored_at_us + rdzv->options.lease_before_us;
-
-    return end_us > before_us ? end_us : before_us;
-}
-
 void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)
 {
-    const uint64_t until_us = roster_lease_end_us(rdzv, node);
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
 
     if (node->held_mask == 0 || until_us > node->held_until_us)
         node->held_until_us = until_us;
@@ -419,7 +403,7 @@ void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
     node->beat_at_us = rdzv->out.now_us;
     node->identity = node->held_by = hold->identity;
     node->held_mask = hold->slot_mask;
-    node->held_until_us = rdzv->out.now_us + roster_longest_lease_us(rdzv);
+    node->held_until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
     expect_at(rdzv, node->held_until_us);
     roster_refresh(rdzv, node);
 }
@@ -428,7 +412,7 @@ struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
 {
     struct node *node = roster_find(rdzv, part->node);
     const bool is_new = node == NULL;
-    uint64_t wait_us = roster_longest_lease_us(rdzv);
+    uint64_t wait_us = claim_longest_lease_us(rdzv);
 
     if (wait_us < rdzv->options.lost_us)
         wait_us = rdzv->options.lost_us;
@@ -494,7 +478,7 @@ static void doubt(struct rdzv *rdzv)
 
 static uint64_t lost_at_us(const struct rdzv *rdzv, const struct node *node)
 {
-    uint64_t lease_end_us = roster_lease_end_us(rdzv, node);
+    uint64_t lease_end_us = claim_lease_end_us(rdzv, node);
 
     return rdzv->doubts_itself && is_silent(rdzv, node) && lease_end_us > node->lost_at_us
                ? lease_end_us

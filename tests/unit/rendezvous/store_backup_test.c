@@ -225,6 +225,27 @@ TEST(a_job_that_ran_in_the_copy_starts_again_without_a_failure)
     store_close(&store);
 }
 
+TEST(a_job_that_ran_in_the_copy_waits_for_the_longest_lease)
+{
+    struct backup_facts facts;
+    struct rdzv_record record;
+    struct store *store = open_dir("leased");
+
+    store_begin(store);
+    write_job(store, 1, JOB_RUNNING, STOP_NONE);
+    store_write_lease(store, 150000000);
+    store_commit(store);
+    CHECK_EQ(backup_dir(path_of("leased"), path_of("l"), NOW_MS, &facts, &err), STATUS_OK);
+    store_close(&store);
+    store = open_dir("later");
+    CHECK_EQ(backup_restore(store, path_of("l"), NOW_MS, &facts, &err), STATUS_OK);
+    CHECK_EQ(store_lease_us(store), 150000000);
+    CHECK(store_get_job(store, 1, &arena, &record));
+    CHECK_EQ(record.retry_at_ms, NOW_MS + 150000);
+    arena_reset(&arena);
+    store_close(&store);
+}
+
 TEST(from_a_file_to_etcd_and_back)
 {
     struct backup_facts facts;
