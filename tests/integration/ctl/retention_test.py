@@ -82,7 +82,7 @@ def logs_go_when_their_time_is_over():
         ended = cluster.submit("--", "echo", "hello")
         equal(cluster.ctl("wait", ended).returncode, 0)
         wait_until("the end of the old logs",
-                   lambda: not [name for name in os.listdir(cluster.logs()) if re.fullmatch(f"[0-9a-f]{{32}}-({ended}|7|8.removed)", name)])
+                   lambda: not [name for name in os.listdir(cluster.logs()) if re.fullmatch(f"[0-9a-f]{{32}}-({ended}-[0-9]+|7|8.removed)", name)])
         assert os.path.isdir(f"{cluster.logs()}/{'a' * 31}-7") and os.path.exists(ready), "what is not ours was removed"
         equal(cluster.ctl("logs", runs).stdout, "up\n", "the logs of a job that runs stay, however old")
         done = cluster.ctl("logs", ended)
