@@ -95,6 +95,7 @@ def main():
     cluster.build = build  # its ddpctl
     try:
         job = train(cluster, folder)
+        wait_for("all servers", lambda: count_servers(cluster) == len(cluster.servers))
         for i in range(upgrades):
             has_new_schema |= upgrade_once(cluster, job, i == 0 or not has_new_schema)
             go_back(cluster, job, folder, has_new_schema)
