@@ -35,6 +35,7 @@ struct store_copy {
     bool is_wanted;      /* store_copy_take waits: no pauses */
     bool is_urgent;      /* nobody leads: no pauses between pages */
     bool is_none;        /* etcd has no state */
+    uint64_t rests;      /* how often it came to COPY_RESTING */
     uint32_t missing_pm; /* COPY_READING */
     bool was_too_slow;   /* used only by the thread: the revision it read was compacted away */
     struct err err;      /* of a change that could not be applied */
@@ -225,6 +226,7 @@ static bool set_state(struct store_copy *copy, enum copy_state state, struct sto
     if (is_set) {
         old = copy->store;
         copy->state = state;
+        copy->rests += state == COPY_RESTING;
         copy->missing_pm = state == COPY_FOLLOWING ? 0 : STORE_COPY_MISSING_ALL;
         copy->store = store;
         copy->err = (struct err){.text = ""};
@@ -324,12 +326,14 @@ void store_copy_hurry(struct store_copy *copy, bool is_urgent)
 struct store *store_copy_take(struct store_copy *copy, int64_t revision)
 {
     struct store *store = NULL;
-    uint64_t until_us = 0;
+    uint64_t until_us = 0, rests;
 
     uv_mutex_lock(&copy->lock);
     copy->is_wanted = true;
+    rests = copy->rests;
     uv_cond_broadcast(&copy->changed);
-    while (copy->state == COPY_READING || copy->state == COPY_FOLLOWING) {
+    /* A copy that is wanted does not rest: it may read again before this thread has the lock. */
+    while (copy->rests == rests && (copy->state == COPY_READING || copy->state == COPY_FOLLOWING)) {
         if (copy->state == COPY_FOLLOWING && until_us == 0)
             until_us = clock_boot_us() + FOLLOW_US;
         if (copy->state == COPY_FOLLOWING && copy->err.text[0] == '\0' &&

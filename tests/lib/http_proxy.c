@@ -95,8 +95,9 @@ static bool send_all(int fd, const char *bytes, size_t byte_count)
     return true;
 }
 
-/* The server closes the connection after its answer, so read until the end. */
-static bool ask_server(const struct proxy *proxy, const struct buf *request, struct buf *answer)
+/* The server closes the connection after its answer, so read until the end. The answer to a watch of
+ * etcd has no end: then until the proxy's. */
+static bool ask_server(struct proxy *proxy, const struct buf *request, struct buf *answer)
 {
     static const char close_line[] = "Connection: close\r\n";
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -114,7 +115,8 @@ static bool ask_server(const struct proxy *proxy, const struct buf *request, str
               send_all(fd, request->bytes, first) &&
               send_all(fd, close_line, sizeof close_line - 1) &&
               send_all(fd, request->bytes + first, request->byte_count - first);
-    while (is_good && (n = recv(fd, bytes, sizeof bytes, 0)) != 0) {
+    while (is_good && (is_good = wait_readable(proxy, fd)) &&
+           (n = recv(fd, bytes, sizeof bytes, 0)) != 0) {
         is_good = n > 0;
         if (is_good)
             buf_add(answer, bytes, (size_t)n);
