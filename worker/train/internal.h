@@ -35,6 +35,7 @@ struct train_pending {
     double lr;
     bool is_summed;         /* sums has the results of all batches */
     struct net_result sums; /* otherwise only .images is set; the rest comes with the outcome */
+    struct progress_times times;
 };
 
 /* A finished step. */

@@ -79,11 +79,11 @@ void train_tell_data_bound(const struct train *train)
     const uint32_t threads = train_data_threads(train);
 
     if (train->place->rank != 0 || progress->steps < BOUND_STEPS ||
-        progress->wait_us * 100 <= us * BOUND_PERCENT)
+        progress->times.wait_us * 100 <= us * BOUND_PERCENT)
         return;
     (void)printf("data-bound: %.0f %% of the time was spent waiting for images: more threads may "
                  "help (-j, now %u)%s\n",
-                 100.0 * (double)progress->wait_us / (double)us, threads,
+                 100.0 * (double)progress->times.wait_us / (double)us, threads,
                  train->has_pictures && train->options->images.cache == NULL ? ", or --cache FILE"
                                                                              : "");
     (void)fflush(stdout);

@@ -41,7 +41,7 @@ static enum status begin(struct train *train, int64_t **indices, struct err *err
     for (size_t i = 0; i < all; i++)
         (*indices)[i] = sampler_index(&train->sampler, i % count);
     loader_begin(train->loader, 0, *indices, all);
-    progress_begin(&train->progress);
+    progress_begin(&train->progress, mono_us());
     return STATUS_OK;
 }
 

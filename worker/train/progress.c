@@ -5,44 +5,32 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "common/io/mono.h"
-
 double progress_percent(uint32_t right, uint32_t images)
 {
     return images > 0 ? 100.0 * right / images : 0.0;
 }
 
-static void begin_window(struct progress *progress)
+static void begin_window(struct progress *progress, uint64_t now_us)
 {
-    *progress = (struct progress){.begun_us = mono_us(),
+    *progress = (struct progress){.begun_us = now_us,
+                                  .finished_us = now_us,
                                   .images_per_s = progress->images_per_s,
                                   .epoch = progress->epoch,
                                   .finite_images = progress->finite_images};
 }
 
-void progress_begin(struct progress *progress)
+void progress_begin(struct progress *progress, uint64_t now_us)
 {
     progress->epoch = (struct net_result){0};
     progress->finite_images = 0;
-    begin_window(progress);
+    begin_window(progress, now_us);
 }
 
-void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
-                  uint64_t exposed_us)
-{
-    const uint64_t us = mono_us() - progress->begun_us;
-
-    progress->images += images;
-    progress->wait_us += wait_us;
-    progress->comm_us += comm_us;
-    progress->exposed_us += exposed_us;
-    progress->steps++;
-    progress->images_per_s = us > 0 ? (double)progress->images * 1e6 / (double)us : 0;
-}
-
-void progress_count(struct progress *progress, const struct net_result *sums)
+void progress_count(struct progress *progress, uint64_t now_us, const struct net_result *sums,
+                    uint32_t world, const struct progress_times *times)
 {
     struct net_result *epoch = &progress->epoch;
+    const uint64_t us = now_us - progress->begun_us;
 
     if (isfinite(sums->loss_sum)) {
         epoch->loss_sum += sums->loss_sum;
@@ -51,6 +39,13 @@ void progress_count(struct progress *progress, const struct net_result *sums)
     epoch->images += sums->images;
     epoch->top1 += sums->top1;
     epoch->top5 += sums->top5;
+    progress->finished_us = now_us;
+    progress->images += (uint64_t)sums->images * world;
+    progress->times.wait_us += times->wait_us;
+    progress->times.comm_us += times->comm_us;
+    progress->times.exposed_us += times->exposed_us;
+    progress->steps++;
+    progress->images_per_s = us > 0 ? (double)progress->images * 1e6 / (double)us : 0;
 }
 
 struct progress_means progress_means(const struct progress *progress)
@@ -58,10 +53,10 @@ struct progress_means progress_means(const struct progress *progress)
     const double scale = progress->steps > 0 ? 1e-3 / progress->steps : 0;
 
     return (struct progress_means){
-        .step_ms = (double)(mono_us() - progress->begun_us) * scale,
-        .data_ms = (double)progress->wait_us * scale,
-        .comm_ms = (double)progress->comm_us * scale,
-        .exposed_ms = (double)progress->exposed_us * scale,
+        .step_ms = (double)(progress->finished_us - progress->begun_us) * scale,
+        .data_ms = (double)progress->times.wait_us * scale,
+        .comm_ms = (double)progress->times.comm_us * scale,
+        .exposed_ms = (double)progress->times.exposed_us * scale,
     };
 }
 
@@ -78,11 +73,11 @@ void progress_print(struct progress *progress, const struct progress_place *plac
         place->epoch, place->epochs, place->step, place->steps, loss, progress->images_per_s,
         place->lr, progress_percent(epoch->top1, epoch->images),
         progress_percent(epoch->top5, epoch->images), means.step_ms, means.data_ms);
-    if (progress->comm_us > 0)
+    if (progress->times.comm_us > 0)
         (void)printf(", comm %.2f ms/step, exposed %.2f ms/step", means.comm_ms, means.exposed_ms);
     (void)printf("\n");
     (void)fflush(stdout);
-    begin_window(progress);
+    begin_window(progress, progress->finished_us);
 }
 
 /* `images`: that loss_sum is over */

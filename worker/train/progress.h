@@ -7,16 +7,24 @@
 
 #include "worker/net/net.h"
 
-struct progress {
-    uint64_t begun_us;   /* of this window, mono_us(); printing a line ends a window */
-    uint64_t images;     /* over all ranks, in the window */
-    uint64_t wait_us;    /* spent waiting for batches */
-    uint64_t comm_us;    /* spent inside collectives */
-    uint64_t exposed_us; /* the part of comm_us that a step waited for */
-    uint32_t steps;
-    double images_per_s; /* of the last finished window, or of this one so far */
+/* What a step took of the host's time. */
+struct progress_times {
+    uint64_t wait_us;    /* waiting for batches */
+    uint64_t comm_us;    /* inside collectives */
+    uint64_t exposed_us; /* the part of comm_us that the step waited for */
+};
 
-    /* Of this rank's finished steps since the beginning of the epoch or the resume: */
+/* Finished steps since the line before. One that is only queued counts when the device has finished
+ * it: rate times time is what was computed. */
+struct progress {
+    uint64_t begun_us, finished_us; /* of this window: its begin, and the end of its newest step */
+    uint64_t images;                /* over all ranks */
+    struct progress_times times;
+    uint32_t steps;
+    double
+        images_per_s; /* of this window so far; before its first step that of the window before */
+
+    /* Of this rank since the beginning of the epoch or the resume: */
     struct net_result epoch; /* loss_sum: only of finite losses */
     uint32_t finite_images;  /* how many images loss_sum is over */
 };
@@ -34,13 +42,12 @@ struct progress_place {
     double lr;              /* of that step */
 };
 
-/* Begins an epoch and a new window, so that the window does not include a validation. */
-void progress_begin(struct progress *progress);
-/* A step is queued. */
-void progress_add(struct progress *progress, uint64_t images, uint64_t wait_us, uint64_t comm_us,
-                  uint64_t exposed_us);
-/* A step is finished: this rank's sums. */
-void progress_count(struct progress *progress, const struct net_result *sums);
+/* Begins an epoch and a new window, so that the window does not include a validation. `now_us`, here
+ * and below: mono_us(). */
+void progress_begin(struct progress *progress, uint64_t now_us);
+/* A step is finished: this rank's sums, and its times. */
+void progress_count(struct progress *progress, uint64_t now_us, const struct net_result *sums,
+                    uint32_t world, const struct progress_times *times);
 struct progress_means progress_means(const struct progress *progress);
 /* As percent of `images`; 0 if there are none. */
 double progress_percent(uint32_t right, uint32_t images);

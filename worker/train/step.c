@@ -154,7 +154,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     }
     if (status == STATUS_OK && !outcome->scaler.was_skipped)
         status = check_loss(train, &pending, report.loss, err);
-    progress_count(&train->progress, sums);
+    progress_count(&train->progress, mono_us(), sums, train->place->world, &pending.times);
     return status == STATUS_OK ? report_step(train, &report, err) : status;
 }
 
@@ -246,16 +246,15 @@ static enum status step(struct train *train, struct err *err)
     pending.epoch = train->state.epoch + 1;
     pending.step_in_epoch = train->state.step_in_epoch;
     pending.step = train->state.step;
-    assert(train->pending_count < NET_OUTCOMES); /* else the net would drop the oldest outcome */
-    train->pending[train->pending_count++] = pending;
     if (train->ddp != NULL)
         times = ddp_times(train->ddp);
+    pending.times = (struct progress_times){wait_us, times.comm_us, times.exposed_us};
+    assert(train->pending_count < NET_OUTCOMES); /* else the net would drop the oldest outcome */
+    train->pending[train->pending_count++] = pending;
     add_times(train, mono_us() - begun_us, wait_us, times.exposed_us);
     train->profile_wait_us += wait_us;
     train->profile_comm_us += times.comm_us;
     train->profile_exposed_us += times.exposed_us;
-    progress_add(&train->progress, (uint64_t)pending.sums.images * train->place->world, wait_us,
-                 times.comm_us, times.exposed_us);
     return train_settle(train, false, err);
 }
 

@@ -339,7 +339,7 @@ static enum status begin_epoch(struct train *train, struct err *err)
         train->indices[i] = sampler_index(&train->sampler, i);
     loader_begin(train->loader, train->state.epoch, train->indices + (done < count ? done : count),
                  done < count ? count - done : 0);
-    progress_begin(&train->progress);
+    progress_begin(&train->progress, mono_us());
     train_metrics_epoch_begin(train);
     return STATUS_OK;
 }
