@@ -99,6 +99,16 @@ static char **make_argv(const struct store_child_order *order, char memory[24])
     return argv;
 }
 
+/* What the dynamic loader needs to find launcherd's libraries again: "LD_LIBRARY_PATH=...". NULL:
+ * launcherd was started without. */
+static char *library_path(void)
+{
+    for (char **entry = environ; *entry != NULL; entry++)
+        if (strncmp(*entry, "LD_LIBRARY_PATH=", 16) == 0)
+            return *entry;
+    return NULL;
+}
+
 struct spawning {
     const struct spawn_order *order;
     struct store_child *store;
@@ -146,7 +156,8 @@ enum status store_child_spawn(struct store_child *store, const struct store_chil
 {
     char token[sizeof PROC_TOKEN_NAME + PROC_TOKEN_CHARS + 2], memory[24];
     static char in_step[] = STOP_SIGNAL_VARIABLE "=1";
-    char *envp[] = {token, stop_signal_is_in_step() ? in_step : NULL, NULL};
+    char *envp[4] = {token}; /* and NULL at the end */
+    uint32_t env_count = 1;
     char **argv = make_argv(order, memory);
     struct spawn_order spawn = {
         .path = "/proc/self/exe",
@@ -174,6 +185,10 @@ enum status store_child_spawn(struct store_child *store, const struct store_chil
                        "older version: upgrade it, or submit with --no-store");
     }
     (void)snprintf(token, sizeof token, "%s=%s", PROC_TOKEN_NAME, order->token);
+    if (stop_signal_is_in_step())
+        envp[env_count++] = in_step;
+    if (library_path() != NULL)
+        envp[env_count++] = library_path();
     status = spawn_in_thread(store, &spawn, &why);
     free(argv);
     if (status == STATUS_OK)

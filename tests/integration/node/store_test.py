@@ -240,6 +240,23 @@ def test_it_runs_as_the_job_s_user_in_the_job_s_cgroup():
         assert not cgroup or not os.path.exists(cgroup), cgroup
 
 
+def test_it_finds_its_libraries_where_launcherd_does():
+    os.environ["LD_LIBRARY_PATH"] = "/opt/nowhere"
+    try:
+        with World(LAUNCHERD) as world:
+            node = world.node()
+            world.server.start(1, 1, python("sock = connect(); print(os.environ.get('LD_LIBRARY_PATH')); wait(sock, b'/go')"), **ON)
+            world.server.go(1, 1)
+            waiting(node, 1, 1)
+            with open(f"/proc/{store_of(node, 1, 1)}/environ", "rb") as file:
+                assert b"LD_LIBRARY_PATH=/opt/nowhere" in file.read().split(b"\0")
+            world.server.stop(1, 1, grace_us=60_000_000)
+            world.server.wait_phase(1, 1, "ended")
+            world.forget(node, 1, 1)
+    finally:
+        del os.environ["LD_LIBRARY_PATH"]
+
+
 def test_a_job_without_one():
     with World(LAUNCHERD) as world:
         node = world.node()
