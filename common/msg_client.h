@@ -335,7 +335,8 @@
 /* server -> node or client, in place of a welcome: this server stands by for the one that leads; then it closes the
  * connection */
 #define MSG_REFER(F, E, L)                                                                         \
-    F(LINE, leader, 0, SERVER_ADDRESS_BYTES_MAX - 1) /* unix:PATH or HOST:PORT; empty: nobody leads now */
+    F(LINE, leader, 0, SERVER_ADDRESS_BYTES_MAX - 1) /* unix:PATH or HOST:PORT; empty: nobody leads now */ \
+    F(LINE, why, 0, 255)                         /* why nobody will lead until an administrator acts; empty: no reason */
 
 /* server -> anyone; code: bad_request not_found refused full unreachable internal; to a node also
  * busy: its name is taken, by another process or an earlier connection of its own */

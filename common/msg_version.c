@@ -81,6 +81,7 @@ static const struct {
     {"log_read", "submitted_ms", 3},
     {"submit", "restarts_given", 3},
     {"server_info", "is_of_past", 3},
+    {"refer", "why", 3},
 };
 
 /* Messages that are not in version 1. */

@@ -123,6 +123,8 @@ static void refer(struct client *client)
 
     if (client->leader[0] != '\0')
         (void)snprintf(text, sizeof text, "it stands by for the server at %s", client->leader);
+    else if (client->why_none[0] != '\0')
+        (void)snprintf(text, sizeof text, "no server leads: %s", client->why_none);
     else
         (void)snprintf(text, sizeof text, "it stands by, and no server leads now");
     client->is_referred = false;
@@ -169,6 +171,7 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
     if (msg->type == MSG_TYPE_REFER) {
         client->is_referred = true;
         (void)snprintf(client->leader, sizeof client->leader, "%s", msg->refer.leader);
+        (void)snprintf(client->why_none, sizeof client->why_none, "%s", msg->refer.why);
         conn_close(conn, STATUS_BUSY, "it stands by");
         return;
     }

@@ -31,7 +31,8 @@ struct settings {
     uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
     uint64_t max_stored_per_user;
-    bool all_users, no_fence, no_fsync, require_key, move;
+    bool all_users, no_fence, no_fsync, require_key, move,
+        new_cluster;
     struct service_settings service;
 };
 
@@ -207,6 +208,11 @@ static const struct option_row rows[] = {
      .help = "read the state of FILE into --state-dir or --store, which must have none, and end. "
              "Without --move the backup is of the past: jobs that ran then start again from their "
              "checkpoints, and numbers that were given since are left out"},
+    {.name = "new-cluster",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, new_cluster),
+     .help = "make an empty state in --state-dir or --store, and end: after a loss of the state "
+             "that was there, when no backup is to be restored"},
     {.name = "no-fsync",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, no_fsync),
@@ -315,8 +321,9 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
 
 static int transfer(const struct settings *settings)
 {
-    bool is_restore = settings->restore != NULL;
-    struct transfer_options options = {.path = is_restore ? settings->restore : settings->backup,
+    bool is_restore = settings->restore != NULL || settings->new_cluster;
+    struct transfer_options options = {.path =
+                                           is_restore ? settings->restore : settings->backup,
                                        .is_restore = is_restore,
                                        .is_move = settings->move,
                                        .state_dir = settings->state_dir,
@@ -344,8 +351,8 @@ static int check(const struct settings *settings)
     if (settings->preempt != NULL && strcmp(settings->preempt, "off") != 0 &&
         strcmp(settings->preempt, "priority") != 0)
         return service_complain(&table, "--preempt is off or priority");
-    if (settings->backup != NULL && settings->restore != NULL)
-        return service_complain(&table, "--backup or --restore, not both");
+    if ((settings->backup != NULL) + (settings->restore != NULL) + settings->new_cluster > 1)
+        return service_complain(&table, "one of --backup, --restore and --new-cluster");
     if (settings->etcd.url == NULL &&
         (settings->etcd.ca_path != NULL || settings->etcd.cert_path != NULL ||
          settings->etcd.key_path != NULL || settings->etcd.user != NULL ||
@@ -386,7 +393,7 @@ int main(int argc, char **argv)
     if (!service_begin("rendezvous", &settings.service, parent))
         return EXIT_FAILURE;
     service_no_core();
-    if (settings.backup != NULL || settings.restore != NULL)
+    if (settings.backup != NULL || settings.restore != NULL || settings.new_cluster)
         return transfer(&settings);
     options->conns_max = raise_descriptor_limit();
     if (choose_socket(&settings, path, options, &err) != STATUS_OK) {

@@ -409,6 +409,29 @@ enum status own_file_rename(const char *from, const char *to, uint32_t ours, str
     return status;
 }
 
+enum status own_file_put_aside(const char *path, const char *end, uint32_t ours, struct err *err)
+{
+    char to[PATH_MAX];
+    const char *name;
+    int parent_fd;
+    enum status status = open_parent(path, ours, &parent_fd, &name, err);
+
+    if (status != STATUS_OK)
+        return status;
+    (void)snprintf(to, sizeof to, "%.4000s%s", name, end);
+    if (renameat2(parent_fd, name, parent_fd, to, RENAME_NOREPLACE) != 0)
+        status =
+            errno == EEXIST
+                ? err_set(err, STATUS_CONFLICT, EEXIST,
+                          "%.180s cannot be kept as %.80s, which is there already: look at both, "
+                          "and move one away",
+                          path, to)
+                : failed("rename", path, err);
+    close_it(parent_fd);
+    restore_reserve();
+    return status;
+}
+
 enum status own_file_remove(const char *path, uint32_t ours, struct err *err)
 {
     const char *name;

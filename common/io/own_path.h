@@ -42,6 +42,9 @@ enum status own_file_open(const char *path, uint32_t ours, int flags, mode_t mod
 /* Makes a new file for writing; what has the name is removed first, never written to. */
 enum status own_file_make(const char *path, uint32_t ours, mode_t mode, int *fd, struct err *err);
 enum status own_file_rename(const char *from, const char *to, uint32_t ours, struct err *err);
+/* Renames what has the name, of whatever kind, to `path` with `end` added. STATUS_CONFLICT: that name is
+ * taken, and nothing was done. */
+enum status own_file_put_aside(const char *path, const char *end, uint32_t ours, struct err *err);
 /* A symbolic link is removed itself. */
 enum status own_file_remove(const char *path, uint32_t ours, struct err *err);
 

@@ -140,7 +140,8 @@ static void on_refer(struct launcher *launcher, const struct msg_refer *refer,
     if (launcher->referrals++ == 0 && refer->leader[0] != '\0')
         launcher_log(actions, "the server stands by and names the one at %s", refer->leader);
     else if (launcher->referrals == 1)
-        launcher_log(actions, "the server stands by, and none leads now: trying again");
+        launcher_log(actions, "the server stands by, and none leads now%s%s: trying again",
+                     refer->why[0] != '\0' ? ": " : "", refer->why);
     if (refer->leader[0] == '\0')
         launcher->referrals += REFERRALS_FOLLOWED_AT_ONCE;
 }

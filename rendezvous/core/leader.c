@@ -127,7 +127,7 @@ static uint64_t claim_after_us(const struct leader *leader, uint32_t missing_pm)
 /* Whether to claim now. There must be enough time left for the answer. */
 static bool claims(const struct leader *leader, const struct leader_event *event)
 {
-    return leader->state == LEADER_STANDBY && leader->may_claim &&
+    return leader->state == LEADER_STANDBY && leader->may_claim && !event->must_wait &&
            event->now_us >= leader->free_at_us + claim_after_us(leader, event->missing_pm) &&
            event->now_us + renew_every_us(leader) < leader->until_us;
 }

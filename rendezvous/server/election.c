@@ -304,6 +304,7 @@ static void run(void *arg)
     for (;;) {
         event.now_us = clock_boot_us();
         event.missing_pm = election->options.missing_pm(election->options.owner);
+        event.must_wait = election->options.must_wait(election->options.owner);
         action = leader_step(&election->leader, &event);
         publish(election);
         if (election->leader.state == LEADER_ENDED && !election->leader.is_resigning)

@@ -30,6 +30,8 @@ struct election_options {
     void (*on_changed)(void *owner);
     /* Called on the election's thread; must be fast. Returns leader_event.missing_pm. */
     uint32_t (*missing_pm)(void *owner);
+    /* Likewise. Returns leader_event.must_wait. */
+    bool (*must_wait)(void *owner);
     /* Called on the election's thread: this server led and must not act any more. Must not
      * return. */
     void (*on_lost)(void *owner, const char *why);

@@ -119,6 +119,7 @@ struct endpoint {
 struct server {
     uv_loop_t *loop;
     struct election *election; /* NULL: the only server */
+    const char *lost;          /* server_set_lost; NULL: no reason */
     bool stands_by;            /* `store` and `core` are NULL */
     struct store *store;
     struct rdzv *core;

@@ -534,6 +534,11 @@ void server_set_election(struct server *server, struct election *election)
     server->election = election;
 }
 
+void server_set_lost(struct server *server, const char *why)
+{
+    server->lost = why;
+}
+
 void server_stop(struct server *server)
 {
     if (server->is_stopping)

@@ -1,6 +1,7 @@
 #include "rendezvous/server/member.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #define KEYS_EVERY_MS 3000u        /* how often a standby reads the keys */
 #define PROBLEM_EVERY_US 10000000u /* each member of etcd may have another problem */
 #define KEYS_TIME_US 1000000u      /* the limit of one read of the keys, which blocks the loop */
+#define LOST_EVERY_US 600000000u
 #define CERT_EVERY_US UINT64_C(86400000000)
 #define CERT_SOON_S (14 * 86400)
 
@@ -103,18 +105,63 @@ static uint32_t missing_pm(void *owner)
     return store_copy_missing_pm(member->copy);
 }
 
+static bool must_wait(void *owner)
+{
+    struct member *member = owner;
+    int64_t revision;
+
+    return atomic_load(&member->has_seen) && store_copy_is_none(member->copy, &revision);
+}
+
+/* Says that etcd has lost the state, and what to do. */
+static void tell_lost(struct member *member)
+{
+    const char *url = member->options->etcd.url;
+    const uint64_t now_us = clock_boot_us();
+    char seen[SEEN_TEXT_BYTES];
+    int64_t revision = 0;
+
+    if (!store_copy_is_none(member->copy, &revision) || !seen_describe(member->seen_path, seen)) {
+        if (member->lost[0] != '\0')
+            log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd has a state again");
+        member->lost[0] = '\0';
+    } else if (member->lost[0] == '\0' || now_us >= member->lost_at_us + LOST_EVERY_US) {
+        (void)snprintf(member->lost, sizeof member->lost,
+                       "etcd has no state, but had %s: ddpctl restore or rendezvous --new-cluster",
+                       seen);
+        member->lost_at_us = now_us;
+        log_line(LOG_ERROR, LOG_ABOUT_NONE,
+                 "etcd (%s, at revision %" PRId64 ") has no state, but this server has seen %s "
+                 "there (%s): its data is lost, or it is another etcd. No server that knows this "
+                 "leads",
+                 url, revision, seen, member->seen_path);
+        log_line(LOG_ERROR, LOG_ABOUT_NONE,
+                 "to go on, bring the data of etcd back; or restore a backup: ddpctl restore "
+                 "--store %s FILE; or begin a new cluster without its jobs and keys: rendezvous "
+                 "--new-cluster --store %s",
+                 url, url);
+    }
+    if (member->server != NULL)
+        server_set_lost(member->server, member->lost);
+}
+
 /* Writes to seen_path how far the state has come, as this standby sees it (store/seen.h). */
 static void note_seen(struct member *member)
 {
     struct seen seen;
     struct err err;
+    bool is_written;
 
-    if (store_copy_seen(member->copy, &seen) &&
-        seen_write(member->seen_path, &seen, &err) != STATUS_OK && !member->is_seen_failed) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s: an etcd that is put back may not be noticed",
+    if (!store_copy_seen(member->copy, &seen))
+        return;
+    is_written = seen_write(member->seen_path, &seen, &err) == STATUS_OK;
+    if (is_written)
+        atomic_store(&member->has_seen, true);
+    else if (!member->is_seen_failed)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%s: an etcd that is put back, or has lost its state, may not be noticed",
                  err.text);
-        member->is_seen_failed = true;
-    }
+    member->is_seen_failed = !is_written;
 }
 
 /* Warns once a day while the client certificate for etcd is about to end. Open connections outlive the
@@ -161,6 +208,7 @@ static void on_keys_timer(uv_timer_t *timer)
     log_copy(member);
     warn_of_certificate(member);
     note_seen(member);
+    tell_lost(member);
     server_keys_begin(server);
     are_read = store_read_principals(&lead, server_keys_add, server, &err) == STATUS_OK;
     server_keys_end(server, are_read);
@@ -180,6 +228,7 @@ static enum status join(struct member *member, struct err *err)
                                        .owner = member,
                                        .on_changed = on_changed,
                                        .missing_pm = missing_pm,
+                                       .must_wait = must_wait,
                                        .on_lost = on_lost};
     enum status status;
 
@@ -214,6 +263,7 @@ static void warn_of_left_jobs(const struct member_options *options)
 static enum status prepare(struct member *member, struct err *err)
 {
     const struct member_options *options = member->options;
+    char seen[SEEN_TEXT_BYTES];
     enum status status = etcd_place_make(&member->place, &options->etcd, err);
 
     if (status == STATUS_OK &&
@@ -229,8 +279,9 @@ static enum status prepare(struct member *member, struct err *err)
         status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
     if (status != STATUS_OK)
         return status;
-    (void)snprintf(member->seen_path, sizeof member->seen_path, "%.4000s/etcd-seen",
+    (void)snprintf(member->seen_path, sizeof member->seen_path, "%.4000s/" SEEN_FILE_ETCD,
                    options->server.state_dir);
+    atomic_store(&member->has_seen, seen_describe(member->seen_path, seen));
     member->lead = (struct store_lead){.client = member->etcd,
                                        .prefix = member->place.prefix,
                                        .quota_bytes = options->etcd_quota_bytes,
@@ -277,7 +328,7 @@ static enum status lead(struct member *member, struct err *err)
     log_line(LOG_INFO, LOG_ABOUT_NONE, "this server leads now, with token %lld",
              (long long)member->lead.revision);
     status = open_server(member, false, err);
-    if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT)
+    if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT || status == STATUS_NOT_FOUND)
         on_lost(member, err->text);
     election_check(member->election); /* reading the store may have taken too long to lead */
     if (status == STATUS_OK)

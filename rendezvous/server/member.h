@@ -1,6 +1,9 @@
 /* The server of a process: the only one, or with a store on etcd one of several. One of several
  * stands by until it is elected, and then leads. When it must not lead any more, the process starts
- * anew as a standby (again.h), so that nothing it knew or was about to send is left. */
+ * anew as a standby (again.h), so that nothing it knew or was about to send is left.
+ *
+ * An etcd that is empty although this server has seen a state there (store/seen.h) has lost its data, or is another
+ * one. No such server leads there until an administrator restores a backup or makes a new cluster. */
 #ifndef RENDEZVOUS_SERVER_MEMBER_H
 #define RENDEZVOUS_SERVER_MEMBER_H
 
@@ -40,6 +43,9 @@ struct member {
     char leader[320];       /* the last logged leader */
     uint64_t cert_at_us;    /* when the end of our certificate was last checked; 0: never */
     bool is_ending, is_seen_failed;
+    _Atomic bool has_seen; /* seen_path names a state, or cannot be understood */
+    char lost[256];        /* etcd has lost its state: the words for people; empty: no */
+    uint64_t lost_at_us;   /* when that was logged */
 };
 
 /* Starts to listen; as a standby if there are several servers. Errors: as server_open,

@@ -70,6 +70,8 @@ void server_keys_add(const struct store_principal *principal, void *server);
 void server_keys_end(struct server *server, bool are_read);
 /* For a standby whose election is opened after the server. */
 void server_set_election(struct server *server, struct election *election);
+/* For a standby: why no server will lead until an administrator acts; borrowed. Empty: no reason. */
+void server_set_lost(struct server *server, const char *why);
 /* Stops listening and closes every connection and timer; then the loop ends. Jobs go on on their
  * nodes. */
 void server_stop(struct server *server);

@@ -17,6 +17,7 @@ void standby_refer(struct peer *peer, const struct msg *hello)
         election_view(peer->server->election, &view);
     leader = view.count > 0 && view.servers[0].leads ? view.servers[0].address : "";
     msg.refer.leader = leader;
+    msg.refer.why = leader[0] == '\0' && peer->server->lost != NULL ? peer->server->lost : "";
     if (msg_hello_protocol(hello) == 0) {
         peer_error(peer, "bad_request", "", "the first message was %s; a hello is expected",
                    msg_type_name(hello->type));

@@ -86,7 +86,9 @@ static enum status open_alone(struct transfer *transfer, struct err *err)
     enum status status;
 
     if (transfer->client == NULL)
-        return store_open(&transfer->store, transfer->options->state_dir, true, err);
+        return transfer->options->is_restore
+                   ? store_open_new(&transfer->store, transfer->options->state_dir, err)
+                   : store_open(&transfer->store, transfer->options->state_dir, true, err);
     status = claim(transfer, &lead.revision, err);
     return status == STATUS_OK ? store_open_etcd(&transfer->store, &lead, err) : status;
 }
@@ -112,12 +114,22 @@ static enum status back_up(struct transfer *transfer, struct err *err)
 
 static enum status restore(struct transfer *transfer, struct err *err)
 {
-    enum status status = open_alone(transfer, err);
+    enum status status = backup_check(transfer->options->path, &transfer->facts, err);
 
+    if (status == STATUS_OK)
+        status = open_alone(transfer, err);
     if (status == STATUS_OK)
         status = backup_restore(transfer->store, transfer->options->path, clock_wall_ms(),
                                 &transfer->facts, err);
     return status;
+}
+
+/* An administrator's word that the state that was here is given up. */
+static enum status make_new(struct transfer *transfer, struct err *err)
+{
+    enum status status = open_alone(transfer, err);
+
+    return status == STATUS_OK ? backup_check_new(transfer->store, err) : status;
 }
 
 static void tell(const struct transfer *transfer)
@@ -125,7 +137,10 @@ static void tell(const struct transfer *transfer)
     const struct transfer_options *options = transfer->options;
     const struct backup_facts *facts = &transfer->facts;
 
-    if (!options->is_restore)
+    if (options->path == NULL)
+        (void)printf("made: the new cluster %s, without jobs and keys\n",
+                     store_cluster(transfer->store));
+    else if (!options->is_restore)
         (void)printf("%s: %" PRIu64 " jobs, %" PRIu64 " rows%s\n", options->path, facts->job_count,
                      facts->row_count,
                      options->is_move ? "; this state was moved: no server uses it any more" : "");
@@ -150,13 +165,15 @@ enum status transfer_run(const struct transfer_options *options, struct err *err
     if (status == STATUS_OK && options->etcd.url != NULL)
         status = etcd_open(&transfer.client, &transfer.place.options, err);
     if (status == STATUS_OK)
-        status = options->is_restore ? restore(&transfer, err) : back_up(&transfer, err);
+        status = options->path == NULL   ? make_new(&transfer, err)
+                 : options->is_restore ? restore(&transfer, err)
+                                       : back_up(&transfer, err);
+    if (status == STATUS_OK)
+        tell(&transfer);
     store_close(&transfer.store);
     if (transfer.lease != 0)
         (void)etcd_lease_revoke(transfer.client, transfer.lease, clock_boot_us() + PATIENCE_US,
                                 &late);
     etcd_close(&transfer.client);
-    if (status == STATUS_OK)
-        tell(&transfer);
     return status;
 }

@@ -43,6 +43,11 @@ enum status backup_etcd(struct etcd_client *client, const char *prefix, const ch
 enum status backup_move(struct store *store, const char *path, int64_t now_ms,
                         struct backup_facts *facts, struct err *err);
 
+/* Checks the whole file, and reads what it says of itself. Errors: STATUS_BAD_INPUT, STATUS_NOT_FOUND,
+ * STATUS_UNSUPPORTED, as backup_restore. */
+enum status backup_check(const char *path, struct backup_facts *facts, struct err *err);
+/* STATUS_CONFLICT: the store has jobs, events or keys. */
+enum status backup_check_new(struct store *store, struct err *err);
 /* Restores into a new store. The whole file is checked before anything is written. Errors:
  * STATUS_CONFLICT: the store has jobs, events or keys already; STATUS_BAD_INPUT: the file is
  * damaged or no backup; STATUS_UNSUPPORTED: it is of a newer version. A restore that is interrupted

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
 
 #define REWRITE_BYTES ((size_t)1 << 20)
@@ -195,6 +196,8 @@ const struct store_disk store_disk_usual = {
     .rewrite = rewrite,
     .allocate = allocate,
     .free_bytes = free_bytes,
+    .seen_read = seen_read,
+    .seen_write = seen_write,
     .end = end,
 };
 

@@ -10,6 +10,7 @@
 #include "common/status.h"
 
 struct store;
+struct seen;
 
 /* Functions that return int return 0, or -1 with errno. */
 struct store_disk {
@@ -33,6 +34,9 @@ struct store_disk {
      * `kept_fd` is given, the descriptor is kept open in it; -1: none is open yet. */
     int (*allocate)(const char *path, int *kept_fd, uint64_t byte_count);
     uint64_t (*free_bytes)(const char *path); /* on its disk; UINT64_MAX: unknown */
+    /* What the directory remembers of its state (seen.h). NULL, both: nothing. */
+    enum status (*seen_read)(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
+    enum status (*seen_write)(const char *path, const struct seen *seen, struct err *err);
     /* The store cannot go on: ends the process, or leaves in another way; does not return. */
     void (*end)(struct store *store, int code);
 };

@@ -124,7 +124,7 @@ enum status store_number(struct store *store, const char *sql, int64_t *number, 
         *number = sqlite3_column_int64(stmt, 0);
     else
         status = err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db),
-                         "cannot read %s: %s; move it away to begin anew", store->path,
+                         "cannot read %.120s: %s; move it away and restore a backup", store->path,
                          sqlite3_errmsg(store->db));
     (void)sqlite3_finalize(stmt);
     return status;
@@ -211,17 +211,6 @@ static enum status look_at_files(const struct store *store, struct err *err)
     return STATUS_OK;
 }
 
-/* The log of a database that was removed must not be replayed into the new one. */
-static void drop_old_log(const struct store *store)
-{
-    char old[sizeof store->path + 16];
-
-    for (size_t i = 1; i < sizeof file_ends / sizeof file_ends[0]; i++) {
-        (void)snprintf(old, sizeof old, "%s%s", store->path, file_ends[i]);
-        (void)store->disk->remove(old);
-    }
-}
-
 /* Makes the file atomically: under another name, synced, then renamed. This takes two fsyncs; SQLite
  * with its journal would take a dozen. */
 enum status store_make_file(struct store *store, const char *dir, struct err *err)
@@ -239,6 +228,9 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
         return err_set(err, STATUS_IO, errno, "cannot make %s private: %s", store->path,
                        strerror(errno));
     }
+    status = store_check_new(store, dir, err);
+    if (status != STATUS_OK)
+        return status;
     (void)snprintf(path, sizeof path, "%s.new", store->path);
     (void)disk->remove(path); /* left by a process that was killed here */
     if (disk->make(path) < 0)
@@ -247,7 +239,6 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
     status = fill_new(path, disk->vfs, store->survives_power, err);
     if (status == STATUS_OK && store->survives_power)
         status = sync_path(store, path, err);
-    drop_old_log(store);
     if (status == STATUS_OK && disk->rename(path, store->path) < 0)
         status = err_set(err, STATUS_IO, errno, "rename to %s: %s", store->path, strerror(errno));
     if (status == STATUS_OK && store->survives_power)

@@ -80,6 +80,7 @@ struct store {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
+    bool is_wanted_new; /* store_open_new */
     bool is_new, may_have_holes;               /* its free pages may have no blocks yet */
     int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions, writes;
@@ -157,6 +158,14 @@ void store_note_seen(struct store *store, bool now);
 /* After the rows were read. If this server has seen a later commit of the same state, etcd was put
  * back: the numbers that may have been given since are not given again. */
 enum status store_check_seen(struct store *store, struct err *err);
+
+/* etcd has no state. STATUS_NOT_FOUND: this server has seen one, or may have. */
+enum status store_check_fresh(const struct store *store, struct err *err);
+
+/* state_lost.c: there is no database. STATUS_REFUSED: DIR shows that there was one. */
+enum status store_check_new(const struct store *store, const char *dir, struct err *err);
+/* Notes in DIR which state it has. */
+void store_note_state(const struct store *store, const char *dir);
 
 /* file.c */
 /* Creates the tables of a new database. */

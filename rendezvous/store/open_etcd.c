@@ -67,8 +67,10 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
             status = remote_open(store->remote, store->db, lead, err);
     }
     if (status == STATUS_OK && store->remote->is_fresh)
+        status = store_check_fresh(store, err);
+    if (status == STATUS_OK && store->remote->is_fresh)
         status = make_new(store, err);
-    if (status == STATUS_OK)
+    else if (status == STATUS_OK)
         status = store_check_seen(store, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);

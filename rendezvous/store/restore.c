@@ -58,21 +58,21 @@ static enum status take_head(struct restoring *restoring)
 
 /* -- the target store -- */
 
-static enum status check_new(struct restoring *restoring)
+enum status backup_check_new(struct store *store, struct err *err)
 {
     int64_t count = 0;
     enum status status = store_number(
-        restoring->store,
+        store,
         "SELECT (SELECT count(*) FROM main.jobs) + (SELECT count(*) FROM main.events) +"
         " (SELECT count(*) FROM main.principals) + (SELECT count(*) FROM main.drains) +"
         " (SELECT count(*) FROM main.request_ids)",
-        &count, restoring->err);
+        &count, err);
 
     if (status == STATUS_OK && count > 0)
-        status = err_set(restoring->err, STATUS_CONFLICT, 0,
+        status = err_set(err, STATUS_CONFLICT, 0,
                          "%s has jobs, events or keys already, and nothing of it is overwritten: "
                          "restore into a new one",
-                         restoring->store->path);
+                         store->path);
     return status;
 }
 
@@ -202,6 +202,21 @@ static enum status load(struct restoring *restoring, int64_t now_ms)
     return status;
 }
 
+enum status backup_check(const char *path, struct backup_facts *facts, struct err *err)
+{
+    struct restoring restoring = {.facts = facts, .err = err};
+    enum status status;
+
+    *facts = (struct backup_facts){0};
+    status = backup_file_open(&restoring.file, path, err);
+    if (status == STATUS_OK)
+        status = backup_file_next(&restoring.file, err);
+    if (status == STATUS_OK)
+        status = take_head(&restoring);
+    backup_file_close(&restoring.file);
+    return status;
+}
+
 enum status backup_restore(struct store *store, const char *path, int64_t now_ms,
                            struct backup_facts *facts, struct err *err)
 {
@@ -209,7 +224,7 @@ enum status backup_restore(struct store *store, const char *path, int64_t now_ms
     enum status status;
 
     *facts = (struct backup_facts){0};
-    status = check_new(&restoring);
+    status = backup_check_new(store, err);
     if (status == STATUS_OK)
         status = backup_file_open(&restoring.file, path, err);
     if (status == STATUS_OK)

@@ -1,15 +1,20 @@
 #include "rendezvous/store/seen.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/log.h"
 
 #define FORMAT "ddp-seen 1"
+#define TEXT_BYTES_MAX 256
 
 static bool read_number(const char *text, uint64_t *number)
 {
@@ -19,20 +24,62 @@ static bool read_number(const char *text, uint64_t *number)
     return *end == '\0' && text[0] >= '0' && text[0] <= '9';
 }
 
-bool seen_read(const char *path, struct seen *seen)
+static bool decode(const char *text, struct seen *seen)
 {
-    FILE *file = fopen(path, "re");
     char commit[24] = "", job[24] = "", event[24] = "";
-    int count;
+
+    return sscanf(text, FORMAT " cluster=%32s restore=%32s commit=%20s job=%20s event=%20s",
+                  seen->cluster, seen->restore, commit, job, event) == 5 &&
+           read_number(commit, &seen->commit) && read_number(job, &seen->job_id) &&
+           read_number(event, &seen->event_id);
+}
+
+enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err)
+{
+    char text[TEXT_BYTES_MAX + 1];
+    struct stat info = {0};
+    enum status status;
+    ssize_t got;
+    int fd;
 
     *seen = (struct seen){.commit = 0};
-    if (file == NULL)
-        return false;
-    count = fscanf(file, FORMAT " cluster=%32s restore=%32s commit=%20s job=%20s event=%20s",
-                   seen->cluster, seen->restore, commit, job, event);
-    (void)fclose(file);
-    return count == 5 && read_number(commit, &seen->commit) && read_number(job, &seen->job_id) &&
-           read_number(event, &seen->event_id);
+    status = own_file_open(path, 0, O_RDONLY, 0, &fd, err);
+    if (status != STATUS_OK)
+        return status;
+    got = fstat(fd, &info) == 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (got < 0)
+        status = err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", path, strerror(errno));
+    (void)close(fd);
+    if (status != STATUS_OK)
+        return status;
+    text[got] = '\0';
+    if (at_ms != NULL)
+        *at_ms = (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000;
+    if (decode(text, seen))
+        return STATUS_OK;
+    *seen = (struct seen){.commit = 0};
+    return err_set(err, STATUS_BAD_INPUT, 0, "%.180s is damaged", path);
+}
+
+bool seen_describe(const char *path, char text[SEEN_TEXT_BYTES])
+{
+    char at[32] = "";
+    struct seen seen;
+    int64_t at_ms = 0;
+    struct err err;
+    const enum status status = seen_read(path, &seen, &at_ms, &err);
+    const time_t at_s = (time_t)(at_ms / 1000);
+    struct tm parts;
+
+    if (status == STATUS_OK && gmtime_r(&at_s, &parts) != NULL)
+        (void)strftime(at, sizeof at, "%Y-%m-%d %H:%M UTC", &parts);
+    if (status == STATUS_OK)
+        (void)snprintf(text, SEEN_TEXT_BYTES,
+                       "cluster %.8s... (commit %" PRIu64 ", job %" PRIu64 ", on %s)",
+                       seen.cluster, seen.commit, seen.job_id, at);
+    else
+        (void)snprintf(text, SEEN_TEXT_BYTES, "one, or nobody knows: %.120s", err.text);
+    return status != STATUS_NOT_FOUND;
 }
 
 bool seen_is_same(const struct seen *one, const struct seen *other)
@@ -40,17 +87,36 @@ bool seen_is_same(const struct seen *one, const struct seen *other)
     return strcmp(one->cluster, other->cluster) == 0 && strcmp(one->restore, other->restore) == 0;
 }
 
+/* Whether the file may be replaced. A damaged one is kept under another name. */
+static enum status make_way(const char *path, enum status found, struct err *err)
+{
+    enum status status;
+
+    if (found == STATUS_OK || found == STATUS_NOT_FOUND)
+        return STATUS_OK;
+    if (found != STATUS_BAD_INPUT)
+        return found;
+    status = own_file_put_aside(path, ".damaged", 0, err);
+    if (status == STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%s is damaged and begins anew: it is kept as %s.damaged", path, path);
+    return status;
+}
+
 /* It is not synced: after a loss of power it may be a few seconds old, as it may be anyway. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err)
 {
     struct seen before;
-    char temp[4200], text[256];
+    char temp[4200], text[TEXT_BYTES_MAX];
     int fd, length;
     bool is_written;
-    enum status status;
+    enum status status = seen_read(path, &before, NULL, err);
 
-    if (seen_read(path, &before) && seen_is_same(&before, seen) && before.commit >= seen->commit)
+    if (status == STATUS_OK && seen_is_same(&before, seen) && before.commit >= seen->commit)
         return STATUS_OK;
+    status = make_way(path, status, err);
+    if (status != STATUS_OK)
+        return status;
     (void)snprintf(temp, sizeof temp, "%.4100s.new", path);
     length = snprintf(text, sizeof text,
                       FORMAT " cluster=%s restore=%s commit=%" PRIu64 " job=%" PRIu64

@@ -1,7 +1,8 @@
-/* The newest commit of a state on etcd that this server has seen, in a small file of its state
- * directory. etcd itself does not notice that it was put back to an earlier state (`etcdctl snapshot
- * restore`, an old data folder). Then the state has the same cluster id, and would give numbers of jobs
- * and events a second time. */
+/* What a state directory remembers of the state that its server has used, in a small file:
+ *
+ *   etcd-seen    of a state on etcd, its newest commit. etcd itself does not notice that it was put back to an
+ *                earlier state (`etcdctl snapshot restore`, an old data folder), or that it is another, empty one.
+ *   state-seen   of state.db, its cluster id: a state.db that is missing is no new cluster. */
 #ifndef RENDEZVOUS_STORE_SEEN_H
 #define RENDEZVOUS_STORE_SEEN_H
 
@@ -11,18 +12,28 @@
 #include "common/status.h"
 
 #define SEEN_ID_BYTES 33u
+#define SEEN_FILE_ETCD "etcd-seen"
+#define SEEN_FILE_STATE "state-seen"
 
 struct seen {
     char cluster[SEEN_ID_BYTES];
     char restore[SEEN_ID_BYTES]; /* id of the restore that made this state; "-": none */
-    uint64_t commit;
-    uint64_t job_id, event_id; /* the last ones that were given */
+    uint64_t commit;             /* 0: of state.db */
+    uint64_t job_id, event_id;   /* the last ones that were given */
 };
 
-/* False: there is none, or it cannot be read. */
-bool seen_read(const char *path, struct seen *seen);
-/* Does nothing if the file has the same or a later commit of the same state. Errors: STATUS_IO. */
+/* `at_ms` (may be NULL): when it was written, by the wall clock. Errors: STATUS_NOT_FOUND: there is none.
+ * STATUS_BAD_INPUT: a file of ours that cannot be understood. STATUS_REFUSED: no plain file of ours. STATUS_IO: it
+ * cannot be read. All but the first one mean that something may have been seen. */
+enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
+/* Does nothing if the file has the same or a later commit of the same state. A damaged file is renamed to
+ * PATH.damaged, with a log line; what is not a file of ours, or cannot be read, is left alone. Errors: as seen_read,
+ * but for STATUS_NOT_FOUND. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err);
+/* For people, "cluster b2c35f11... (commit 245, job 41, on 2026-11-26 20:11 UTC)", or that the file cannot be
+ * understood. False: there is no file, so nothing was seen. */
+#define SEEN_TEXT_BYTES 160u
+bool seen_describe(const char *path, char text[SEEN_TEXT_BYTES]);
 /* Whether both are of one state, so that commits can be compared. */
 bool seen_is_same(const struct seen *one, const struct seen *other);
 

@@ -87,17 +87,46 @@ static enum status put_back(struct store *store, const struct seen *before, stru
     return status == STATUS_OK ? remote_commit(store->remote, err) : status;
 }
 
+/* The state may be a restored one, or that of another cluster: somebody has made it. */
+static void tell_other(const struct seen *before, const struct seen *now)
+{
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "etcd has the state of cluster %s; this server has seen cluster %s before (commit "
+             "%" PRIu64 ", job %" PRIu64 "). Unless it was restored from a backup: is it the right "
+             "etcd (--store)?",
+             now->cluster, before->cluster, before->commit, before->job_id);
+}
+
 enum status store_check_seen(struct store *store, struct err *err)
 {
     const char *path = store->remote->lead.seen_path;
     struct seen now, before;
-    enum status status;
+    enum status status, found;
+    struct err why;
 
     if (path == NULL)
         return STATUS_OK;
     status = store_seen(store, &now, store->remote->seq, err);
-    if (status != STATUS_OK || !seen_read(path, &before) || !seen_is_same(&now, &before) ||
-        before.commit <= now.commit)
+    found = seen_read(path, &before, NULL, &why);
+    if (status != STATUS_OK || found == STATUS_NOT_FOUND)
         return status;
-    return put_back(store, &before, err);
+    if (found != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                 "%s: whether etcd was put back to an earlier state cannot be told", why.text);
+    else if (strcmp(now.cluster, before.cluster) != 0)
+        tell_other(&before, &now);
+    else if (seen_is_same(&now, &before) && before.commit > now.commit)
+        return put_back(store, &before, err);
+    return STATUS_OK;
+}
+
+enum status store_check_fresh(const struct store *store, struct err *err)
+{
+    const char *path = store->remote->lead.seen_path;
+    char text[SEEN_TEXT_BYTES];
+
+    if (path == NULL || !seen_describe(path, text))
+        return STATUS_OK;
+    return err_set(err, STATUS_NOT_FOUND, 0, "etcd has no state, but this server has seen %s",
+                   text);
 }

@@ -288,8 +288,8 @@ static enum status check_ids(struct store *store, struct err *err)
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)JOB_ID_MAX);
     if (store_row(store, stmt, "read"))
         status = err_set(err, STATUS_IO, 0,
-                         "%s is damaged: a job or an event has the number %lld; move it away to "
-                         "begin anew",
+                         "%s is damaged: a job or an event has the number %lld; move it away and "
+                         "restore a backup",
                          store->path, (long long)sqlite3_column_int64(stmt, 0));
     (void)sqlite3_reset(stmt);
     return status;
@@ -365,8 +365,8 @@ void store_release(struct store *store)
  * because an fsync failed, the kernel may still show us pages that it takes for clean and that are
  * not on the disk. No later fsync would write them, so commits in them could be lost in a power
  * failure. Writing in place needs no free space. */
-enum status store_open_on(struct store **out, const struct store_disk *disk, const char *dir,
-                          bool survives_power, struct err *err)
+static enum status open_on(struct store **out, const struct store_disk *disk, const char *dir,
+                           bool survives_power, bool is_wanted_new, struct err *err)
 {
     struct store *store = calloc(1, sizeof *store);
     enum status status;
@@ -376,6 +376,7 @@ enum status store_open_on(struct store **out, const struct store_disk *disk, con
     store->disk = disk;
     store->lock_fd = store->room_fd = -1;
     store->survives_power = survives_power;
+    store->is_wanted_new = is_wanted_new;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
     status = disk->hold(dir, &store->lock_fd, err);
     if (status == STATUS_OK)
@@ -393,9 +394,21 @@ enum status store_open_on(struct store **out, const struct store_disk *disk, con
         store_release(store);
         return status;
     }
+    store_note_state(store, dir);
     store_room_open(store);
     *out = store;
     return STATUS_OK;
+}
+
+enum status store_open_on(struct store **store, const struct store_disk *disk, const char *dir,
+                          bool survives_power, struct err *err)
+{
+    return open_on(store, disk, dir, survives_power, false, err);
+}
+
+enum status store_open_new(struct store **store, const char *dir, struct err *err)
+{
+    return open_on(store, &store_disk_usual, dir, true, true, err);
 }
 
 enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err)

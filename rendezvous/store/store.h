@@ -68,8 +68,11 @@ enum status store_hold(const char *dir, int *lock_fd, struct err *err);
 /* Opens or makes DIR/state.db, and DIR with its parents. One process per directory. `survives_power`: a
  * commit is on the disk when it returns; otherwise it is in the kernel, so that kill -9 loses nothing but a
  * crash of the machine may. Errors: STATUS_BUSY with the pid that holds it; STATUS_UNSUPPORTED: a newer schema
- * or a file of another program, which is not changed; STATUS_IO. */
+ * or a file of another program, which is not changed; STATUS_REFUSED: DIR has lost its state (state.db is missing or
+ * empty, and what else is there shows that it had one), or what is there is not ours; STATUS_IO. */
 enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err);
+/* The same for an administrator who makes a state: DIR may have had another one. */
+enum status store_open_new(struct store **store, const char *dir, struct err *err);
 /* How a server that leads uses a state on etcd. */
 struct etcd_client;
 struct store_copy;
@@ -88,8 +91,9 @@ struct store_lead {
     void (*on_lost)(const char *why, void *context);
     void *context;
 };
-/* Takes over the state on etcd, or makes a new one. Errors: STATUS_CONFLICT: another server leads;
- * STATUS_TIMEOUT: etcd does not answer; STATUS_UNSUPPORTED as above; STATUS_IO. */
+/* Takes over the state on etcd, or makes a new one. Errors: STATUS_NOT_FOUND: etcd has no state, and the file at
+ * `seen_path` says that it had one; STATUS_CONFLICT: another server leads; STATUS_TIMEOUT: etcd does not answer;
+ * STATUS_UNSUPPORTED as above; STATUS_IO. */
 enum status store_open_etcd(struct store **store, const struct store_lead *lead, struct err *err);
 /* Reads the keys of nodes and users, for a server that stands by. Of `lead` only client, prefix and
  * until_us are used. Errors: as store_open_etcd. */

@@ -35,6 +35,7 @@ struct store_copy {
     bool is_wanted;      /* store_copy_take waits: no pauses */
     bool is_urgent;      /* nobody leads: no pauses between pages */
     bool is_none;        /* etcd has no state */
+    int64_t none_at;     /* etcd's revision then */
     uint64_t rests;      /* how often it came to COPY_RESTING */
     uint32_t missing_pm; /* COPY_READING */
     bool was_too_slow;   /* used only by the thread: the revision it read was compacted away */
@@ -248,6 +249,7 @@ static enum status keep(struct store_copy *copy, bool *had_rows, struct err *err
     copy->was_too_slow = status == STATUS_NOT_FOUND && err->code == ETCD_COMPACTED;
     uv_mutex_lock(&copy->lock);
     copy->is_none = status == STATUS_NOT_FOUND && err->code != ETCD_COMPACTED;
+    copy->none_at = store != NULL && copy->is_none ? store->remote->revision : 0;
     uv_mutex_unlock(&copy->lock);
     if (status == STATUS_OK && set_state(copy, COPY_FOLLOWING, store))
         status = follow(copy, err);
@@ -314,6 +316,17 @@ uint32_t store_copy_missing_pm(struct store_copy *copy)
     missing = copy->is_none ? 0 : copy->missing_pm;
     uv_mutex_unlock(&copy->lock);
     return missing;
+}
+
+bool store_copy_is_none(struct store_copy *copy, int64_t *revision)
+{
+    bool is_none;
+
+    uv_mutex_lock(&copy->lock);
+    is_none = copy->is_none;
+    *revision = copy->none_at;
+    uv_mutex_unlock(&copy->lock);
+    return is_none;
 }
 
 void store_copy_hurry(struct store_copy *copy, bool is_urgent)

@@ -27,6 +27,9 @@ enum status store_copy_open(struct store_copy **copy, const struct etcd_options 
  * moment ago, or there is no state yet. STORE_COPY_MISSING_ALL: everything; also if it cannot read
  * now. May be called from any thread. */
 uint32_t store_copy_missing_pm(struct store_copy *copy);
+/* Whether etcd has answered that it has no state, at `*revision` of its own. May be called from any
+ * thread. */
+bool store_copy_is_none(struct store_copy *copy, int64_t *revision);
 /* `is_urgent`: read without pauses, because no server leads that they could help. May be called
  * from any thread. */
 void store_copy_hurry(struct store_copy *copy, bool is_urgent);

@@ -35,7 +35,7 @@ def a_standby_refers(cluster):
         assert len(json.loads(found.stdout)["nodes"]) == 2, found.stdout
     with ddpproto.Peer(standbys(cluster)[0].address) as peer:
         peer.send("client_hello", **ddpproto.CLIENT_HELLO)
-        assert peer.recv_until_closed() == [{"type": "refer", "leader": cluster.leader().address}]
+        assert peer.recv_until_closed() == referred_to(cluster.leader())
     with ddpproto.Peer(standbys(cluster)[0].address) as peer:
         peer.send("submit", **ddpproto.submission())
         (answer,) = peer.recv_until_closed()
@@ -107,7 +107,7 @@ def a_server_that_is_told_to_end_hands_over(cluster):
 
 
 def referred_to(server):
-    return [{"type": "refer", "leader": server.address}]
+    return [{"type": "refer", "leader": server.address, "why": ""}]
 
 
 def what_a_key_gets(server, key):

@@ -3,10 +3,12 @@ changes are lost. Jobs acknowledged since that state are lost, but nothing else 
 acknowledged afterwards is confused with an earlier one, and the log says what happened.
 Usage: snapshot_test.py BUILD [TEST...]"""
 
+import base64
 import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 from ha_lib import NO_ANSWER, WORK_S, Cluster, Etcd, all_jobs, run_tests, wait_for
 
@@ -29,6 +31,12 @@ class OldEtcd(Etcd):
     def keep(self):
         self.all_down()
         shutil.copytree(self.folder + "/etcd", self.folder + "/kept")
+        self.all_up()
+
+    def lose(self):
+        """All members begin with empty data directories."""
+        self.all_down()
+        shutil.rmtree(self.folder + "/etcd")
         self.all_up()
 
     def put_back(self, while_down):
@@ -143,7 +151,49 @@ def a_moved_state_is_no_earlier_one(cluster):
     cluster.check_jobs(train["job_id"])
 
 
-TESTS = [under_running_servers, under_servers_that_start_again, a_moved_state_is_no_earlier_one]
+LOST = "has no state, but this server has seen cluster"
+
+
+def state_key(etcd):
+    """Whether there is a state in etcd: the key that the first leader makes."""
+    key = base64.b64encode(b"/ddp/format").decode()
+    return "kvs" in etcd.ask(0, "v3/kv/range", {"key": key})
+
+
+def an_empty_etcd_is_no_new_cluster(cluster):
+    """No server leads, whether it ran meanwhile or not, and each says what was seen and what to do, until an administrator makes a
+    new cluster."""
+    begins(cluster, "train")
+    work_goes_on(cluster, 20)
+    for server in cluster.servers:
+        seen = Path(server.argv[server.argv.index("--state-dir") + 1], "etcd-seen")
+        wait_for("%s is written" % seen, seen.exists)
+    cluster.submitter.pause()
+    cluster.servers[0].end(signal.SIGKILL)
+    cluster.etcd.lose()
+    cluster.seen.forget()
+    cluster.servers[0].start()
+    for server in cluster.servers:
+        wait_for("a server says that the state is lost", lambda: LOST in server.said())
+    answer = cluster.ctl("server")
+    assert answer.returncode != 0 and "etcd has no state, but had cluster" in answer.stderr, answer
+    assert not state_key(cluster.etcd), "a server has made a new state"
+    url = cluster.servers[0].links.url
+    subprocess.run([cluster.build + "/rendezvous/rendezvous", "--new-cluster", "--store", url], check=True, timeout=120)
+    work_goes_on_anew(cluster)
+
+
+def work_goes_on_anew(cluster):
+    cluster.submitter.go_on()
+    work_goes_on(cluster, 20)
+    cluster.submitter.pause()
+    with cluster.client() as client:
+        assert "train" not in {job["name"] for job in all_jobs(client)}
+    cluster.submitter.go_on()
+
+
+TESTS = [under_running_servers, under_servers_that_start_again, a_moved_state_is_no_earlier_one,
+         an_empty_etcd_is_no_new_cluster]
 
 
 def main():

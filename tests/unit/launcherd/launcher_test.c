@@ -159,7 +159,7 @@ TEST(a_refused_hello_ends_a_node_without_jobs)
 /* A standby answers, names another server, and closes. Returns when the next attempt is due. */
 static uint64_t refer(uint64_t now_us, const char *leader)
 {
-    struct msg msg = {.type = MSG_TYPE_REFER, .refer = {leader}};
+    struct msg msg = {.type = MSG_TYPE_REFER, .refer = {leader, ""}};
 
     event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
     (void)step(now_us, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &msg});

@@ -1,4 +1,4 @@
-/* Files in the places of the store's that are not the store's. */
+/* Files in the places of the store's that are not the store's, and places where there was a state. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 
 #include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
+#include "tests/unit/rendezvous/store_tools.h"
 
 /* A link, even to a database that is not there now, is neither followed nor replaced. */
 TEST(what_is_not_a_file_of_ours_is_left_alone)
@@ -38,6 +39,98 @@ TEST(what_is_not_a_file_of_ours_is_left_alone)
         CHECK(strstr(err.text, "is no plain file") != NULL);
         CHECK_EQ(unlink(path), 0);
     }
+}
+
+static const char *path_of(const char *name)
+{
+    static char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir(), name);
+    return path;
+}
+
+static void put(const char *name, const char *text)
+{
+    int fd = open(path_of(name), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+    CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+    (void)close(fd);
+}
+
+static off_t size_of(const char *name)
+{
+    struct stat info;
+
+    return lstat(path_of(name), &info) == 0 ? info.st_size : -1;
+}
+
+static void make_state(char cluster[64])
+{
+    struct store *store = open_or_fail(test_dir());
+
+    (void)snprintf(cluster, 64, "%s", store_cluster(store));
+    store_close(&store);
+}
+
+static void check_refused(const char *words)
+{
+    struct store *store = NULL;
+    struct err err = {.text = ""};
+
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_REFUSED);
+    if (strstr(err.text, words) == NULL || strstr(err.text, "--new-cluster") == NULL)
+        FAIL("%s", err.text);
+}
+
+TEST(a_state_db_that_is_gone_is_no_new_cluster)
+{
+    struct store *store = NULL;
+    char first[64];
+    struct err err;
+
+    make_state(first);
+    CHECK_EQ(unlink(path_of("state.db")), 0);
+    check_refused("is missing, but it was the state of cluster");
+    CHECK_EQ(size_of("state.db"), -1);
+    CHECK_EQ(store_open_new(&store, test_dir(), &err), STATUS_OK);
+    CHECK(strcmp(store_cluster(store), first) != 0);
+    store_close(&store);
+    make_state(first); /* and is remembered in its turn */
+    CHECK_EQ(unlink(path_of("state.db")), 0);
+    check_refused("is missing, but it was the state of cluster");
+}
+
+TEST(nor_is_one_that_has_only_its_log)
+{
+    static const char *const ends[] = {"state.db-wal", "state.db-shm", "state.db-journal"};
+    struct store *store = NULL;
+    struct err err;
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        put(ends[i], "the newest commits");
+        check_refused("is gone, but its");
+        CHECK_EQ(store_open_new(&store, test_dir(), &err), STATUS_REFUSED);
+        CHECK_EQ(size_of(ends[i]), 18);
+        CHECK_EQ(size_of("state.db"), -1);
+        CHECK_EQ(unlink(path_of(ends[i])), 0);
+    }
+}
+
+TEST(nor_is_one_of_no_bytes)
+{
+    put("state.db", "");
+    put("state.db-wal", "the newest commits");
+    check_refused("has 0 bytes");
+    CHECK_EQ(size_of("state.db"), 0);
+    CHECK_EQ(size_of("state.db-wal"), 18);
+}
+
+TEST(nor_is_the_directory_of_a_server_on_etcd)
+{
+    put("etcd-seen", "ddp-seen 1 cluster=c restore=- commit=7 job=3 event=4\n");
+    check_refused("a state on etcd, cluster c");
+    put("etcd-seen", "what is this");
+    check_refused("nobody knows");
 }
 
 TEST_MAIN

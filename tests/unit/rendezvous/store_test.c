@@ -469,13 +469,14 @@ TEST(a_damaged_file_is_refused)
     CHECK(strstr(err.text, "state.db") != NULL);
 }
 
-/* Somebody removed state.db of a killed server, and left its log: a new one begins, empty. */
-TEST(a_log_without_its_file_is_not_played)
+/* Somebody removed state.db of a killed server, and left its log, which may have the newest commits. */
+TEST(a_log_without_its_file_is_neither_played_nor_dropped)
 {
     const char *dir = test_dir();
-    struct rdzv_record got;
-    struct store *store;
-    char path[512];
+    struct store *store = NULL;
+    char path[512], log[512];
+    struct stat before, after;
+    struct err err;
     int status;
     pid_t pid = fork();
 
@@ -488,16 +489,13 @@ TEST(a_log_without_its_file_is_not_played)
     }
     CHECK(waitpid(pid, &status, 0) == pid);
     (void)snprintf(path, sizeof path, "%s/state.db", dir);
-    CHECK(unlink(path) == 0);
-    store = open_or_fail(dir);
-    CHECK(!store_get_job(store, 1, &records, &got));
-    CHECK_EQ(store_next_job_id(store), 1);
-    write_one(store, 1, "b", 0);
-    store_close(&store);
-    store = open_or_fail(dir);
-    CHECK(store_get_job(store, 1, &records, &got));
-    CHECK_STR(got.name, "b");
-    store_close(&store);
+    (void)snprintf(log, sizeof log, "%s/state.db-wal", dir);
+    CHECK(unlink(path) == 0 && stat(log, &before) == 0);
+    CHECK_EQ(store_open(&store, dir, true, &err), STATUS_REFUSED);
+    CHECK_EQ(store_open_new(&store, dir, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "state.db is gone, but its wal") != NULL);
+    CHECK(stat(log, &after) == 0 && after.st_size == before.st_size);
+    CHECK(stat(path, &after) < 0);
 }
 
 /* Without fsync: still whole after kill -9. */
