@@ -25,9 +25,6 @@
  * because a network failure hid its end, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
-/* A connection that ends earlier is a failed attempt: a server that welcomes this node and closes is
- * called ever less often. */
-#define RETRY_RESET_US 1000000u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the
  * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
@@ -74,6 +71,7 @@ static void on_server_open(struct launcher *launcher, const struct launcher_even
                        event->text);
     launcher->server_open = true;
     launcher->welcomed = launcher->referred = false;
+    launcher->was_away = launcher->was_away || event->is_other_server;
     launcher->hello_at_us = now_us;
     launcher->retry_at_us = UINT64_MAX;
     launcher->silent_at_us = now_us + HELLO_TIMEOUT_US;
@@ -146,14 +144,21 @@ static void on_refer(struct launcher *launcher, const struct msg_refer *refer,
         launcher->referrals += REFERRALS_FOLLOWED_AT_ONCE;
 }
 
-/* Counts connections that end soon after their welcome. Each of them makes the server look well. */
-static void count_short(struct launcher *launcher, uint64_t now_us,
-                        struct launcher_actions *actions)
+static bool has_lasted(const struct launcher *launcher, uint64_t now_us)
 {
-    if (now_us >= launcher->welcomed_at_us + LAUNCHER_STEADY_US)
-        launcher->short_count = 0;
-    else if (launcher->short_count < UINT32_MAX)
-        launcher->short_count++;
+    return now_us >= launcher->welcomed_at_us + LAUNCHER_STEADY_US;
+}
+
+/* The server welcomes this node again. Counts connections to it that did not hold: each of them makes
+ * the server look well. */
+static void count_short(struct launcher *launcher, struct launcher_actions *actions)
+{
+    const bool counts = launcher->was_short && !launcher->was_away;
+
+    launcher->was_short = launcher->was_away = false;
+    if (!counts || launcher->short_count == UINT32_MAX)
+        return;
+    launcher->short_count++;
     if (launcher->short_count == LAUNCHER_SHORT_TOLD)
         launcher_log(actions,
                      "the connection to the server has ended %u times in a row within %u s of its "
@@ -176,7 +181,11 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
         launcher->busy_at_us = 0;
     launcher->busy = false;
     if (launcher->welcomed)
-        count_short(launcher, now_us, actions);
+        launcher->was_short = !has_lasted(launcher, now_us);
+    if (launcher->welcomed && !launcher->was_short)
+        launcher->short_count = 0;
+    if (!launcher->server_open || launcher->referred)
+        launcher->was_away = true;
     uint64_t cap_us = launcher->referred ? RETRY_STANDBY_MAX_US : RETRY_MAX_US;
     if (launcher->failures < 7 && (uint64_t)RETRY_BASE_US << launcher->failures < cap_us)
         cap_us = (uint64_t)RETRY_BASE_US << launcher->failures;
@@ -226,6 +235,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
     if (strcmp(launcher->cluster, welcome->cluster) != 0)
         leave_cluster(launcher);
     launcher->welcomed = true;
+    count_short(launcher, actions);
     launcher->welcomed_at_us = now_us;
     launcher->refused = false;
     launcher->referrals = 0;
@@ -256,13 +266,11 @@ static void on_beat_ack(struct launcher *launcher, const struct msg_beat_ack *ac
     if (!launcher->welcomed || ack->sent_us > now_us)
         return;
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
-    if (launcher->short_count > 0 && now_us >= launcher->welcomed_at_us + LAUNCHER_STEADY_US) {
+    if (has_lasted(launcher, now_us)) {
         if (launcher->short_count >= LAUNCHER_SHORT_TOLD)
             launcher_log(actions, "the connection to the server holds again");
-        launcher->short_count = 0;
+        launcher->short_count = launcher->failures = 0;
     }
-    if (now_us >= launcher->hello_at_us + RETRY_RESET_US)
-        launcher->failures = 0; /* a welcome alone is no reason to call often */
     extend_lease(launcher, ack->sent_us, actions);
     launcher_leave_acked(launcher, ack->sent_us);
 }

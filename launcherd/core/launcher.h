@@ -146,7 +146,9 @@ struct launcher {
     uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
     uint64_t welcomed_at_us;
-    uint32_t short_count;    /* connections in a row that ended soon after their welcome */
+    bool was_short;          /* the last connection with a welcome did not last */
+    bool was_away;           /* since then its server was not there, or was another one */
+    uint32_t short_count;    /* connections in a row that did not last although the server was there */
     uint64_t hello_at_us;    /* when the hello was sent: the first lease counts from it */
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
     char cluster[33];        /* of the last welcome; shims of other clusters get no orders */
@@ -210,6 +212,7 @@ struct launcher_event {
     uint32_t slot, xid;
     uint64_t age_us;
     bool alive;
+    bool is_other_server; /* SERVER_OPEN: not at the address of the last welcome */
 };
 
 enum launcher_action_type {
@@ -269,7 +272,9 @@ struct launcher_action {
 #define LAUNCHER_ASKS_MAX 4u
 #define LAUNCHER_ASKS_GO_MAX 10u
 #define LAUNCHER_ASKS_HELD_MAX 14u
-/* A connection to the server that ends sooner after its welcome did not hold. */
+/* A connection to the server has lasted when it has answers so long after its welcome. One that ends sooner is a
+ * failed attempt: a server that welcomes this node and closes is called ever less often. If the same server is there
+ * again at once, the connection did not hold. If it was gone meanwhile, or another one leads now, that was the reason. */
 #define LAUNCHER_STEADY_US 30000000u
 /* After this many in a row people are told, once. */
 #define LAUNCHER_SHORT_TOLD 3u

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/io/address.h"
 #include "common/log.h"
@@ -172,7 +173,12 @@ static struct launcher_event open_event(struct node_server *server)
 {
     server->is_open = true;
     server->is_welcomed = false;
-    return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN, .text = own_address(server)};
+    return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN,
+                                   .text = own_address(server),
+                                   .is_other_server =
+                                       server->welcomed_at[0] != '\0' &&
+                                       strcmp(server->welcomed_at,
+                                              server_list_address(&server->list)) != 0};
 }
 
 static struct launcher_event failed_event(struct node_server *server, enum status status,
@@ -267,6 +273,8 @@ void node_server_welcomed(struct node_server *server)
         log_line(LOG_INFO, node_about(server->host), "connected to %s",
                  server_list_address(&server->list));
     server->is_failure_shown = false;
+    (void)snprintf(server->welcomed_at, sizeof server->welcomed_at, "%s",
+                   server_list_address(&server->list));
     server_list_reached(&server->list);
     server->is_welcomed = server->was_welcomed = true;
 }

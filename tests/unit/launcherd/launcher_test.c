@@ -104,7 +104,7 @@ TEST(reconnects_at_once_then_backs_off)
     CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
     event(now_us, LAUNCHER_EVENT_SERVER_OPEN);
     welcome(now_us, "one");
-    now_us += SECOND_US;
+    now_us += LAUNCHER_STEADY_US;
     beat_ack(now_us, now_us - SECOND_US);
     event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
     CHECK_EQ(actions.timer_at_us, now_us + 5000);

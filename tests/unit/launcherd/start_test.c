@@ -180,15 +180,53 @@ TEST(connections_that_do_not_hold_are_counted_and_told_once)
     for (uint32_t i = 0; i < 18; i++) {
         at_us += 5 * SECOND_US;
         event(at_us, LAUNCHER_EVENT_SERVER_CLOSED);
-        told += lines_of("it does not hold");
         event(at_us + 1, LAUNCHER_EVENT_SERVER_OPEN);
         welcome(at_us + 2, "one");
+        told += lines_of("it does not hold");
     }
     CHECK_EQ(told, 1);
     CHECK_EQ(launcher.short_count, 18);
     beat_ack(at_us + 31 * SECOND_US, at_us + 30 * SECOND_US);
     CHECK_EQ(lines_of("holds again"), 1);
     CHECK_EQ(launcher.short_count, 0);
+}
+
+/* The server was started again, or another one leads: that says nothing of the connection. */
+TEST(a_server_that_was_gone_or_is_another_one_is_no_trouble)
+{
+    const struct msg refer = {.type = MSG_TYPE_REFER, .refer = {"", ""}};
+    uint64_t at_us = 10;
+
+    connected();
+    for (uint32_t i = 0; i < 12; i++) {
+        at_us += 5 * SECOND_US;
+        event(at_us, LAUNCHER_EVENT_SERVER_CLOSED);
+        if (i % 3 == 0)
+            event(at_us + 1, LAUNCHER_EVENT_SERVER_CLOSED); /* nobody listens there */
+        if (i % 3 == 1) {
+            event(at_us + 1, LAUNCHER_EVENT_SERVER_OPEN);
+            (void)step(at_us + 2, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG,
+                                                          .msg = &refer});
+            event(at_us + 3, LAUNCHER_EVENT_SERVER_CLOSED);
+        }
+        (void)step(at_us + 4, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN,
+                                                      .is_other_server = i % 3 == 2});
+        welcome(at_us + 5, "one");
+        CHECK_EQ(launcher.short_count, 0);
+    }
+}
+
+/* It is also what makes the next attempts come more slowly: there is one measure. */
+TEST(a_connection_of_less_than_thirty_seconds_is_a_failed_attempt)
+{
+    connected();
+    event(10, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(11, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(12, "one");
+    beat_ack(12 + 29 * SECOND_US, 11 + 29 * SECOND_US);
+    CHECK_EQ(launcher.failures, 1);
+    beat_ack(12 + 30 * SECOND_US, 11 + 30 * SECOND_US);
+    CHECK_EQ(launcher.failures, 0);
 }
 
 TEST_MAIN
