@@ -330,18 +330,21 @@ static void take_state_id(struct node *node, const struct open_files *files)
                    files->state_id);
     if (files->found == STATE_ID_DAMAGED)
         log_line(LOG_WARNING, node_about(&node->host),
-                 "%s/state-id.json is damaged: the state directory has a new id, and the server "
-                 "waits for the leases of the old one",
+                 "%s/state-id.json was damaged, and is kept as state-id.json" STATE_ID_DAMAGED_END
+                 ": the state directory has a new id, and the server waits for the leases of the "
+                 "old one",
                  node->options.state_dir);
     else if (files->found == STATE_ID_COPY)
         log_line(LOG_WARNING, node_about(&node->host),
-                 "%s is a copy of another state directory, or was restored from a backup: it has a "
-                 "new id%s%s",
+                 "%s was not made where it is now: it is a copy of another state directory, was "
+                 "moved here from another file system, or was restored from a backup. It has a new "
+                 "id%s%s%s",
                  node->options.state_dir,
-                 files->aside[0] != '\0'
-                     ? ", and the shims that it lists are not its own; they are in "
-                     : "",
-                 files->aside);
+                 files->aside[0] != '\0' ? ". The shims that it lists are not taken over: they are "
+                                           "in "
+                                         : "",
+                 files->aside,
+                 files->aside[0] != '\0' ? ", and what still runs of them ends with its lease" : "");
 }
 
 static void on_opened(struct file_work *work, const char *late)

@@ -12,6 +12,8 @@ static void on_saved(struct file_work *work, const char *late)
     const bool is_saved = late == NULL && files->status == STATUS_OK;
 
     seen->saving = NULL;
+    if (late == NULL && files->note.text[0] != '\0')
+        log_line(LOG_WARNING, node_about(seen->host), "%s", files->note.text);
     if (!is_saved && !seen->is_unsaved)
         log_line(LOG_WARNING, node_about(seen->host), "the newest job is not recorded: %s",
                  late != NULL ? late : files->err.text);
@@ -46,7 +48,9 @@ static void on_read(struct file_work *work, const char *late)
         host->step(host->owner, (struct launcher_event){.type = LAUNCHER_EVENT_SEEN_LOADED,
                                                         .seen = &files->record});
     else if (late != NULL || files->status != STATUS_NOT_FOUND)
-        log_line(LOG_WARNING, node_about(host), "%s", late != NULL ? late : files->err.text);
+        log_line(LOG_WARNING, node_about(host),
+                 "%s: a server whose state is of the past does not learn it from this node",
+                 late != NULL ? late : files->err.text);
 }
 
 void node_seen_open(struct node_seen *seen, const struct node_host *host)

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/io/write_all.h"
 
 #define NAME "seen"
@@ -21,8 +22,7 @@
 static enum status damaged(struct seen_record *record, struct err *err)
 {
     record->count = 0;
-    return err_set(err, STATUS_BAD_INPUT, 0,
-                   "the record of the newest jobs, " NAME ", is damaged: it begins anew");
+    return err_set(err, STATUS_BAD_INPUT, 0, "the record of the newest jobs, " NAME ", is damaged");
 }
 
 /* A number of 1..max that ends at a blank or at the end of the line. */
@@ -77,15 +77,15 @@ enum status seen_file_decode(const char *text, struct seen_record *record, struc
 enum status seen_file_read(const char *state_dir, struct seen_record *record, struct err *err)
 {
     char path[PATH_MAX], text[FILE_BYTES_MAX + 1];
+    enum status status;
     ssize_t got;
     int fd;
 
     memset(record, 0, sizeof *record);
     (void)snprintf(path, sizeof path, "%.*s/" NAME, PATH_MAX - 300, state_dir);
-    fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
-                       "cannot read %.180s: %s", path, strerror(errno));
+    status = own_file_open(path, 0, O_RDONLY, 0, &fd, err);
+    if (status != STATUS_OK)
+        return status;
     got = read(fd, text, FILE_BYTES_MAX + 1);
     (void)close(fd);
     if (got < 0)
@@ -106,13 +106,39 @@ static bool write_new(int dir_fd, const char *text, size_t byte_count)
     return is_written && renameat(dir_fd, NAME_NEW, dir_fd, NAME) == 0 && fsync(dir_fd) == 0;
 }
 
+/* Whether the file may be replaced. */
+static enum status make_way(const char *state_dir, struct err *note, struct err *err)
+{
+    char path[PATH_MAX];
+    struct seen_record before;
+    enum status status = seen_file_read(state_dir, &before, err);
+
+    if (status == STATUS_OK || status == STATUS_NOT_FOUND)
+        return STATUS_OK;
+    if (status != STATUS_BAD_INPUT)
+        return status;
+    (void)snprintf(path, sizeof path, "%.*s/" NAME, PATH_MAX - 300, state_dir);
+    status = own_file_put_aside(path, ".damaged", 0, err);
+    if (status == STATUS_OK)
+        (void)err_set(note, STATUS_BAD_INPUT, 0,
+                      "the record of the newest jobs was damaged, and begins anew; it is kept as "
+                      "%.150s.damaged",
+                      path);
+    return status;
+}
+
 enum status seen_file_write(const char *state_dir, const struct seen_record *record,
-                            struct err *err)
+                            struct err *note, struct err *err)
 {
     char text[sizeof HEAD + CLUSTERS_SEEN_MAX * LINE_BYTES_MAX] = HEAD;
     size_t used = strlen(text);
-    int dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), code;
+    int dir_fd, code;
     bool is_written;
+    enum status status = make_way(state_dir, note, err);
+
+    if (status != STATUS_OK)
+        return status;
+    dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     for (uint32_t i = 0; i < record->count; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s %" PRIu64 " %u\n",
@@ -126,8 +152,7 @@ enum status seen_file_write(const char *state_dir, const struct seen_record *rec
         (void)close(dir_fd);
     return is_written ? STATUS_OK
                       : err_set(err, STATUS_IO, code,
-                                "the newest job is not recorded in %.150s/" NAME ": %s", state_dir,
-                                strerror(code));
+                                "cannot write %.180s/" NAME ": %s", state_dir, strerror(code));
 }
 
 static void drop(struct file_work *work)
@@ -164,5 +189,5 @@ void seen_files_write(struct file_work *work)
     if (file_work_is_late(work))
         return; /* a newer one follows */
     file_work_at(work, FILE_DISK_STATE, "write");
-    files->status = seen_file_write(files->state_dir, &files->record, &files->err);
+    files->status = seen_file_write(files->state_dir, &files->record, &files->note, &files->err);
 }

@@ -22,6 +22,7 @@ struct seen_files {
     /* Results. */
     enum status status;
     struct err err;
+    struct err note; /* of a damaged file that was renamed; no text: there was none */
 };
 
 /* NULL: no memory. `drop` is set. */
@@ -30,11 +31,14 @@ struct seen_files *seen_files_new(const char *state_dir, void *owner);
 void seen_files_read(struct file_work *work);
 void seen_files_write(struct file_work *work);
 
-/* STATUS_NOT_FOUND: there is no file. STATUS_BAD_INPUT: it is damaged; `record` is empty then. */
+/* STATUS_NOT_FOUND: there is no file. STATUS_BAD_INPUT: it is damaged; `record` is empty then. STATUS_REFUSED: it is no
+ * plain file of ours. STATUS_IO: it cannot be read. */
 enum status seen_file_read(const char *state_dir, struct seen_record *record, struct err *err);
-/* Replaces the file as a whole, and syncs it: it must outlive the machine's next loss of power. Waits for the disk. */
+/* Replaces the file as a whole, and syncs it: it must outlive the machine's next loss of power. Waits for the disk. A
+ * damaged file is renamed to "seen.damaged", and `note` says so. What is no plain file of ours, or cannot be read, is
+ * left alone. Errors: as seen_file_read, but for STATUS_NOT_FOUND. */
 enum status seen_file_write(const char *state_dir, const struct seen_record *record,
-                            struct err *err);
+                            struct err *note, struct err *err);
 
 /* The content of the file. STATUS_BAD_INPUT. */
 enum status seen_file_decode(const char *text, struct seen_record *record, struct err *err);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/io/write_all.h"
 #include "launcherd/process/rundir.h"
 
@@ -79,21 +80,39 @@ static enum status fail(struct err *err, const char *what, const char *state_dir
                    strerror(errno));
 }
 
-/* Reads the file that is there. */
-static enum status read_file(int dir_fd, const char *state_dir, const char *boot_id,
-                             const char *machine_id, char id[IDENTITY_BYTES_MAX],
-                             enum state_id_found *found, struct err *err)
+/* What is there may be of others: it is not replaced, so there can be no id. */
+static enum status open_file(const char *state_dir, int *fd, struct err *err)
 {
-    const int fd = openat(dir_fd, FILE_NAME, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char path[PATH_MAX];
+    struct err why;
+    enum status status;
+
+    rundir_join(path, state_dir, FILE_NAME);
+    status = own_file_open(path, 0, O_RDONLY, 0, fd, &why);
+    if (status == STATUS_OK || status == STATUS_NOT_FOUND)
+        return status;
+    return err_set(err, status, why.code,
+                   "the id of the state directory is left as it is: %.150s; move it away for a new "
+                   "id",
+                   why.text);
+}
+
+/* Reads the file that is there. */
+static enum status read_file(const char *state_dir, const char *boot_id, const char *machine_id,
+                             char id[IDENTITY_BYTES_MAX], enum state_id_found *found,
+                             struct err *err)
+{
     struct written written;
     char bytes[FILE_BYTES_MAX];
     struct stat stat;
     ssize_t got;
     bool is_read;
+    int fd;
+    enum status status = open_file(state_dir, &fd, err);
 
     *found = STATE_ID_NEW;
-    if (fd < 0)
-        return errno == ENOENT ? STATUS_OK : fail(err, "read", state_dir);
+    if (status != STATUS_OK)
+        return status == STATUS_NOT_FOUND ? STATUS_OK : status;
     got = read(fd, bytes, sizeof bytes);
     is_read = got >= 0 && fstat(fd, &stat) == 0;
     if (!is_read)
@@ -162,6 +181,15 @@ static enum status write_file(int dir_fd, const char *state_dir, const char *boo
     return is_done ? STATUS_OK : STATUS_IO;
 }
 
+/* Keeps a damaged file under another name. */
+static enum status keep_damaged(const char *state_dir, struct err *err)
+{
+    char path[PATH_MAX];
+
+    rundir_join(path, state_dir, FILE_NAME);
+    return own_file_put_aside(path, STATE_ID_DAMAGED_END, 0, err);
+}
+
 /* Moves a folder of the original aside, and makes an empty one. */
 static enum status put_aside(int dir_fd, const char *state_dir, const char *name, const char *id,
                              char aside[64], struct err *err)
@@ -172,8 +200,8 @@ static enum status put_aside(int dir_fd, const char *state_dir, const char *name
         (void)snprintf(to, sizeof to, "%s-of-copy-%.8s", name, id);
         if (renameat(dir_fd, name, dir_fd, to) != 0)
             return err_set(err, STATUS_IO, errno,
-                           "%.120s is a copy of another state directory, and %s in it cannot be "
-                           "moved aside: %s",
+                           "%.120s was not made where it is now, and %s in it cannot be moved "
+                           "aside: %s",
                            state_dir, name, strerror(errno));
         (void)snprintf(aside, 64, "%s", to);
     }
@@ -194,9 +222,11 @@ enum status state_id_load(const char *state_dir, const char *boot_id, const char
     id[0] = aside[0] = '\0';
     if (dir_fd < 0)
         return fail(err, "read", state_dir);
-    status = read_file(dir_fd, state_dir, boot_id, machine_id, id, found, err);
+    status = read_file(state_dir, boot_id, machine_id, id, found, err);
     if (status == STATUS_OK && *found != STATE_ID_KNOWN)
         status = random_id(state_dir, id, err);
+    if (status == STATUS_OK && *found == STATE_ID_DAMAGED)
+        status = keep_damaged(state_dir, err);
     if (status == STATUS_OK && *found == STATE_ID_COPY)
         status = put_aside(dir_fd, state_dir, "warm", id, aside, err);
     if (status == STATUS_OK && *found == STATE_ID_COPY)

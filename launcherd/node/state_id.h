@@ -15,16 +15,19 @@
 #include "common/limits.h"
 #include "common/status.h"
 
+#define STATE_ID_DAMAGED_END ".damaged"
+
 enum state_id_found {
     STATE_ID_KNOWN,   /* the file is where it was made */
     STATE_ID_NEW,     /* there was none */
-    STATE_ID_DAMAGED, /* there was one that cannot be understood; `run` is used as it is */
-    STATE_ID_COPY,    /* it was made elsewhere; `run` was put aside */
+    STATE_ID_DAMAGED, /* one that cannot be understood was renamed to "...damaged"; `run` is used as it is */
+    STATE_ID_COPY,    /* it was made elsewhere: a copy, or moved from another file system; `run` was put aside */
 };
 
 /* Fills `id`, and makes a new one where it must. `aside`: for STATE_ID_COPY where the old folders are,
  * "run-of-copy-0123abcd"; empty if there was nothing in them. The caller has locked the directory.
- * Errors: STATUS_IO, also if there is a file that cannot be read: then nobody knows whose it is. */
+ * Errors: STATUS_REFUSED: it is no plain file of ours, and left alone; STATUS_CONFLICT: a damaged one was kept before;
+ * STATUS_IO, also if there is a file that cannot be read: then nobody knows whose it is. */
 enum status state_id_load(const char *state_dir, const char *boot_id, const char *machine_id,
                           char id[IDENTITY_BYTES_MAX], enum state_id_found *found, char aside[64],
                           struct err *err);

@@ -50,7 +50,7 @@ def a_twin_is_refused_and_shown(case, cluster, first):
 def a_copy_touches_nothing(case, cluster, job):
     shutil.copytree(f"{case.dir}/first", f"{case.dir}/copy", symlinks=True, ignore=lambda _, names: [n for n in names if n.endswith(".sock")])
     launch(case, cluster, "other", "copy")
-    assert said(case, "copy", "is a copy of another state directory"), "the copy was not found"
+    assert said(case, "copy", "it is a copy of another state directory"), "the copy was not found"
     assert any(name.startswith("run-of-copy-") for name in os.listdir(f"{case.dir}/copy"))
     end(cluster, "copy")
     status = cluster.status(job)

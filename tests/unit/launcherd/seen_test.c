@@ -1,8 +1,11 @@
 /* What a node remembers of its clusters, in the core and in its file; which folder has the logs of a job; the ends of
  * shims of other servers. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "launcherd/node/seen_files.h"
 #include "launcherd/process/log_place.h"
@@ -86,16 +89,54 @@ TEST(what_is_written_is_read)
         .count = 2,
         .jobs = {{"0123456789abcdef0123456789abcdef", JOB_ID_MAX, GENERATION_MAX}, {"b", 1, 1}}};
     struct seen_record record;
-    struct err err;
+    struct err err, note = {.text = ""};
 
     CHECK(seen_file_read(test_dir(), &record, &err) == STATUS_NOT_FOUND);
-    CHECK(seen_file_write(test_dir(), &written, &err) == STATUS_OK);
-    CHECK(seen_file_write(test_dir(), &written, &err) == STATUS_OK);
+    CHECK(seen_file_write(test_dir(), &written, &note, &err) == STATUS_OK);
+    CHECK(seen_file_write(test_dir(), &written, &note, &err) == STATUS_OK);
     CHECK(seen_file_read(test_dir(), &record, &err) == STATUS_OK);
     CHECK_EQ(record.count, 2);
     CHECK_STR(record.jobs[0].cluster, written.jobs[0].cluster);
     CHECK_EQ(record.jobs[0].job_id, JOB_ID_MAX);
     CHECK_EQ(record.jobs[1].generation, 1);
+}
+
+static const char *seen_path(const char *end)
+{
+    static char path[512];
+
+    (void)snprintf(path, sizeof path, "%s/seen%s", test_dir(), end);
+    return path;
+}
+
+/* Of another kind, or damaged: it is left alone, or kept. */
+TEST(what_has_the_name_is_not_lost)
+{
+    static const struct seen_record written = {.count = 1, .jobs = {{"b", 1, 1}}};
+    struct seen_record record;
+    struct stat info;
+    struct err err, note = {.text = ""};
+    int fd;
+
+    CHECK_EQ(symlink("elsewhere", seen_path("")), 0);
+    CHECK_EQ(seen_file_read(test_dir(), &record, &err), STATUS_REFUSED);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_REFUSED);
+    CHECK(lstat(seen_path(""), &info) == 0 && S_ISLNK(info.st_mode));
+    CHECK_EQ(unlink(seen_path("")), 0);
+    CHECK_EQ(mkfifo(seen_path(""), 0600), 0);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_REFUSED);
+    CHECK(lstat(seen_path(""), &info) == 0 && S_ISFIFO(info.st_mode));
+    CHECK_EQ(unlink(seen_path("")), 0);
+    CHECK_EQ(mkdir(seen_path(""), 0700), 0);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_REFUSED);
+    CHECK_EQ(rmdir(seen_path("")), 0);
+    CHECK_STR(note.text, "");
+    fd = open(seen_path(""), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && write(fd, "garbage", 7) == 7 && close(fd) == 0);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_OK);
+    CHECK(strstr(note.text, "seen.damaged") != NULL);
+    CHECK(stat(seen_path(".damaged"), &info) == 0 && info.st_size == 7);
+    CHECK_EQ(seen_file_read(test_dir(), &record, &err), STATUS_OK);
 }
 
 TEST(a_damaged_file_is_no_record)

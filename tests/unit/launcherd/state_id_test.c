@@ -141,7 +141,7 @@ TEST(the_disk_of_another_machine_is_a_copy)
     end();
 }
 
-TEST(a_damaged_file_is_replaced_and_the_shims_stay)
+TEST(a_damaged_file_is_kept_aside_and_the_shims_stay)
 {
     static const char *const texts[] = {
         "", "{", "[]", "{\"state_id\":\"x\"}",
@@ -158,20 +158,31 @@ TEST(a_damaged_file_is_replaced_and_the_shims_stay)
         CHECK(is_there("a/run/ours-1-g1"));
         CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
         CHECK_EQ(found, STATE_ID_KNOWN);
+        CHECK(is_there("a/state-id.json.damaged"));
+        CHECK_EQ(rundir_write(dir_of("a"), "state-id.json", texts[i], strlen(texts[i]), &err),
+                 STATUS_OK);
+        CHECK_EQ(load("a", "boot1", "m1"), STATUS_CONFLICT); /* the one before is not overwritten */
+        CHECK_EQ(unlink(dir_of("a/state-id.json.damaged")), 0);
     }
     end();
 }
 
 TEST(what_cannot_be_read_is_not_new)
 {
+    struct stat info;
+
     begin();
     CHECK_EQ(mkdir(dir_of("a/state-id.json"), 0700), 0);
-    CHECK_EQ(load("a", "boot1", "m1"), STATUS_IO);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_REFUSED);
     CHECK(strstr(err.text, "state-id.json") != NULL);
     CHECK_EQ(rmdir(dir_of("a/state-id.json")), 0);
     CHECK_EQ(symlink(dir_of("elsewhere"), dir_of("a/state-id.json")), 0);
-    CHECK_EQ(load("a", "boot1", "m1"), STATUS_IO);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_REFUSED);
     CHECK(!is_there("elsewhere") && is_there("a/run/ours-1-g1"));
+    CHECK_EQ(unlink(dir_of("a/state-id.json")), 0);
+    CHECK_EQ(mkfifo(dir_of("a/state-id.json"), 0600), 0);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_REFUSED);
+    CHECK(lstat(dir_of("a/state-id.json"), &info) == 0 && S_ISFIFO(info.st_mode));
     end();
 }
 

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
 #include "tests/unit/rendezvous/store_tools.h"
@@ -131,6 +132,36 @@ TEST(nor_is_the_directory_of_a_server_on_etcd)
     check_refused("a state on etcd, cluster c");
     put("etcd-seen", "what is this");
     check_refused("nobody knows");
+}
+
+/* What a server remembers of a state on etcd. */
+TEST(what_was_seen_is_kept_and_nothing_of_others_is_replaced)
+{
+    const struct seen written = {.cluster = "c", .restore = "-", .commit = 7};
+    struct seen got;
+    struct stat info;
+    struct err err;
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s", path_of("etcd-seen"));
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_NOT_FOUND);
+    CHECK_EQ(symlink("elsewhere", path), 0);
+    CHECK_EQ(seen_write(path, &written, &err), STATUS_REFUSED);
+    CHECK(lstat(path, &info) == 0 && S_ISLNK(info.st_mode));
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(mkfifo(path, 0600), 0);
+    CHECK_EQ(seen_write(path, &written, &err), STATUS_REFUSED);
+    CHECK_EQ(unlink(path), 0);
+    put("etcd-seen", "garbage");
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(seen_write(path, &written, &err), STATUS_OK);
+    CHECK_EQ(size_of("etcd-seen.damaged"), 7);
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_OK);
+    CHECK_EQ(got.commit, 7);
+    put("etcd-seen", "garbage again");
+    CHECK_EQ(seen_write(path, &written, &err), STATUS_CONFLICT);
+    CHECK_EQ(size_of("etcd-seen.damaged"), 7);
+    CHECK_EQ(size_of("etcd-seen"), 13);
 }
 
 TEST_MAIN
