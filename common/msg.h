@@ -466,6 +466,7 @@ struct msg_bytes {
     M(INPUT, input, FRAME_BYTES_MAX)                                                               \
     M(INPUT_STATE, input_state, FRAME_BYTES_MAX)                                                   \
     M(SERVER_GET, server_get, FRAME_BYTES_MAX)                                                     \
+    M(KEYS_CHECKED, keys_checked, FRAME_BYTES_MAX)                                                 \
     M(SERVER_INFO, server_info, FRAME_BYTES_MAX)                                                   \
     M(STAGE_PUT, stage_put, FRAME_SUBMIT_BYTES_MAX)                                                \
     M(STAGE_STATE, stage_state, FRAME_BYTES_MAX)                                                   \

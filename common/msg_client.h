@@ -281,6 +281,11 @@
 #define MSG_SERVER_GET(F, E, L)                                                                    \
     F(U64, request_id, 0, UINT64_MAX)            /* comes back in server_info */
 
+/* client -> server, of an admin: the keys that the server has are the right ones, although its state went back; answer:
+ * server_info */
+#define MSG_KEYS_CHECKED(F, E, L)                                                                  \
+    F(U64, request_id, 0, UINT64_MAX)            /* comes back in server_info */
+
 /* server -> client: how the server does. Counts are of everybody's jobs, since it was started. */
 #define MSG_SERVER_INFO(F, E, L)                                                                   \
     F(U64, request_id, 0, UINT64_MAX)                                                              \
@@ -297,6 +302,7 @@
     F(U64, token, 0, INT64_MAX)                  /* on etcd: rises with each new leader; else 0 */ \
     F(U32, schema, 0, UINT32_MAX)                /* of its store */                                \
     F(BOOL, is_of_past, 0, 0)                    /* nodes have seen newer jobs than its store */   \
+    F(I64, keys_lost_ms, 0, TIME_US_MAX)         /* wall clock: its keys are of a time before; 0: no */ \
     L(servers, server, SERVERS_MAX)              /* on one etcd: that leads, then who stands by; else empty */
 
 /* client -> server, of an admin; answer: principal_key or error */

@@ -81,6 +81,7 @@ static const struct {
     {"log_read", "submitted_ms", 3},
     {"submit", "restarts_given", 3},
     {"server_info", "is_of_past", 3},
+    {"server_info", "keys_lost_ms", 3},
     {"refer", "why", 3},
 };
 
@@ -94,6 +95,7 @@ static const struct {
     {MSG_TYPE_INPUT_STATE, 2}, {MSG_TYPE_SERVER_GET, 2}, {MSG_TYPE_SERVER_INFO, 2},
     {MSG_TYPE_WORKER_STOP, 2}, {MSG_TYPE_REFER, 2},      {MSG_TYPE_LOOK, 2},
     {MSG_TYPE_LOOKED, 2},      {MSG_TYPE_WARM, 2},       {MSG_TYPE_COOL, 2},
+    {MSG_TYPE_KEYS_CHECKED, 3},
 };
 
 uint32_t msg_type_since(enum msg_type type)

@@ -348,6 +348,9 @@ const struct option_row options_rows[] = {
      OPTION_INTO(struct options, node),
      .help = "this node alone; again for more (default: all, or those of the job)"},
     FLAG("net", net, VERB_DOCTOR, "the network alone: clocks, and connections between the nodes"),
+    FLAG("keys-checked", keys_checked, VERB_SERVER,
+         "the keys are the right ones, although the server's state went back: one that it does not "
+         "know is refused for good again"),
     FLAG("plan", plan, VERB_UPGRADE, "show the order, and what each step does to running jobs"),
     FLAG("admin", admin, VERB_USER, "add: one who sees and changes everything, and makes keys"),
     {.name = "overlap",

@@ -81,7 +81,7 @@ struct options {
     bool once;
     /* backup, restore */
     const char *store, *store_ca, *store_cert, *store_key, *store_user, *store_password_file;
-    bool move;
+    bool move, keys_checked;
     /* doctor */
     struct option_texts node;
     bool net;

@@ -1,10 +1,11 @@
 /* The server and its standbys, as text and JSON. */
 #include "ddpctl/json_parts.h"
 #include "ddpctl/output.h"
+#include "ddpctl/units.h"
 
 void output_server(const struct msg_server_info *info, struct buf *out)
 {
-    char up[TEXT_BYTES];
+    char up[TEXT_BYTES], lost[TEXT_BYTES];
 
     duration_text(info->up_us, up);
     buf_printf(out, "rendezvous %s, up %s, %u jobs wait or run\n", info->version, up,
@@ -21,6 +22,12 @@ void output_server(const struct msg_server_info *info, struct buf *out)
         buf_add_text(out,
                      "its state is of the past: nodes have seen newer jobs, which are lost (ddpctl "
                      "events; docs/operations.md)\n");
+    time_text(info->keys_lost_ms, lost);
+    if (info->keys_lost_ms != 0)
+        buf_printf(out,
+                   "its keys are of the past (%s): removed ones may be valid again, new ones are not "
+                   "known; check ddpctl node list and user list, then ddpctl server --keys-checked\n",
+                   lost);
 }
 
 void output_server_json(const struct msg_server_info *info, struct buf *out)
@@ -34,6 +41,7 @@ void output_server_json(const struct msg_server_info *info, struct buf *out)
     add_number(server, "connections", info->connections);
     (void)cJSON_AddBoolToObject(server, "store_is_low", info->store_is_low);
     (void)cJSON_AddBoolToObject(server, "is_of_past", info->is_of_past);
+    add_time(server, "keys_lost_at", info->keys_lost_ms);
     add_known(server, "token", (double)info->token, info->token > 0);
     servers = cJSON_AddArrayToObject(object, "servers");
     for (uint32_t i = 0; i < info->servers.count; i++) {

@@ -19,5 +19,7 @@ int verb_server(struct ctl *ctl)
     struct msg msg = {.type = MSG_TYPE_SERVER_GET, .server_get = {.request_id = 1}};
     int rc = verb_too_many(ctl, 0);
 
+    if (ctl->options.keys_checked)
+        msg = (struct msg){.type = MSG_TYPE_KEYS_CHECKED, .keys_checked = {.request_id = 1}};
     return rc == CTL_OK ? verb_ask(ctl, &msg, MSG_TYPE_SERVER_INFO, on_info, NULL) : rc;
 }

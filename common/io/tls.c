@@ -287,7 +287,7 @@ void tls_free(struct tls **tls)
  * sections 5.1 and 6. */
 static void alert(struct tls *tls)
 {
-    const bool are_all = tls->context->keys.are_all(tls->context->keys.user);
+    const bool are_all = tls->context->keys.are_all(tls->context->keys.user, tls->identity);
     const uint8_t record[] = {SSL3_RT_ALERT,
                               3,
                               3,
@@ -314,7 +314,7 @@ static enum status refuse_client(int reason, struct err *err)
         reason == ALERTED(SSL_AD_DECRYPT_ERROR))
         return err_set(err, STATUS_BUSY, reason,
                        "the server does not take this key now, and cannot say whether it is valid: "
-                       "it stands by, or could not read all its keys");
+                       "it stands by, could not read all its keys, or has keys of the past");
     openssl->err_error_string_n(openssl->err_peek_error(), text, sizeof text);
     return err_set(err, STATUS_BAD_INPUT, reason, "not TLS 1.3 with a key of this server: %s",
                    text);

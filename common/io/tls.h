@@ -30,9 +30,9 @@ struct tls_keys {
      * unauthenticated peer). False: there is none; the peer cannot tell this from a wrong secret. */
     bool (*find)(void *user, const char *identity, size_t byte_count,
                  uint8_t secret[KEY_SECRET_BYTES]);
-    /* Whether these are all keys that are valid now. Only then is a peer told that its key is not
-     * accepted; else it is told to try later. */
-    bool (*are_all)(void *user);
+    /* Whether these are all keys of that identity (from an unauthenticated peer; empty: none was offered) that are
+     * valid now. Only then is a peer told that its key is not accepted; else it is told to try later. */
+    bool (*are_all)(void *user, const char *identity);
     void *user;
 };
 

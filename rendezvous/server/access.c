@@ -34,6 +34,7 @@
     X(PRINCIPAL_ADD, ACCESS_ADMIN)                                                                 \
     X(PRINCIPAL_ROTATE, ACCESS_ADMIN)                                                              \
     X(PRINCIPAL_REMOVE, ACCESS_ADMIN)                                                              \
+    X(KEYS_CHECKED, ACCESS_ADMIN)                                                                  \
     X(PRINCIPAL_LIST, ACCESS_ADMIN)                                                                \
     X(NODE_WELCOME, NOBODY) /* from here on: messages that only the server sends */                \
     X(BEAT_ACK, NOBODY)                                                                            \

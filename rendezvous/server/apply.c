@@ -83,6 +83,7 @@ static void write_gap(struct server *server, uint64_t job_id)
              "given again. If it was put back by hand, restore a backup instead (ddpctl help "
              "restore); if not, look after its disk",
              store_path(server->store), (unsigned long long)job_id);
+    keys_lost(server);
 }
 
 static void log_event(struct server *server, const struct rdzv_action *action, int64_t wall_ms)

@@ -132,6 +132,7 @@ struct server {
     char addresses[8500];
     struct principals principals;
     struct principals new_principals;       /* of a standby, while it reads them */
+    int64_t keys_lost_ms;                   /* store_keys_lost_ms */
     struct tls_context *tls;                /* NULL: no endpoint uses it */
     char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
     uint64_t refused_since_us;              /* start of the log's window */
@@ -309,6 +310,10 @@ void server_flush_soon(struct server *server);
 /* keys.c: keys and the principals that have them. */
 /* Reads the keys from the store. Call before endpoints are opened. */
 void keys_open(struct server *server);
+/* The state is one of the past: its keys are marked so, in the current transaction. */
+void keys_lost(struct server *server);
+/* An administrator has checked them. */
+void keys_checked(struct server *server, const char *who);
 void keys_close(struct server *server);
 /* Opens an endpoint, or logs what one that uses TLS waits for. Loads OpenSSL for the first of these. Errors:
  * listener_start's, STATUS_LIBRARY, STATUS_MEMORY. */

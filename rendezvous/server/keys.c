@@ -1,7 +1,11 @@
 /* Keys: the table in memory, its rows in the store, and endpoints that wait for the first key. An
  * admin makes, rotates and removes keys. Removing one ends its connections at once; an expired old
  * secret only refuses new handshakes. The store is written before the answer leaves, so a key that
- * was shown is never lost. */
+ * was shown is never lost.
+ *
+ * A state that went back has the keys of then. A key that was removed since is valid again, and nobody here can know
+ * it. But a key that was made since is not known, so an unknown key is no reason for a node to give up, until an
+ * administrator has checked the keys, or has made the key of that name again. */
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -77,11 +81,45 @@ static bool find_secret(void *user, const char *identity, size_t byte_count,
 }
 
 /* Only the leader knows all keys: one may have been made since a standby read them. */
-static bool are_all(void *user)
+static bool are_all(void *user, const char *identity)
 {
     const struct server *server = user;
+    char name[NODE_NAME_BYTES_MAX], id[KEY_ID_CHARS + 1];
+    const struct principal *found;
 
-    return !server->stands_by && !server->principals.is_partial;
+    if (server->stands_by || server->principals.is_partial)
+        return false;
+    if (server->keys_lost_ms == 0)
+        return true;
+    if (key_identity_split(identity, strlen(identity), name, id, NULL) != STATUS_OK)
+        return true;
+    found = principals_find(&server->principals, name);
+    return found != NULL && (found->stored.created_ms >= server->keys_lost_ms ||
+                             found->stored.rotated_ms >= server->keys_lost_ms);
+}
+
+#define CHECK_KEYS                                                                                 \
+    "a key removed or rotated since is valid again; one made since is not known, and its node "    \
+    "tries again. Check ddpctl node list and user list, remove or make keys, then: ddpctl server " \
+    "--keys-checked"
+
+void keys_lost(struct server *server)
+{
+    server->keys_lost_ms = clock_wall_ms();
+    store_begin(server->store);
+    store_write_keys_lost(server->store, server->keys_lost_ms);
+    note(server, "the keys are of the past, too: " CHECK_KEYS);
+}
+
+void keys_checked(struct server *server, const char *who)
+{
+    if (server->keys_lost_ms == 0)
+        return;
+    server->keys_lost_ms = 0;
+    store_begin(server->store);
+    store_write_keys_lost(server->store, 0);
+    note(server, "%s has checked the keys: a key that is not known is not accepted", who);
+    server_flush(server);
 }
 
 static void restore(const struct store_principal *stored, struct principals *principals)
@@ -106,6 +144,10 @@ void keys_open(struct server *server)
     if (!server->stands_by) {
         if (!store_principals(server->store, on_stored, server))
             server->principals.is_partial = true;
+        server->keys_lost_ms = store_keys_lost_ms(server->store);
+        if (server->keys_lost_ms != 0 && server->principals.count > 0)
+            log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                     "the state went back to an earlier one, and its keys with it: " CHECK_KEYS);
         drop_expired(server);
     }
 }

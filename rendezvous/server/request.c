@@ -317,6 +317,12 @@ static bool needs_room(enum msg_type type)
            type == MSG_TYPE_PRINCIPAL_ADD || type == MSG_TYPE_PRINCIPAL_ROTATE;
 }
 
+static void on_keys_checked(struct peer *peer, const struct msg_keys_checked *request)
+{
+    keys_checked(peer->server, peer_user(peer));
+    answer_server(peer, request->request_id);
+}
+
 /* Submits are made durable before jobs are shown, and answers leave in the order of requests. Only
  * submits of different clients share a transaction. */
 void client_request(struct peer *peer, const struct msg *msg)
@@ -341,6 +347,8 @@ void client_request(struct peer *peer, const struct msg *msg)
         on_node_list(peer, &msg->node_list);
     else if (msg->type == MSG_TYPE_SERVER_GET)
         answer_server(peer, msg->server_get.request_id);
+    else if (msg->type == MSG_TYPE_KEYS_CHECKED)
+        on_keys_checked(peer, &msg->keys_checked);
     else if (msg->type == MSG_TYPE_NODE_DRAIN)
         on_node_change(peer, msg, RDZV_EVENT_NODE_DRAIN);
     else if (msg->type == MSG_TYPE_NODE_RESUME)

@@ -99,6 +99,25 @@ static bool read_secret(sqlite3_stmt *stmt, struct store_principal *out)
     return true;
 }
 
+int64_t store_keys_lost_ms(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_KEYS_GET);
+    int64_t lost_ms = 0;
+
+    if (store_row(store, stmt, "read the keys of"))
+        lost_ms = sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    return lost_ms > 0 && lost_ms <= TIME_US_MAX / 1000 ? lost_ms : 0;
+}
+
+void store_write_keys_lost(struct store *store, int64_t lost_ms)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_KEYS_WRITE);
+
+    (void)sqlite3_bind_int64(stmt, 1, lost_ms);
+    store_run(store, stmt, "write the keys to");
+}
+
 bool store_principals(struct store *store,
                       void (*on_principal)(const struct store_principal *, void *), void *context)
 {

@@ -147,6 +147,10 @@ uint64_t store_lease_us(struct store *store);
 void store_write_lease(struct store *store, uint64_t lease_us);
 /* No job up to this one is new, and STORE_ID_GAP numbers of events are left out. */
 void store_write_gap(struct store *store, uint64_t job_id);
+/* When it was noticed that the keys are those of an earlier state; 0: they are not, or an administrator has checked
+ * them. Wall clock. */
+int64_t store_keys_lost_ms(struct store *store);
+void store_write_keys_lost(struct store *store, int64_t lost_ms);
 /* Inserts or replaces a principal with all its secrets. */
 void store_write_principal(struct store *store, const struct store_principal *principal);
 void store_write_seen(struct store *store, const char *name, int64_t seen_ms);

@@ -20,7 +20,7 @@ SERVED_S = 10.0  # the longest wait of another client's request: less than twice
 USER_ONLY = ["submit", "cancel", "node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
              "principal_list", "job_list", "job_get", "event_list", "node_list", "log_read",
              "node_read"]
-ADMIN_ONLY = ["node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove", "principal_list"]
+ADMIN_ONLY = ["node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove", "principal_list", "keys_checked"]
 NODE_ONLY = ["beat", "shim_report", "progress", "node_event", "log_data", "node_data"]
 NOBODY = ["start", "node_ask", "go", "world", "stop", "forget", "report_ack", "node_welcome", "beat_ack", "slot_resume", "shim_hello",
           "lease", "report_request", "worker_join", "worker_error", "worker_stop", "client_welcome", "submitted", "job_info", "jobs", "nodes",

@@ -9,6 +9,7 @@ import json
 import os
 import pwd
 import select
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ OF_NODES = {"node_hello", "beat", "node_event", "shim_report", "progress", "log_
 OF_USERS = {"client_hello", "submit", "stage_put", "job_get", "why_get", "job_list", "cancel", "event_list", "log_read", "input",
             "node_list", "node_read", "server_get"}
 OF_ADMINS = OF_USERS | {"node_drain", "node_resume", "principal_add", "principal_rotate", "principal_remove",
-                        "principal_list"}
+                        "principal_list", "keys_checked"}
 
 
 def network(process):
@@ -281,6 +282,59 @@ def test_rotation():
         old.close()
         rows = "\n".join(row for row in dump(directory) if '"secrets"' in row)
         assert rows.count("INSERT") == 1, "an old secret is still stored"
+
+
+def say_hello(address, key, job_id, cluster):
+    """A node that has seen that job of the cluster, until it is welcomed."""
+    with Peer(address, key=key) as peer:
+        peer.send("node_hello", protocol=PROTOCOL, version="test", name="n1", boot_id="boot", instance=1, pid=1, address="127.0.0.1",
+                  slots=1, gpus=0, shims=[], closed=[],
+                  **{**NODE_IDENTITY, "seen": [dict(cluster=cluster, job_id=job_id, generation=1)]})
+        assert peer.recv()["type"] == "node_welcome"
+
+
+LATER = "does not take this key now"
+FINAL = "does not take this key: it was removed"
+
+
+def test_keys_of_the_past():
+    """The state directory is put back to an earlier copy. A key that was made since is unknown, which is no reason to give up once the
+    server knows that it went back, until an admin has made that key again, or has checked the keys."""
+    with state_dir() as directory:
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            keys = {name: add(admin, name, "node") for name in ("n1", "gone")}
+            assert process.stop() == 0
+        shutil.copytree(directory, directory + "/copy", ignore=shutil.ignore_patterns("*.sock"))
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            keys.update({name: add(admin, name, "node") for name in ("n2", "n3")})
+            admin.ask("principal_remove", name="gone", is_node=True)
+            assert process.stop() == 0
+        for name in os.listdir(directory + "/copy"):
+            if name.startswith("state"):
+                shutil.copy2(directory + "/copy/" + name, directory)
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            address = network(process)
+            assert FINAL in refused_key(address, keys["n2"]), "it cannot know yet"
+            assert admin.ask("server_get", request_id=1)["keys_lost_ms"] == 0
+            with Client(address, key=add(admin, "ann")) as client:
+                say_hello(address, keys["n1"], 7, client.welcome["cluster"])
+            assert LATER in refused_key(address, keys["n2"])
+            assert admin.ask("server_get", request_id=1)["keys_lost_ms"] > 0
+            wait_for_log(process, "a key removed or rotated since is valid again")
+            add(admin, "n3", "node")  # again: so its lost key is void
+            assert FINAL in refused_key(address, keys["n3"])
+            assert LATER in refused_key(address, keys["n2"])
+            assert process.stop() == 0
+        with server(*LISTEN, directory=directory) as process, Client(process.address) as admin:
+            address = network(process)
+            assert LATER in refused_key(address, keys["n2"])  # it is stored
+            with node(address, "gone", keys["gone"]) as one:
+                assert one.welcomed, one.error  # nobody here can know that it was removed
+            with Client(address, key=add(admin, "bob")) as bob:
+                expect_refused("refused", bob.ask, "keys_checked", request_id=1)
+            assert admin.ask("keys_checked", request_id=1)["keys_lost_ms"] == 0
+            assert FINAL in refused_key(address, keys["n2"])
+            assert process.stop() == 0
 
 
 def test_pages_of_principals():

@@ -22,8 +22,9 @@ static bool find(void *user, const char *offered, size_t byte_count,
     return true;
 }
 
-static bool are_all(void *user)
+static bool are_all(void *user, const char *offered)
 {
+    (void)offered;
     (void)user;
     return true;
 }

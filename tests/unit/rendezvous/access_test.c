@@ -19,7 +19,7 @@ static const struct allowed all[] = {
                   " input_state stage_get "},
     {ACCESS_USER, OF_A_PERSON},
     {ACCESS_ADMIN, OF_A_PERSON "node_drain node_resume principal_add principal_rotate"
-                               " principal_remove principal_list "},
+                               " principal_remove principal_list keys_checked "},
 };
 
 static bool has_word(const char *words, const char *word)
