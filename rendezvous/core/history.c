@@ -45,6 +45,12 @@ static void hold_jobs(struct rdzv *rdzv, uint64_t newest)
     rdzv->sched_due = true;
 }
 
+void history_restored(struct rdzv *rdzv)
+{
+    if (rdzv->options.is_copy)
+        hold_jobs(rdzv, rdzv->next_job_id - 1);
+}
+
 static void judge(struct rdzv *rdzv, const struct node *node, const struct news *news)
 {
     const uint64_t newest = rdzv->next_job_id - 1, seen = news->job_id;

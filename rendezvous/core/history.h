@@ -2,7 +2,10 @@
  * can: each remembers the newest job of this cluster that it was told to start, with its generation. A server that knows
  * less says so, and goes on above those numbers, so that no number stands for two jobs. What it knows of may run in a
  * newer generation on a node that has not called yet, so it starts nothing of that until the leases from before its
- * start have ended. */
+ * start have ended.
+ *
+ * A restored copy says so itself. The same holds for its jobs: what was given of them since is not known, nor how long
+ * ago, since only a clock that may have been set could tell. */
 #ifndef RENDEZVOUS_CORE_HISTORY_H
 #define RENDEZVOUS_CORE_HISTORY_H
 
@@ -12,6 +15,8 @@
 /* A node that is this far ahead is not believed: its file is damaged. */
 #define HISTORY_AHEAD_MAX 1000000000u
 
+/* All of the state was restored. */
+void history_restored(struct rdzv *rdzv);
 /* Compares what this node has seen, and the shims that it lists, with what the server knows. Call before its list is
  * reconciled. A hello may list shims of other clusters, since it comes before the welcome: these only make a job skip
  * numbers of generations. */

@@ -389,6 +389,7 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
         rdzv->is_restored = true;
         rdzv->restored_at_us = rdzv->out.now_us;
         fence_restored(rdzv);
+        history_restored(rdzv);
         rdzv->sched_due = true;
         if (event->next_job_id > 1) /* it has had nodes before and must wait for them to connect */
             rdzv->settled_at_us = rdzv->out.now_us + rdzv->options.lost_us;

@@ -327,6 +327,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .nodes_max = NODES_MAX,
         .lease_us = options->lease_us,
         .lease_before_us = store_lease_us(server->store),
+        .is_copy = store_is_copy(server->store),
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
         .lost_us = options->lost_us,
@@ -355,28 +356,33 @@ static enum status core_open(struct server *server, const struct server_options 
     return STATUS_OK;
 }
 
-static void write_lease(struct server *server)
+static void write_lease(struct server *server, bool is_over)
 {
     store_begin(server->store);
     store_write_lease(server->store, server->core_options.lease_us);
+    if (is_over && server->core_options.is_copy)
+        store_write_copy_over(server->store);
     store_commit(server->store);
 }
 
 static void on_lease_before_over(uv_timer_t *timer)
 {
-    write_lease(timer->data);
+    write_lease(timer->data, true);
 }
 
 /* Nothing gets a longer lease than the stored one. A shorter one is stored when what has the longer
- * one has ended, so that a server that starts until then knows of it, too. */
+ * one has ended, so that a server that starts until then knows of it, too. Likewise a restored copy
+ * stays one until nothing of before it has a lease. */
 static void keep_lease(struct server *server)
 {
     const uint64_t before_us = server->core_options.lease_before_us;
+    const uint64_t own_us = server->core_options.lease_us;
 
-    if (before_us < server->core_options.lease_us)
-        write_lease(server);
-    else if (before_us > server->core_options.lease_us)
-        (void)uv_timer_start(&server->lease_timer, on_lease_before_over, before_us / 1000 + 1, 0);
+    if (before_us < own_us)
+        write_lease(server, false);
+    if (before_us > own_us || server->core_options.is_copy)
+        (void)uv_timer_start(&server->lease_timer, on_lease_before_over,
+                             (before_us > own_us ? before_us : own_us) / 1000 + 1, 0);
 }
 
 static void restore_job(struct server *server, uint64_t job_id)

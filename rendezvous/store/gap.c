@@ -1,6 +1,7 @@
 /* Turns a copy of an earlier state into a state of its own. It gets a new cluster id, by which nodes
  * tell its jobs from those that ran before. Its job and event numbers start above any that were given
- * since the copy was made. Its keys are marked as those of the past. */
+ * since the copy was made. Its keys are marked as those of the past. No
+ * job of it starts for a whole lease of the server that starts first (rendezvous/core/history.h). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -60,8 +61,9 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
         status = stop_running(store, gap->now_ms, err);
     if (status == STATUS_OK)
         status = execute(store, err,
-                         "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64 ")",
-                         gap->now_ms);
+                         "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64
+                         "), ('copy_ms', %" PRId64 ")",
+                         gap->now_ms, gap->now_ms);
     if (status == STATUS_OK)
         status = execute(store, err,
                          "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor', max(%" PRIu64

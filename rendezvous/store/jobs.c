@@ -302,6 +302,20 @@ void store_write_lease(struct store *store, uint64_t lease_us)
     store_run(store, stmt, "write the lease to");
 }
 
+bool store_is_copy(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_COPY_GET);
+    const bool is_copy = store_row(store, stmt, "read the restore of");
+
+    (void)sqlite3_reset(stmt);
+    return is_copy;
+}
+
+void store_write_copy_over(struct store *store)
+{
+    store_run(store, store_use(store, STORE_COPY_DROP), "write the end of the restore to");
+}
+
 void store_write_gap(struct store *store, uint64_t job_id)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_FLOOR);

@@ -52,6 +52,8 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
                         " max(?, " STORE_NEWEST_JOB_SQL ")",
     [STORE_LEASE_GET] = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'lease_us'",
     [STORE_LEASE_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('lease_us', ?)",
+    [STORE_COPY_GET] = "SELECT 1 FROM meta WHERE name = 'copy_ms'",
+    [STORE_COPY_DROP] = "DELETE FROM main.meta WHERE name = 'copy_ms'",
     [STORE_KEYS_GET] = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'keys_lost_ms'",
     [STORE_KEYS_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', ?)",
     /* The job and the event with the highest ids are kept: the next ids are counted from them, and

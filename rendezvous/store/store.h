@@ -145,6 +145,10 @@ void store_write_hold(struct store *store, const struct rdzv_hold *hold);
 /* The longest lease that servers of this state may have given to what still runs; 0: not known. */
 uint64_t store_lease_us(struct store *store);
 void store_write_lease(struct store *store, uint64_t lease_us);
+/* Whether it is a restored copy, and leases from before the restore may still be out. */
+bool store_is_copy(struct store *store);
+/* They have ended. */
+void store_write_copy_over(struct store *store);
 /* No job up to this one is new, and STORE_ID_GAP numbers of events are left out. */
 void store_write_gap(struct store *store, uint64_t job_id);
 /* When it was noticed that the keys are those of an earlier state; 0: they are not, or an administrator has checked

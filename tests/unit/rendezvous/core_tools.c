@@ -88,6 +88,15 @@ void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us)
     begin_leased_after(jobs_max, nodes_max, lease_us, 0);
 }
 
+void begin_copy(uint32_t jobs_max, uint32_t nodes_max)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.waits_for_lease = options.is_copy = true;
+    options.lease_us = 60 * SECOND_US;
+    begin_options(options);
+}
+
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)
 {
     begin_leased(jobs_max, nodes_max, 60 * SECOND_US);

@@ -20,6 +20,8 @@ void begin_store_quota(uint32_t jobs_max, uint32_t nodes_max, uint64_t max_store
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
+/* With leases of 60 s, and a state that is a restored copy. */
+void begin_copy(uint32_t jobs_max, uint32_t nodes_max);
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);
 void begin_leased(uint32_t jobs_max, uint32_t nodes_max, uint64_t lease_us); /* likewise */
 /* The server before this one gave leases of another length. */

@@ -155,4 +155,34 @@ TEST(what_went_on_is_no_failure)
     CHECK(rdzv_job_record(core, 2 + GAP)->planned);
 }
 
+/* A backup is restored, and the clock is set forward before the server starts: a job may still run with a lease of
+ * before, also one that was queued when the backup was made. */
+TEST(jobs_of_a_restored_copy_wait_for_a_whole_lease_by_no_clock_that_can_be_set)
+{
+    put_back();
+    begin_copy(8, 4);
+    record.state = JOB_RESTARTING;
+    record.generation = 1;
+    record.planned = true;
+    record.retry_at_ms = wall_ms + 60000;
+    wall_ms += 24 * 3600 * 1000;
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2 + GAP});
+    hello(1, "a", "other", 1, 1);
+    CHECK(find(RDZV_SEND_START) == NULL);
+    CHECK_EQ(submit(), 2 + GAP); /* what is new starts at once */
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 2 + GAP);
+    report(2 + GAP, SHIM_READY);
+    report(2 + GAP, SHIM_RUNNING);
+    report(2 + GAP, SHIM_ENDED);
+    for (uint32_t i = 0; i < 59; i++) {
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+        CHECK(find(RDZV_SEND_START) == NULL);
+    }
+    now_us += SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+}
+
 TEST_MAIN
