@@ -90,11 +90,11 @@ static const struct {
     enum msg_type type;
     uint32_t since;
 } later_messages[] = {
-    {MSG_TYPE_NODE_READ, 2},   {MSG_TYPE_NODE_ASK, 2},   {MSG_TYPE_NODE_DATA, 2},
-    {MSG_TYPE_WHY_GET, 2},     {MSG_TYPE_WHY_INFO, 2},   {MSG_TYPE_INPUT, 2},
-    {MSG_TYPE_INPUT_STATE, 2}, {MSG_TYPE_SERVER_GET, 2}, {MSG_TYPE_SERVER_INFO, 2},
-    {MSG_TYPE_WORKER_STOP, 2}, {MSG_TYPE_REFER, 2},      {MSG_TYPE_LOOK, 2},
-    {MSG_TYPE_LOOKED, 2},      {MSG_TYPE_WARM, 2},       {MSG_TYPE_COOL, 2},
+    {MSG_TYPE_NODE_READ, 2},    {MSG_TYPE_NODE_ASK, 2},   {MSG_TYPE_NODE_DATA, 2},
+    {MSG_TYPE_WHY_GET, 2},      {MSG_TYPE_WHY_INFO, 2},   {MSG_TYPE_INPUT, 2},
+    {MSG_TYPE_INPUT_STATE, 2},  {MSG_TYPE_SERVER_GET, 2}, {MSG_TYPE_SERVER_INFO, 2},
+    {MSG_TYPE_WORKER_STOP, 2},  {MSG_TYPE_REFER, 2},      {MSG_TYPE_LOOK, 2},
+    {MSG_TYPE_LOOKED, 2},       {MSG_TYPE_WARM, 2},       {MSG_TYPE_COOL, 2},
     {MSG_TYPE_KEYS_CHECKED, 3},
 };
 

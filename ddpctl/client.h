@@ -56,7 +56,7 @@ struct client {
     bool is_answered;                      /* the server has answered on this connection */
     bool is_useful;                        /* with more than its welcome */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
-    char why_none[256]; /* why it named none; empty: it did not say */
+    char why_none[256];                    /* why it named none; empty: it did not say */
     struct err problem;                    /* why no server can be called at all */
     struct err why;
 };

@@ -24,10 +24,11 @@ void output_server(const struct msg_server_info *info, struct buf *out)
                      "events; docs/operations.md)\n");
     time_text(info->keys_lost_ms, lost);
     if (info->keys_lost_ms != 0)
-        buf_printf(out,
-                   "its keys are of the past (%s): removed ones may be valid again, new ones are not "
-                   "known; check ddpctl node list and user list, then ddpctl server --keys-checked\n",
-                   lost);
+        buf_printf(
+            out,
+            "its keys are of the past (%s): removed ones may be valid again, new ones are not "
+            "known; check ddpctl node list and user list, then ddpctl server --keys-checked\n",
+            lost);
 }
 
 void output_server_json(const struct msg_server_info *info, struct buf *out)

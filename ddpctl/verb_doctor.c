@@ -60,9 +60,10 @@ static int on_server_info(struct ctl *ctl, const struct msg *msg, void *context)
                    "its state is of the past: nodes have seen newer jobs, which are lost "
                    "(docs/operations.md)");
     if (info->keys_lost_ms != 0)
-        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_WARN,
-                   "its keys are of the past: removed ones may be valid again, and new ones are not "
-                   "known (ddpctl server; docs/operations.md)");
+        doctor_say(
+            &ward->findings, DOCTOR_SERVER, DOCTOR_WARN,
+            "its keys are of the past: removed ones may be valid again, and new ones are not "
+            "known (ddpctl server; docs/operations.md)");
     if (info->store_is_low)
         doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL,
                    "the disk or etcd under its store is nearly full: no jobs are taken");

@@ -31,8 +31,7 @@ struct settings {
     uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
     uint64_t max_stored_per_user;
-    bool all_users, no_fence, no_fsync, require_key, move,
-        new_cluster;
+    bool all_users, no_fence, no_fsync, require_key, move, new_cluster;
     struct service_settings service;
 };
 
@@ -322,8 +321,7 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
 static int transfer(const struct settings *settings)
 {
     bool is_restore = settings->restore != NULL || settings->new_cluster;
-    struct transfer_options options = {.path =
-                                           is_restore ? settings->restore : settings->backup,
+    struct transfer_options options = {.path = is_restore ? settings->restore : settings->backup,
                                        .is_restore = is_restore,
                                        .is_move = settings->move,
                                        .state_dir = settings->state_dir,

@@ -146,10 +146,10 @@ struct launcher {
     uint64_t silent_at_us;            /* when to close a silent connection; UINT64_MAX: not armed */
     uint64_t beat_interval_us, lease_us;
     uint64_t welcomed_at_us;
-    bool was_short;          /* the last connection with a welcome did not last */
-    bool was_away;           /* since then its server was not there, or was another one */
-    uint32_t short_count;    /* connections in a row that did not last although the server was there */
-    uint64_t hello_at_us;    /* when the hello was sent: the first lease counts from it */
+    bool was_short;       /* the last connection with a welcome did not last */
+    bool was_away;        /* since then its server was not there, or was another one */
+    uint32_t short_count; /* connections in a row that did not last although the server was there */
+    uint64_t hello_at_us; /* when the hello was sent: the first lease counts from it */
     uint64_t lease_until_us; /* boot clock; 0: none was given yet */
     char cluster[33];        /* of the last welcome; shims of other clusters get no orders */
     uint64_t random;

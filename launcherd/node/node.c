@@ -344,7 +344,8 @@ static void take_state_id(struct node *node, const struct open_files *files)
                                            "in "
                                          : "",
                  files->aside,
-                 files->aside[0] != '\0' ? ", and what still runs of them ends with its lease" : "");
+                 files->aside[0] != '\0' ? ", and what still runs of them ends with its lease"
+                                         : "");
 }
 
 static void on_opened(struct file_work *work, const char *late)

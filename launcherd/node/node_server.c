@@ -173,12 +173,11 @@ static struct launcher_event open_event(struct node_server *server)
 {
     server->is_open = true;
     server->is_welcomed = false;
-    return (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN,
-                                   .text = own_address(server),
-                                   .is_other_server =
-                                       server->welcomed_at[0] != '\0' &&
-                                       strcmp(server->welcomed_at,
-                                              server_list_address(&server->list)) != 0};
+    return (struct launcher_event){
+        .type = LAUNCHER_EVENT_SERVER_OPEN,
+        .text = own_address(server),
+        .is_other_server = server->welcomed_at[0] != '\0' &&
+                           strcmp(server->welcomed_at, server_list_address(&server->list)) != 0};
 }
 
 static struct launcher_event failed_event(struct node_server *server, enum status status,

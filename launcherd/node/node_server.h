@@ -27,8 +27,9 @@ struct node_server {
     bool was_welcomed;               /* by this process, or by an earlier one that saved the key */
     bool is_failure_shown;           /* shown once until the next welcome */
     char address[ADDRESS_BYTES_MAX]; /* this node's, as the server sees it */
-    char welcomed_at[SERVER_ADDRESS_BYTES_MAX]; /* the last server that took this node; empty: none yet */
-    char why[512];                   /* the text of SERVER_CLOSED */
+    char welcomed_at
+        [SERVER_ADDRESS_BYTES_MAX]; /* the last server that took this node; empty: none yet */
+    char why[512];                  /* the text of SERVER_CLOSED */
     bool is_keeping_key; /* from --join; on_key_kept follows, whether it is kept or not */
     void (*on_key_kept)(void *owner);
     /* Called for each message of the server, with host->owner. */

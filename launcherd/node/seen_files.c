@@ -151,8 +151,8 @@ enum status seen_file_write(const char *state_dir, const struct seen_record *rec
     if (dir_fd >= 0)
         (void)close(dir_fd);
     return is_written ? STATUS_OK
-                      : err_set(err, STATUS_IO, code,
-                                "cannot write %.180s/" NAME ": %s", state_dir, strerror(code));
+                      : err_set(err, STATUS_IO, code, "cannot write %.180s/" NAME ": %s", state_dir,
+                                strerror(code));
 }
 
 static void drop(struct file_work *work)

@@ -18,10 +18,10 @@
 #define STATE_ID_DAMAGED_END ".damaged"
 
 enum state_id_found {
-    STATE_ID_KNOWN,   /* the file is where it was made */
-    STATE_ID_NEW,     /* there was none */
+    STATE_ID_KNOWN, /* the file is where it was made */
+    STATE_ID_NEW,   /* there was none */
     STATE_ID_DAMAGED, /* one that cannot be understood was renamed to "...damaged"; `run` is used as it is */
-    STATE_ID_COPY,    /* it was made elsewhere: a copy, or moved from another file system; `run` was put aside */
+    STATE_ID_COPY, /* it was made elsewhere: a copy, or moved from another file system; `run` was put aside */
 };
 
 /* Fills `id`, and makes a new one where it must. `aside`: for STATE_ID_COPY where the old folders are,

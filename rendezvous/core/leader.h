@@ -65,7 +65,7 @@ struct leader_event {
     enum leader_event_type type;
     uint32_t
         missing_pm; /* per mille of the rows, 0 to 1000, that this server would have to read first */
-    bool must_wait;  /* must not claim: an administrator has to act first (member.h) */
+    bool must_wait; /* must not claim: an administrator has to act first (member.h) */
     /* The other fields belong to an answer. */
     uint64_t sent_us; /* when the request was sent */
     bool is_ok;

@@ -36,7 +36,8 @@ struct rdzv_options {
     uint32_t nodes_max; /* <= NODES_MAX */
     uint64_t lease_us;
     uint64_t lease_before_us; /* the longest that a server before this one may have given */
-    bool is_copy; /* the state is a restored copy, of whose jobs leases of before it may be out (history.h) */
+    bool
+        is_copy; /* the state is a restored copy, of whose jobs leases of before it may be out (history.h) */
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
     uint64_t grow_us; /* how long a generation runs before its job may grow (elastic.h) */

@@ -165,7 +165,7 @@ enum status transfer_run(const struct transfer_options *options, struct err *err
     if (status == STATUS_OK && options->etcd.url != NULL)
         status = etcd_open(&transfer.client, &transfer.place.options, err);
     if (status == STATUS_OK)
-        status = options->path == NULL   ? make_new(&transfer, err)
+        status = options->path == NULL ? make_new(&transfer, err)
                  : options->is_restore ? restore(&transfer, err)
                                        : back_up(&transfer, err);
     if (status == STATUS_OK)

@@ -84,7 +84,7 @@ struct store {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
-    bool is_wanted_new; /* store_open_new */
+    bool is_wanted_new;                        /* store_open_new */
     bool is_new, may_have_holes;               /* its free pages may have no blocks yet */
     int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions, writes;

@@ -75,8 +75,8 @@ bool seen_describe(const char *path, char text[SEEN_TEXT_BYTES])
         (void)strftime(at, sizeof at, "%Y-%m-%d %H:%M UTC", &parts);
     if (status == STATUS_OK)
         (void)snprintf(text, SEEN_TEXT_BYTES,
-                       "cluster %.8s... (commit %" PRIu64 ", job %" PRIu64 ", on %s)",
-                       seen.cluster, seen.commit, seen.job_id, at);
+                       "cluster %.8s... (commit %" PRIu64 ", job %" PRIu64 ", on %s)", seen.cluster,
+                       seen.commit, seen.job_id, at);
     else
         (void)snprintf(text, SEEN_TEXT_BYTES, "one, or nobody knows: %.120s", err.text);
     return status != STATUS_NOT_FOUND;

@@ -49,10 +49,11 @@ static enum status check_seen(const struct store *store, const char *dir, const 
     if (status == STATUS_NOT_FOUND)
         return STATUS_OK;
     if (status != STATUS_OK)
-        return err_set(err, STATUS_REFUSED, why.code,
-                       "%.80s is missing, and nobody knows whether it was there: %.80s. Look at that; "
-                       "for a new cluster: rendezvous --new-cluster",
-                       store->path, why.text);
+        return err_set(
+            err, STATUS_REFUSED, why.code,
+            "%.80s is missing, and nobody knows whether it was there: %.80s. Look at that; "
+            "for a new cluster: rendezvous --new-cluster",
+            store->path, why.text);
     return err_set(err, STATUS_REFUSED, 0, "%.80s is missing, but %s cluster %.8s... (%s). %s",
                    store->path, what, seen.cluster, name, remedy);
 }

@@ -205,8 +205,8 @@ TEST(a_server_that_was_gone_or_is_another_one_is_no_trouble)
             event(at_us + 1, LAUNCHER_EVENT_SERVER_CLOSED); /* nobody listens there */
         if (i % 3 == 1) {
             event(at_us + 1, LAUNCHER_EVENT_SERVER_OPEN);
-            (void)step(at_us + 2, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG,
-                                                          .msg = &refer});
+            (void)step(at_us + 2,
+                       (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &refer});
             event(at_us + 3, LAUNCHER_EVENT_SERVER_CLOSED);
         }
         (void)step(at_us + 4, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_OPEN,
