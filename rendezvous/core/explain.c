@@ -207,8 +207,11 @@ void explain_preempted(struct rdzv *rdzv, struct job *job)
 void explain_held(struct rdzv *rdzv, struct job *job)
 {
     job_set_reason(rdzv, job,
-                   "the server's state is of the past: it starts when the leases of what may still "
-                   "run of it have ended");
+                   rdzv->is_of_past
+                       ? "the server's state is of the past: it starts when the leases "
+                         "of what may still run of it have ended"
+                       : "the state was restored from a backup: it starts when the "
+                         "leases of what may still run of it have ended");
 }
 
 void explain_memory(struct rdzv *rdzv, struct job *job)
