@@ -2,7 +2,8 @@
  * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
  * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
  * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
- * file has the number of a process, they hang in that process alone. */
+ * file has the number of a process, they hang in that process alone. While the file $DDP_STUCK_FILE.exec has the first
+ * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,6 +12,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -151,6 +153,41 @@ int statvfs64(const char *path, struct statvfs64 *info)
         *(void **)&real = real_call("statvfs64");
     hang_at(-1, path);
     return real(path, info);
+}
+
+/* In a child that shares its parent's memory: without the heap. */
+static void hang_at_exec(const char *word)
+{
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char mark[4200], text[64];
+    int fd;
+
+    if (stuck == NULL || word == NULL)
+        return;
+    (void)snprintf(mark, sizeof mark, "%s.exec", stuck);
+    fd = open(mark, O_RDONLY | O_CLOEXEC);
+    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    if (got < 5)
+        return;
+    text[got] = '\0';
+    if (strcmp(text + 5, word) != 0)
+        return;
+    if (strncmp(text, "stop", 4) == 0)
+        (void)raise(SIGSTOP);
+    else
+        hang_while_it_exists(mark);
+}
+
+int execve(const char *path, char *const argv[], char *const envp[])
+{
+    static int (*real)(const char *, char *const[], char *const[]);
+
+    if (real == NULL)
+        *(void **)&real = real_call("execve");
+    hang_at_exec(argv[0] != NULL ? argv[1] : NULL);
+    return real(path, argv, envp);
 }
 
 static void hang(int fd, const char *where)
