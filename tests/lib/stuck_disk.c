@@ -3,8 +3,10 @@
  * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
  * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
  * file has the number of a process, they hang in that process alone. While the file $DDP_STUCK_FILE.exec has the first
- * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. */
+ * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. While
+ * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -76,6 +78,25 @@ static void *real_call(const char *name)
     return dlsym(RTLD_NEXT, name);
 }
 
+/* What a mark has, without the heap: for a child that shares its parent's memory, too. False: it is not there. */
+static bool read_mark(const char *name, char *text, size_t text_bytes)
+{
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char mark[4200];
+    int fd = -1;
+    ssize_t got = -1;
+
+    (void)snprintf(mark, sizeof mark, "%s.%s", stuck != NULL ? stuck : "", name);
+    if (stuck != NULL)
+        fd = open(mark, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, text, text_bytes - 1);
+        (void)close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
 /* A variant of open: with a mode if it may make the file. */
 #define MODE_OF(flags)                                                                             \
     va_list args;                                                                                  \
@@ -97,11 +118,16 @@ int open64(const char *path, int flags, ...)
 int openat64(int fd, const char *path, int flags, ...)
 {
     static int (*real)(int, const char *, int, ...);
+    char broken[64];
 
     if (real == NULL)
         *(void **)&real = real_call("openat64");
     MODE_OF(flags);
     hang_at(fd, path);
+    if (read_mark("eio", broken, sizeof broken) && strcmp(path, broken) == 0) {
+        errno = EIO;
+        return -1;
+    }
     return real(fd, path, flags, mode);
 }
 
@@ -155,25 +181,14 @@ int statvfs64(const char *path, struct statvfs64 *info)
     return real(path, info);
 }
 
-/* In a child that shares its parent's memory: without the heap. */
 static void hang_at_exec(const char *word)
 {
-    const char *stuck = getenv("DDP_STUCK_FILE");
     char mark[4200], text[64];
-    int fd;
 
-    if (stuck == NULL || word == NULL)
+    if (word == NULL || !read_mark("exec", text, sizeof text) || strlen(text) < 5 ||
+        strcmp(text + 5, word) != 0)
         return;
-    (void)snprintf(mark, sizeof mark, "%s.exec", stuck);
-    fd = open(mark, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        (void)close(fd);
-    if (got < 5)
-        return;
-    text[got] = '\0';
-    if (strcmp(text + 5, word) != 0)
-        return;
+    (void)snprintf(mark, sizeof mark, "%s.exec", getenv("DDP_STUCK_FILE"));
     if (strncmp(text, "stop", 4) == 0)
         (void)raise(SIGSTOP);
     else

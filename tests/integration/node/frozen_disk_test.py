@@ -230,6 +230,48 @@ def test_a_process_that_answers_questions_is_stopped_before_it_begins():
         world.forget(node, 1, 1)
 
 
+def test_a_disk_cannot_give_what_a_killed_shim_has_written():
+    """EIO is no proof that nothing is left: the end is not known until shim.json can be read."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "eio")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        shim = node.shim(1, 1)["pid"]
+        node_lib.write_file(disk.paths[0], "shim.json")
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: "how its shim ended is not known yet: " in node.log_text(), "the sweep to fail")
+        assert "shim.json" in node.log_text().split("not known yet: ")[1].split("\n")[0], node.log_text()
+        since = len(world.server.messages)
+        for _ in range(2):  # whatever the first sweep has posted has come by then
+            world.server.wait_for("beat", lambda m: any(s["job_id"] == 1 for s in m["shims"]), since=since)
+            since = len(world.server.messages)
+        assert world.server.reports[(1, 1)]["phase"] == "running" and not is_alive(pid)
+        disk.thaw()
+        assert "was killed (signal 9)" in world.server.wait_phase(1, 1, "ended")["cause"]
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+
+
+def test_a_staged_folder_that_does_not_come():
+    """The server sends nothing of it for 60 s, also over a new connection: the start has failed, by that name."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
+        world.server.wait_for("stage_get")
+        asked = time.monotonic()
+        wait_until(lambda: time.monotonic() > asked + 20, "a part of the limit to pass")
+        world.server.cut()
+        world.server.listen()
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - asked
+        assert report["cause"] == "node node0 cannot get the staged directory: the server sent nothing for 60 s", report
+        assert report["failed_class"] == "node" and 59 < took < 75, (took, report)
+        wait_until(lambda: not os.path.exists(f"{node.folder}/node0/stage/{'0' * 64}.part"), "what was begun of it to go")
+        world.server.forget(1, 1)
+        assert world.server.run(2, ["true"])["failed_rank"] == -1
+        world.forget(node, 2, 1)
+
+
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "logs")
