@@ -11,7 +11,8 @@
 #define STACK_BYTES (64u * 1024u)
 
 /* clone3(2), for which glibc has no function. The child begins on the stack of `args`: so it must not
- * return from here, and calls `run` at once. -1: errno. */
+ * return from here, and calls `run` at once. -1: errno. The code for ARM64 is assembled and was read, but has never
+ * run (tests/lint, assemble-arm64). */
 static pid_t call_clone3(const struct clone_args *args, int (*run)(void *), void *argument)
 {
 #if defined(__x86_64__)
