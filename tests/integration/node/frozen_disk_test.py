@@ -272,6 +272,26 @@ def test_a_staged_folder_that_does_not_come():
         world.forget(node, 2, 1)
 
 
+def test_an_ended_shim_leaves_when_launcherd_stays_away():
+    """Its end is on the disk: a launcherd that comes later reads it there."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sh", "-c", "exit 3"])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        shim = node.shim(1, 1)["pid"]
+        node.kill()
+        gone = time.monotonic()
+        wait_until(lambda: not is_alive(shim), "the shim to leave")
+        assert time.monotonic() - gone > 55, "launcherd may come back"
+        since = len(world.server.messages)
+        begin_again(world, node, 1)
+        report = world.server.wait_for("shim_report", since=since)
+        assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+
+
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "logs")
