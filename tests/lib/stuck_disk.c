@@ -44,13 +44,14 @@ IN_CHILD static void hang_while_it_exists(const char *stuck)
 static bool is_of_another(const char *mark)
 {
     FILE *file = fopen(mark, "r");
-    int pid = 0;
+    char text[32];
+    long pid;
 
     if (file == NULL)
         return false;
-    bool has_pid = fscanf(file, "%d", &pid) == 1;
+    pid = fgets(text, sizeof text, file) != NULL ? strtol(text, NULL, 10) : 0;
     (void)fclose(file);
-    return has_pid && pid != getpid();
+    return pid > 0 && pid != getpid();
 }
 
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
