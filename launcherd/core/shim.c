@@ -12,7 +12,8 @@
 
 #define REPORT_AGAIN_US 1000000u
 #define KEEP_AFTER_LEASE_US (3600u * 1000000ull)
-#define SIGNAL_UNKNOWN_EXIT 128 /* like a shell, which exits with 128 + N after signal N */
+#define KEEP_RECORDED_US 60000000u /* a launcherd that is being replaced is back by then */
+#define SIGNAL_UNKNOWN_EXIT 128    /* like a shell, which exits with 128 + N after signal N */
 
 void shim_init(struct shim *shim, const struct shim_options *options)
 {
@@ -350,8 +351,13 @@ static void check_lease(struct shim *shim, const struct shim_event *event,
     shim_end_if_over(shim, event->now_us);
 }
 
+/* Without launcherd nobody will say `forget`. An end on the disk needs no process: the next launcherd reads it there, as
+ * after a crash. One that is only here is kept for longer. */
 static uint64_t exit_at_us(const struct shim *shim)
 {
+    if (shim->is_recorded && !shim->launcher_open)
+        return KEEP_RECORDED_US +
+               (shim->alone_at_us > shim->ended_at_us ? shim->alone_at_us : shim->ended_at_us);
     uint64_t keep_us = 10 * shim->options.lease_us;
     if (keep_us < KEEP_AFTER_LEASE_US)
         keep_us = KEEP_AFTER_LEASE_US;
@@ -422,10 +428,16 @@ static void on_event(struct shim *shim, const struct shim_event *event,
         break;
     case SHIM_EVENT_LAUNCHER_OPEN:
         shim->launcher_open = true;
+        shim->alone_at_us = 0;
         shim->reported = 0;
         break;
     case SHIM_EVENT_LAUNCHER_CLOSED:
         shim->launcher_open = false;
+        shim->alone_at_us = event->now_us;
+        break;
+    case SHIM_EVENT_RECORDED:
+        assert(shim->phase == SHIM_ENDED);
+        shim->is_recorded = true;
         break;
     case SHIM_EVENT_LAUNCHER_MSG:
         on_launcher_msg(shim, event, actions);

@@ -5,7 +5,7 @@
  *   ready      it waits for `go`
  *   running    all workers were spawned
  *   stopping   they are being signalled or killed
- *   ended      no process of the job is left; it exits after `forget`
+ *   ended      no process of the job is left; it exits after `forget`, or when launcherd stays away
  *
  * The first worker that fails stops the others without asking the server; so do `stop` and the end of
  * the lease (shim_stop.h says how). A report has the whole state; it is sent on every change, and each
@@ -74,7 +74,9 @@ struct shim {
     uint64_t check_at_us; /* stopping, all workers gone: when to look again; else 0 */
     uint64_t left_at_us;  /* all workers exited 0: when what they left gets SIGTERM; else 0 */
     uint64_t ended_at_us;
-    uint64_t warn_at_us; /* running: when the warning is due; 0: unknown, UINT64_MAX: sent */
+    uint64_t alone_at_us; /* since when launcherd is not connected; 0: it is, or never was */
+    bool is_recorded;     /* the end is on the disk */
+    uint64_t warn_at_us;  /* running: when the warning is due; 0: unknown, UINT64_MAX: sent */
     uint32_t master_port;
     int32_t failed_rank; /* global; -1: none */
     uint64_t failed_at_us;
@@ -110,6 +112,7 @@ enum shim_event_type {
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
     SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
                                * does not count) */
+    SHIM_EVENT_RECORDED,      /* ended: who comes later reads the end from the disk */
 };
 
 struct shim_event {

@@ -12,15 +12,17 @@
 #include "launcherd/node/file_work_inside.h"
 
 #define STACK_BYTES (1024u * 1024u) /* address space; what is not touched takes no memory */
-#define IDLE_S 10
+#ifndef FILE_WORK_IDLE_MS
+#define FILE_WORK_IDLE_MS 10000 /* a thread that finds no work for so long ends */
+#endif
 #define NO_THREAD_MS 100u   /* until a thread that could not be started is tried again */
 #define PAUSE_MS 1000u      /* a timer this late: the process, or the machine, stood still */
 #define FOR_EVER UINT64_MAX /* milliseconds */
 
 static const uint32_t lane_threads[FILE_LANE_COUNT] = {
-    [FILE_LANE_START] = 4,   [FILE_LANE_SWEEP] = 4, [FILE_LANE_REMOVE] = 2,
-    [FILE_LANE_CONNECT] = 2, [FILE_LANE_KEEP] = 1,  [FILE_LANE_LOGS] = 2,
-    [FILE_LANE_EXPIRE] = 1,  [FILE_LANE_STAGE] = 2, [FILE_LANE_GAUGES] = 1,
+    [FILE_LANE_START] = 4,  [FILE_LANE_SWEEP] = 4, [FILE_LANE_REMOVE] = 2, [FILE_LANE_CONNECT] = 2,
+    [FILE_LANE_KEEP] = 1,   [FILE_LANE_LOGS] = 2,  [FILE_LANE_EXPIRE] = 1, [FILE_LANE_STAGE] = 2,
+    [FILE_LANE_GAUGES] = 1, [FILE_LANE_ASK] = 4,
 };
 
 struct file_works {
@@ -31,7 +33,7 @@ struct file_works {
     bool closing; /* file_works_close was called */
     bool handles_closing;
     uint64_t timer_at_ms;
-    char dirs[4][PATH_MAX]; /* by disk */
+    char dirs[5][PATH_MAX]; /* by disk */
     pthread_mutex_t lock;   /* protects everything below */
     pthread_cond_t wanted;  /* a thread may find work */
     pthread_cond_t finished_one;
@@ -90,15 +92,18 @@ static void free_works(struct file_works *works)
     free(works);
 }
 
-/* Runs one work, with the lock held before and after. */
-static void run_one(struct file_works *works, struct file_work *work)
+/* Runs one work, with the lock held before and after. True: the thread has to stay. */
+static bool run_one(struct file_works *works, struct file_work *work)
 {
+    bool stays;
+
     (void)file_work_list_remove(&works->queued, work);
     works->queued_by_lane[work->lane]--;
     file_work_list_add(&works->running, work);
     works->running_by_lane[work->lane]++;
     (void)pthread_mutex_unlock(&works->lock);
     work->run(work);
+    stays = work->keeps_thread;
     (void)pthread_mutex_lock(&works->lock);
     (void)file_work_list_remove(&works->running, work);
     works->running_by_lane[work->lane]--;
@@ -106,23 +111,27 @@ static void run_one(struct file_works *works, struct file_work *work)
         works->late_count--;
     if (works->loop_has_ended) {
         work->drop(work);
-        return;
+        return stays;
     }
     file_work_list_add(&works->finished, work);
     (void)pthread_cond_broadcast(&works->finished_one);
     (void)uv_async_send(&works->async);
+    return stays;
 }
 
 /* False: it was idle for long enough. */
-static bool wait_for_work(struct file_works *works)
+static bool wait_for_work(struct file_works *works, bool stays)
 {
     struct timespec until;
     int rc;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += IDLE_S;
+    until.tv_nsec += FILE_WORK_IDLE_MS % 1000 * 1000000L;
+    until.tv_sec += FILE_WORK_IDLE_MS / 1000 + until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
     works->idle_count++;
-    rc = pthread_cond_clockwait(&works->wanted, &works->lock, CLOCK_MONOTONIC, &until);
+    rc = stays ? pthread_cond_wait(&works->wanted, &works->lock)
+               : pthread_cond_clockwait(&works->wanted, &works->lock, CLOCK_MONOTONIC, &until);
     works->idle_count--;
     return rc != ETIMEDOUT || find_work(works) != NULL;
 }
@@ -131,13 +140,13 @@ static void *run_thread(void *argument)
 {
     struct file_works *works = argument;
     struct file_work *work;
-    bool is_last;
+    bool is_last, stays = false;
 
     (void)pthread_mutex_lock(&works->lock);
     do {
         while (!works->loop_has_ended && (work = find_work(works)) != NULL)
-            run_one(works, work);
-    } while (!works->loop_has_ended && wait_for_work(works));
+            stays = run_one(works, work) || stays;
+    } while (!works->loop_has_ended && wait_for_work(works, stays));
     is_last = --works->thread_count == 0 && works->is_freed && works->handles_open == 0;
     (void)pthread_mutex_unlock(&works->lock);
     if (is_last)

@@ -24,7 +24,7 @@
 
 /* The threads of each lane are in file_work.c. */
 enum file_lane {
-    FILE_LANE_START,   /* folders and logs of a new shim */
+    FILE_LANE_START,   /* folders and logs of a new shim, and its process */
     FILE_LANE_SWEEP,   /* what ended shims have recorded and left */
     FILE_LANE_REMOVE,  /* run directories of forgotten shims */
     FILE_LANE_CONNECT, /* sockets by their path */
@@ -33,11 +33,18 @@ enum file_lane {
     FILE_LANE_EXPIRE,  /* old logs */
     FILE_LANE_STAGE,   /* staged working directories */
     FILE_LANE_GAUGES,
+    FILE_LANE_ASK, /* processes that answer questions */
     FILE_LANE_COUNT
 };
 
 /* What a call is about, for the text about one that hangs. */
-enum file_disk { FILE_DISK_NONE, FILE_DISK_LOGS, FILE_DISK_STATE, FILE_DISK_PROC };
+enum file_disk {
+    FILE_DISK_NONE,
+    FILE_DISK_LOGS,
+    FILE_DISK_STATE,
+    FILE_DISK_PROC,
+    FILE_DISK_PROGRAM
+};
 
 #define FILE_WORK_LATE_MS 10000u /* the usual deadline */
 #define FILE_WORK_END_MS 2000u   /* once file_works_close is called */
@@ -55,6 +62,8 @@ struct file_work {
     /* In the loop. `late` NULL: it has run; else it has not, and this says why. NULL: not called. */
     void (*done)(struct file_work *work, const char *late);
     void (*drop)(struct file_work *work); /* in the loop; on the thread after file_works_close */
+    /* Set by `run`: its thread has a child that dies with it, so the thread stays until the loop has ended. */
+    bool keeps_thread;
     /* The rest belongs to file_work.c. */
     _Atomic(uint32_t) at; /* disk and call, for the text */
     atomic_bool is_late;

@@ -4,9 +4,9 @@
 #include "launcherd/node/file_work_inside.h"
 
 /* A call is one of a few texts that threads share, so it travels as a number with the disk. */
-static const char *const calls[] = {"a call",  "mkdir",   "open",   "read", "write",
-                                    "rename",  "link",    "unlink", "stat", "statvfs",
-                                    "connect", "opendir", "utimens"};
+static const char *const calls[] = {"a call",  "mkdir",   "open",    "read", "write",
+                                    "rename",  "link",    "unlink",  "stat", "statvfs",
+                                    "connect", "opendir", "utimens", "exec"};
 
 void file_work_at(struct file_work *work, enum file_disk disk, const char *call)
 {
@@ -31,6 +31,11 @@ void file_work_explain(struct file_work *work, const char *dir, bool is_it, uint
 
     if (disk == FILE_DISK_NONE)
         (void)snprintf(text, text_bytes, "a disk does not answer: it took longer than %u s", s);
+    else if (disk == FILE_DISK_PROGRAM)
+        (void)snprintf(
+            text, text_bytes,
+            "the disk of launcherd's program does not answer: exec%s took longer than %u s",
+            is_it ? "" : " of an earlier order", s);
     else if (disk == FILE_DISK_PROC)
         (void)snprintf(text, text_bytes, "the kernel does not answer about a process in %u s", s);
     else

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "launcherd/node/file_work.h"
 #include "launcherd/node/node_adopt.h"
+#include "launcherd/node/node_children.h"
 #include "launcherd/node/node_expire.h"
 #include "launcherd/node/node_gpus.h"
 #include "launcherd/node/node_inspect.h"
@@ -41,6 +42,7 @@
 struct node {
     struct node_options options;
     struct node_host host;
+    struct node_children children;
     struct node_shims shims;
     struct node_warm warm;
     struct node_stage stage;
@@ -149,9 +151,24 @@ static bool is_helper(void *owner, pid_t pid)
     return node_helpers_have(&node->questions.helpers, pid) || node_warm_has(&node->warm, pid);
 }
 
+/* Those that were given up while they were being started. */
+static void check_children(void *owner)
+{
+    struct node *node = owner;
+
+    if (node->host.closed)
+        return;
+    node_start_check(&node->shims);
+    node_warm_check_children(&node->warm);
+    node_helpers_check(&node->questions.helpers);
+    node_inspect_check(&node->inspect);
+}
+
 static void helper_reaped(void *owner, const siginfo_t *info)
 {
     struct node *node = owner;
+    node_children_reaped(&node->children, info);
+    check_children(node);
     node_helpers_reaped(&node->questions.helpers, info->si_pid);
     if (node_warm_reaped(&node->warm, info))
         node_sweep_orphans(&node->shims);
@@ -275,6 +292,7 @@ static void close_all(struct node *node)
     node_expire_close(&node->expire);
     node_warm_close(&node->warm);
     node_shims_close(&node->shims);
+    node_children_close(&node->children);
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
     file_works_close(node->files);
 }
@@ -467,6 +485,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     enum status status =
         file_works_open(&node->files, loop, options->logs_dir, options->state_dir, err);
     node->host.files = node->files;
+    node->host.children = &node->children;
     launcher_init(&node->core, &options->core);
     if (status == STATUS_OK)
         status = open_dirs(node, err);
@@ -479,6 +498,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
         return status;
     }
     open_handles(node);
+    node_children_init(&node->children, loop, check_children, node);
     node_warm_init(&node->warm, &node->host);
     node_shims_init(&node->shims, &node->host);
     node->shims.warm = &node->warm;

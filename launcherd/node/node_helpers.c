@@ -10,14 +10,12 @@
 #include <unistd.h>
 
 #include "launcherd/doctor/doctor.h"
+#include "launcherd/node/child_files.h"
 #include "launcherd/process/proc.h"
-#include "launcherd/process/spawn.h"
-
-extern char **environ;
 
 static void release(struct node_helper *helper)
 {
-    if (helper->handles_open > 0 || helper->pid > 0)
+    if (helper->handles_open > 0 || helper->pid > 0 || helper->child != NULL)
         return;
     if (helper->pidfd >= 0)
         (void)close(helper->pidfd);
@@ -33,8 +31,14 @@ static void on_closed(uv_handle_t *handle)
     release(helper);
 }
 
-static void kill_process(const struct node_helper *helper)
+/* While it is being started, too. */
+static void kill_process(struct node_helper *helper)
 {
+    struct node_children *children = helper->helpers->host->children;
+
+    helper->starting = NULL; /* its `done` finds out */
+    if (helper->child != NULL && node_child_cancel(children, helper->child))
+        node_child_drop(children, &helper->child);
     if (helper->pid > 0 && helper->pidfd >= 0)
         (void)syscall(SYS_pidfd_send_signal, helper->pidfd, SIGKILL, NULL, 0);
 }
@@ -118,39 +122,74 @@ static int make_question(const struct msg_node_ask *ask)
     return fd;
 }
 
-static enum status spawn(struct node_helper *helper, int question, int answer, struct err *err)
+/* The arguments of its process. */
+static void describe(const struct node_host *host, struct child_order *order)
 {
-    const struct node_host *host = helper->helpers->host;
     const struct launcher_options *options = &host->core->options;
-    char slots[16], gpus[16], name[sizeof options->name], address[sizeof options->address],
-        state[4096], logs[4096];
-    char *argv[] = {"launcherd",
-                    DOCTOR_ARGUMENT,
-                    name,
-                    address,
-                    state,
-                    logs,
-                    slots,
-                    gpus,
-                    host->allow_root ? "root" : "",
-                    NULL};
-    const struct spawn_order order = {.path = "/proc/self/exe",
-                                      .argv = argv,
-                                      .envp = environ,
-                                      .stdin_fd = question,
-                                      .stdout_fd = answer,
-                                      .stderr_fd = STDERR_FILENO,
-                                      .extra_fd = -1,
-                                      .dies_with_parent = true};
-    int exit_code;
+    char slots[16], gpus[16];
 
     (void)snprintf(slots, sizeof slots, "%u", options->slots);
     (void)snprintf(gpus, sizeof gpus, "%u", options->gpus);
-    (void)snprintf(name, sizeof name, "%s", options->name);
-    (void)snprintf(address, sizeof address, "%s", options->address);
-    (void)snprintf(state, sizeof state, "%s", host->state_dir);
-    (void)snprintf(logs, sizeof logs, "%s", host->logs_dir);
-    return spawn_process(&order, &helper->pid, &exit_code, err);
+    child_order_add(order, options->name);
+    child_order_add(order, options->address);
+    child_order_add(order, host->state_dir);
+    child_order_add(order, host->logs_dir);
+    child_order_add(order, slots);
+    child_order_add(order, gpus);
+    child_order_add(order, host->allow_root ? "root" : "");
+}
+
+static void on_started(struct file_work *work, const char *late)
+{
+    const struct child_files *files = (struct child_files *)work;
+    struct node_helpers *helpers = files->owner;
+    struct node_helper *helper = NULL;
+    char text[160];
+
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++)
+        if (helpers->items[i].starting == work)
+            helper = &helpers->items[i];
+    if (helper == NULL)
+        return;
+    helper->starting = NULL;
+    if (late != NULL || files->status != STATUS_OK) {
+        finish(helper, late == NULL ? files->err.text
+                                    : node_child_explain(helper->child, late, text, sizeof text));
+        kill_process(helper);
+        release(helper);
+        return;
+    }
+    if (!helper->child->has_ended) {
+        helper->pid = node_child_pid(helper->child);
+        helper->pidfd = proc_pidfd(helper->pid);
+    }
+    node_child_drop(helpers->host->children, &helper->child);
+    release(helper);
+}
+
+/* Takes the descriptors. NULL, or why not. */
+static const char *start(struct node_helper *helper, int question, int answer)
+{
+    const struct node_host *host = helper->helpers->host;
+    struct child_files *files = NULL;
+
+    helper->child = node_child_new(host->children);
+    if (helper->child != NULL)
+        files = child_files_new(helper->child, DOCTOR_ARGUMENT, helper->helpers);
+    if (files == NULL) {
+        (void)close(question);
+        (void)close(answer);
+        return "no memory";
+    }
+    describe(host, &files->order);
+    files->stdin_fd = question;
+    files->stdout_fd = answer;
+    files->stderr_fd = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+    files->work.limit_ms = FILE_WORK_LATE_MS;
+    files->work.done = on_started;
+    helper->starting = &files->work;
+    return file_work_start(host->files, &files->work) ? NULL
+                                                      : "too many processes are being started";
 }
 
 static void watch(struct node_helper *helper, int fd)
@@ -183,7 +222,7 @@ void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *a
 {
     struct node_helper *helper = find_free(helpers);
     int question = helper != NULL ? make_question(ask) : -1, ends[2];
-    struct err err = {.text = "no pipe for the answer"};
+    const char *why;
 
     if (helper == NULL) {
         helpers->on_answer(helpers->owner, ask->request_id, NULL,
@@ -193,23 +232,33 @@ void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *a
     if (question < 0 || pipe2(ends, O_CLOEXEC) != 0) {
         if (question >= 0)
             (void)close(question);
-        helpers->on_answer(helpers->owner, ask->request_id, NULL, err.text);
+        helpers->on_answer(helpers->owner, ask->request_id, NULL, "no pipe for the answer");
         return;
     }
     *helper = (struct node_helper){.helpers = helpers,
                                    .pidfd = -1,
                                    .request_id = ask->request_id,
                                    .answer = {.limit = NODE_DATA_BYTES_MAX}};
-    if (spawn(helper, question, ends[1], &err) == STATUS_OK) {
-        helper->is_used = true;
-        helper->pidfd = proc_pidfd(helper->pid);
-        watch(helper, ends[0]);
-    } else {
-        (void)close(ends[0]);
-        helpers->on_answer(helpers->owner, ask->request_id, NULL, err.text);
+    helper->is_used = true;
+    why = start(helper, question, ends[1]);
+    watch(helper, ends[0]);
+    if (why == NULL)
+        return;
+    finish(helper, why);
+    kill_process(helper);
+}
+
+void node_helpers_check(struct node_helpers *helpers)
+{
+    for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++) {
+        struct node_helper *helper = &helpers->items[i];
+
+        if (!helper->is_used || helper->child == NULL || helper->starting != NULL ||
+            !node_child_over(helper->child))
+            continue;
+        node_child_drop(helpers->host->children, &helper->child);
+        release(helper);
     }
-    (void)close(ends[1]);
-    (void)close(question);
 }
 
 bool node_helpers_have(const struct node_helpers *helpers, pid_t pid)

@@ -4,19 +4,23 @@
 #define LAUNCHERD_NODE_NODE_HELPERS_H
 
 #include "common/buf.h"
+#include "launcherd/node/file_work.h"
+#include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
 
 enum { NODE_HELPERS_MAX = 8 };
 
 struct node_helpers;
 
-/* One question, until its process has ended. */
+/* One question, until its process has ended. A thread starts it (child_files.h). */
 struct node_helper {
     struct node_helpers *helpers;
     bool is_used;     /* a handle is open, or the process is alive */
     bool is_answered; /* answered; whatever its process still does is ignored */
-    pid_t pid;        /* 0: reaped */
+    pid_t pid;        /* 0: reaped, or not known yet */
     int pidfd;
+    struct file_work *starting; /* on a thread; NULL: none */
+    struct node_child *child;   /* its process, until `pid` is known or it is over; NULL: none */
     uint32_t handles_open;
     uint64_t request_id;
     uv_pipe_t pipe;
@@ -40,6 +44,8 @@ struct node_helpers {
 void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *ask);
 /* A child of this process was reaped. */
 void node_helpers_reaped(struct node_helpers *helpers, pid_t pid);
+/* Call when children were reaped: one whose start was given up may be gone. */
+void node_helpers_check(struct node_helpers *helpers);
 bool node_helpers_have(const struct node_helpers *helpers, pid_t pid);
 /* Also kills the processes. */
 void node_helpers_close(struct node_helpers *helpers);

@@ -13,10 +13,12 @@
 #include "launcherd/process/devices.h"
 
 struct file_works;
+struct node_children;
 
 struct node_host {
     uv_loop_t *loop;
-    struct file_works *files; /* all work on files (file_work.h) */
+    struct file_works *files;       /* all work on files (file_work.h) */
+    struct node_children *children; /* processes that threads start (node_children.h) */
     const char *state_dir, *logs_dir;
     uint64_t log_max;              /* bytes of the log of a rank; 0: no limit */
     uint64_t keep_logs_us;         /* how long logs are kept after their job's end */

@@ -13,12 +13,11 @@
 
 #include "common/utf8.h"
 #include "launcherd/inspect/inspect.h"
+#include "launcherd/node/child_files.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/spawn.h"
 
 #define LATE_TEXT "looking at it took too long: something hangs there"
-
-extern char **environ;
 
 struct inspect_request {
     struct inspect_request *next;
@@ -174,7 +173,8 @@ static void on_run_closed(uv_handle_t *handle)
     assert(run->handles_open > 0);
     if (--run->handles_open > 0)
         return;
-    close(run->pidfd);
+    if (run->pidfd >= 0)
+        close(run->pidfd);
     close(run->output_fd);
     run->is_busy = false;
     if (!inspect->host->closed)
@@ -186,7 +186,8 @@ static void close_run(struct inspect_run *run)
     if (!run->is_busy || uv_is_closing((uv_handle_t *)&run->timer))
         return;
     uv_close((uv_handle_t *)&run->timer, on_run_closed);
-    uv_close((uv_handle_t *)&run->poll, on_run_closed);
+    if (run->pidfd >= 0)
+        uv_close((uv_handle_t *)&run->poll, on_run_closed);
 }
 
 static void take_output(struct inspect_run *run)
@@ -226,14 +227,28 @@ static bool all_are_late(const struct node_inspect *inspect)
     return true;
 }
 
-static void on_late(uv_timer_t *timer)
+/* True: no process is left. Else it is killed; on_ended or node_inspect_check follows. */
+static bool kill_process(struct inspect_run *run)
 {
-    struct inspect_run *run = timer->data;
+    struct node_children *children = run->inspect->host->children;
+
+    run->starting = NULL; /* its `done` finds out */
+    if (run->pidfd >= 0)
+        (void)syscall(SYS_pidfd_send_signal, run->pidfd, SIGKILL, NULL, 0);
+    if (run->child == NULL || !node_child_cancel(children, run->child))
+        return false;
+    node_child_drop(children, &run->child);
+    return true;
+}
+
+static void give_up(struct inspect_run *run, const char *why)
+{
     struct node_inspect *inspect = run->inspect;
 
     run->is_late = true;
-    syscall(SYS_pidfd_send_signal, run->pidfd, SIGKILL, NULL, 0);
-    answer_all(inspect, &run->key, NULL, LATE_TEXT);
+    if (kill_process(run))
+        close_run(run);
+    answer_all(inspect, &run->key, NULL, why);
     while (inspect->waiting != NULL && all_are_late(inspect)) {
         const struct inspect_key key = key_of(&inspect->waiting->read);
 
@@ -241,64 +256,109 @@ static void on_late(uv_timer_t *timer)
     }
 }
 
-static enum status spawn(const struct inspect_run *run, const struct node_shim *shim, pid_t *pid,
-                         struct err *err)
+static void on_late(uv_timer_t *timer)
+{
+    give_up(timer->data, LATE_TEXT);
+}
+
+/* It may have ended since. */
+static void watch(struct inspect_run *run)
+{
+    if (!run->child->has_ended)
+        run->pidfd = proc_pidfd(node_child_pid(run->child));
+    node_child_drop(run->inspect->host->children, &run->child);
+    if (run->pidfd < 0) {
+        take_output(run);
+        close_run(run);
+        return;
+    }
+    uv_poll_init(run->inspect->host->loop, &run->poll, run->pidfd);
+    run->poll.data = run;
+    run->handles_open++;
+    uv_poll_start(&run->poll, UV_READABLE, on_ended);
+}
+
+static void on_started(struct file_work *work, const char *late)
+{
+    const struct child_files *files = (struct child_files *)work;
+    struct node_inspect *inspect = files->owner;
+    char text[160];
+
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++) {
+        struct inspect_run *run = &inspect->runs[i];
+
+        if (run->starting != work)
+            continue;
+        run->starting = NULL;
+        if (late != NULL)
+            give_up(run, node_child_explain(run->child, late, text, sizeof text));
+        else if (files->status != STATUS_OK)
+            give_up(run, files->err.text);
+        else
+            watch(run);
+        return;
+    }
+}
+
+static void describe(const struct inspect_run *run, const struct node_shim *shim,
+                     struct child_order *order)
 {
     const struct node_host *host = run->inspect->host;
-    char program[] = "launcherd", mode[] = INSPECT_ARGUMENT, what[16], dir[PATH_MAX], rank[16],
-         number[16], node[NODE_NAME_BYTES_MAX],
-         allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
-    char *argv[] = {program, mode, what, dir, rank, number, node, allow_root, NULL};
-    int null_fd = spawn_open_null(O_RDWR), exit_code;
-    struct spawn_order order = {.path = "/proc/self/exe",
-                                .argv = argv,
-                                .envp = environ,
-                                .stdin_fd = null_fd,
-                                .stdout_fd = run->output_fd,
-                                .stderr_fd = null_fd,
-                                .extra_fd = -1,
-                                .dies_with_parent = true};
-    enum status status;
+    char rank[16], number[16];
 
-    (void)snprintf(what, sizeof what, "%s", log_kind_name(run->key.what));
-    (void)snprintf(dir, sizeof dir, "%s", shim->dir);
     (void)snprintf(rank, sizeof rank, "%u", run->key.rank);
     (void)snprintf(number, sizeof number, "%d", (int)node_shim_rank_pid(shim, run->key.rank));
-    (void)snprintf(node, sizeof node, "%s", host->core->options.name);
-    status = null_fd < 0
-                 ? err_set(err, STATUS_IO, errno, "cannot open /dev/null: %s", strerror(errno))
-                 : spawn_process(&order, pid, &exit_code, err);
-    if (null_fd >= 0)
-        close(null_fd);
-    return status;
+    child_order_add(order, log_kind_name(run->key.what));
+    child_order_add(order, shim->dir);
+    child_order_add(order, rank);
+    child_order_add(order, number);
+    child_order_add(order, host->core->options.name);
+    child_order_add(order, host->allow_root ? "1" : "0");
+}
+
+/* False: it is not begun, as there is no memory or too much waits. */
+static bool start(struct inspect_run *run, const struct node_shim *shim)
+{
+    const struct node_host *host = run->inspect->host;
+    struct child_files *files = NULL;
+
+    run->child = node_child_new(host->children);
+    if (run->child != NULL)
+        files = child_files_new(run->child, INSPECT_ARGUMENT, run->inspect);
+    if (files == NULL)
+        return false;
+    describe(run, shim, &files->order);
+    files->stdout_fd = fcntl(run->output_fd, F_DUPFD_CLOEXEC, 0);
+    files->work.limit_ms = FILE_WORK_LATE_MS;
+    files->work.done = on_started;
+    run->starting = &files->work;
+    return file_work_start(host->files, &files->work);
 }
 
 /* False: `err` says why. */
 static bool begin(struct inspect_run *run, const struct node_shim *shim, struct err *err)
 {
     uv_loop_t *loop = run->inspect->host->loop;
-    pid_t pid;
 
     run->output_fd = spawn_open_output(INSPECT_BYTES_MAX);
     run->pidfd = -1;
-    if (run->output_fd < 0)
+    if (run->output_fd < 0) {
         (void)err_set(err, STATUS_SYSTEM, errno, "no memory for it: %s", strerror(errno));
-    else if (spawn(run, shim, &pid, err) == STATUS_OK)
-        run->pidfd = proc_pidfd(pid);
-    if (run->pidfd < 0) {
-        if (run->output_fd >= 0)
-            close(run->output_fd);
+        return false;
+    }
+    if (!start(run, shim)) {
+        (void)err_set(err, STATUS_MEMORY, 0, "no memory for it, or too many processes are started");
+        (void)kill_process(run);
+        close(run->output_fd);
         return false;
     }
     uv_timer_init(loop, &run->timer);
-    uv_poll_init(loop, &run->poll, run->pidfd);
-    run->timer.data = run->poll.data = run;
-    run->handles_open = 2;
+    run->timer.data = run;
+    run->handles_open = 1;
     run->is_busy = true;
     run->is_late = false;
     uv_update_time(loop);
     uv_timer_start(&run->timer, on_late, INSPECT_MS, 0);
-    uv_poll_start(&run->poll, UV_READABLE, on_ended);
     return true;
 }
 
@@ -434,6 +494,19 @@ void node_inspect_read(struct node_inspect *inspect, const struct msg_log_read *
         refuse(inspect, request, "%u questions wait already; ask again", inspect->waiting_count);
 }
 
+void node_inspect_check(struct node_inspect *inspect)
+{
+    for (uint32_t i = 0; i < INSPECT_RUNS; i++) {
+        struct inspect_run *run = &inspect->runs[i];
+
+        if (!run->is_busy || run->child == NULL || run->starting != NULL ||
+            !node_child_over(run->child))
+            continue;
+        node_child_drop(inspect->host->children, &run->child);
+        close_run(run);
+    }
+}
+
 void node_inspect_close(struct node_inspect *inspect)
 {
     while (inspect->waiting != NULL) {
@@ -444,9 +517,11 @@ void node_inspect_close(struct node_inspect *inspect)
     }
     inspect->waiting_count = 0;
     for (uint32_t i = 0; i < INSPECT_RUNS; i++) {
-        if (inspect->runs[i].is_busy)
-            syscall(SYS_pidfd_send_signal, inspect->runs[i].pidfd, SIGKILL, NULL, 0);
-        close_run(&inspect->runs[i]);
+        struct inspect_run *run = &inspect->runs[i];
+
+        if (run->is_busy && !kill_process(run))
+            node_child_drop(inspect->host->children, &run->child);
+        close_run(run);
     }
 }
 

@@ -39,7 +39,9 @@ struct inspect_run {
     bool is_busy, is_late; /* is_late: it was answered, but its process does not end */
     uint32_t handles_open;
     struct inspect_key key;
-    int output_fd, pidfd;
+    int output_fd, pidfd;       /* pidfd: -1: its process is not known (any more) */
+    struct file_work *starting; /* on a thread; NULL: none */
+    struct node_child *child;   /* its process, until `pidfd` is known or it is over; NULL: none */
     uv_poll_t poll;
     uv_timer_t timer;
 };
@@ -64,6 +66,8 @@ typedef void inspect_answered(void *owner, const char *json, size_t byte_count,
                               const char *problem);
 void node_inspect_ask(struct node_inspect *inspect, const struct inspect_key *key,
                       inspect_answered *on_answer, void *owner);
+/* Call when children were reaped: one whose start was given up may be gone. */
+void node_inspect_check(struct node_inspect *inspect);
 /* Drops all requests; the loop must run once more. */
 void node_inspect_close(struct node_inspect *inspect);
 /* Call after the loop has run. */

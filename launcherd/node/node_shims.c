@@ -196,7 +196,7 @@ void node_shim_connect(struct node_shims *shims, uint64_t job_id, uint32_t gener
     struct connect_files *files;
 
     if (shim == NULL || shim->exited || shim->conn_open || shim->starting != NULL ||
-        shim->connecting != NULL)
+        shim->child != NULL || shim->connecting != NULL)
         return;
     files = connect_files_new();
     if (files != NULL) {
@@ -273,11 +273,22 @@ void node_shim_remove_dir(const struct node_shim *shim)
                  "the disks already");
 }
 
+/* One that was given up: it is killed whenever it can be. */
+static void drop_child(struct node_shim *shim)
+{
+    shim->starting = NULL;
+    if (shim->child == NULL)
+        return;
+    (void)node_child_cancel(shim->shims->host->children, shim->child);
+    node_child_drop(shim->shims->host->children, &shim->child);
+}
+
 void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t generation)
 {
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
     if (shim == NULL)
         return; /* it was refused before it was created */
+    drop_child(shim);
     node_shim_remove_dir(shim);
     node_expire_touch(shims->host, shim->cluster, job_id, shim->submitted_ms);
     shim->removed = true;
@@ -303,6 +314,7 @@ void node_shims_free(struct node_shims *shims)
     while (shims->first != NULL) {
         struct node_shim *shim = shims->first;
         shims->first = shim->next;
+        node_child_release(shim->child);
         free(shim);
     }
 }

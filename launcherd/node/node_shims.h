@@ -12,6 +12,7 @@
 
 #include "common/io/conn.h"
 #include "launcherd/node/file_work.h"
+#include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
 
 /* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
@@ -36,12 +37,14 @@ struct node_shim {
     bool exit_reported; /* SHIM_EXITED was given to the core */
     bool reported;      /* the core has got SHIM_GONE or SHIM_FAILED; it is swept until then */
     bool removed;
-    struct file_work *starting;   /* its process is not started before this is done; NULL: none */
+    struct file_work *starting;   /* its process is started by this, or after it; NULL: none */
+    struct node_child *child;     /* its process, until `pid` is known; NULL: none */
+    bool is_given_up;             /* its start has failed (`how`), and `child` is not over yet */
     struct file_work *connecting; /* NULL: none */
     struct file_work *sweeping;   /* NULL: none */
     bool is_silent;               /* it was logged that its run directory cannot be read */
     bool was_warm;                /* a warm process has become this shim */
-    char how[96];                 /* how it ended */
+    char how[256];                /* how it ended */
     uint64_t age_us;              /* adopted after its end: how long ago, at most, that was */
     uint32_t rank_base, rank_count;
     pid_t pids[SLOTS_PER_NODE_MAX]; /* of its ranks, from its newest report; 0: not running */

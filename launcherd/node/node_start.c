@@ -1,20 +1,14 @@
 #include "launcherd/node/node_start.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "launcherd/node/node_sweep.h"
 #include "launcherd/node/node_warm.h"
 #include "launcherd/node/shim_files.h"
 #include "launcherd/process/rundir.h"
-#include "launcherd/process/spawn.h"
 #include "launcherd/shim/shim_io.h"
-
-extern char **environ;
 
 /* The arguments of a shim. */
 struct shim_texts {
@@ -58,47 +52,6 @@ static void fill_texts(struct node_shim *shim, const char *log_dir, struct shim_
 
 /* -- the process ---------------------------------------------------------------------------------- */
 
-static enum status spawn(struct node_shim *shim, const struct shim_texts *texts, int log_fd,
-                         int link_fd, struct err *err)
-{
-    static char program[] = "launcherd", mode[] = SHIM_ARGUMENT;
-    char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
-    int null_fd = spawn_open_null(O_RDONLY), exit_code;
-    enum status status;
-
-    if (null_fd < 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot open /dev/null: %s", strerror(errno));
-    memcpy(argv + 2, texts->items, sizeof texts->items);
-    struct spawn_order order = {.path = "/proc/self/exe",
-                                .argv = argv,
-                                .envp = environ,
-                                .stdin_fd = null_fd,
-                                .stdout_fd = log_fd,
-                                .stderr_fd = log_fd,
-                                .extra_fd = link_fd};
-    status = spawn_process(&order, &shim->pid, &exit_code, err);
-    (void)close(null_fd);
-    return status;
-}
-
-/* `*fd`: the connection to the new process. */
-static enum status make_process(struct node_shim *shim, const struct start_files *files, int *fd,
-                                struct err *err)
-{
-    struct shim_texts texts;
-    int pair[2];
-
-    fill_texts(shim, files->log_dir, &texts);
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    enum status status = spawn(shim, &texts, files->log_fd, pair[1], err);
-    close(pair[1]);
-    *fd = pair[0];
-    if (status != STATUS_OK)
-        close(pair[0]);
-    return status;
-}
-
 static void step(const struct node_shims *shims, struct launcher_event event)
 {
     shims->host->step(shims->host->owner, event);
@@ -131,15 +84,94 @@ static void watch(struct node_shim *shim, int fd, bool was_warm)
         step(shim->shims, node_shim_event(shim, LAUNCHER_EVENT_SHIM_WARM));
 }
 
-static void start_process(struct node_shim *shim, const struct start_files *files)
+/* The work also starts a process. False: no memory. */
+static bool add_process(struct node_shim *shim, struct start_files *files)
 {
-    struct err err = {0};
-    int fd;
+    struct shim_texts texts;
 
-    if (make_process(shim, files, &fd, &err) == STATUS_OK)
-        watch(shim, fd, false);
+    shim->child = node_child_new(shim->shims->host->children);
+    if (shim->child == NULL)
+        return false;
+    fill_texts(shim, files->log_dir, &texts);
+    child_order_new(&files->order, shim->child, SHIM_ARGUMENT);
+    for (uint32_t i = 0; i < SHIM_ARG_COUNT; i++)
+        child_order_add(&files->order, texts.items[i]);
+    return true;
+}
+
+/* True: there is no process, nor will there be one. False: it is killed, and until its end is known it counts as
+ * alive, so its slots stay taken. */
+static bool stop_start(struct node_shim *shim, const char *why)
+{
+    struct node_children *children = shim->shims->host->children;
+    const bool is_over = shim->child == NULL || node_child_cancel(children, shim->child);
+
+    shim->starting = NULL; /* its `done` finds out; what was made is removed with the shim */
+    if (is_over) {
+        node_child_drop(children, &shim->child);
+        return true;
+    }
+    shim->is_given_up = true;
+    (void)snprintf(shim->how, sizeof shim->how, "was not started: %s", why);
+    log_line(LOG_ERROR, node_shim_about(shim), "the shim %s; process %d is killed", shim->how,
+             (int)node_child_pid(shim->child));
+    return false;
+}
+
+/* The process runs its program. It may have ended since. */
+static void take_process(struct node_shim *shim, struct start_files *files)
+{
+    const bool has_ended = shim->child->has_ended;
+    const siginfo_t info = shim->child->info;
+    const int fd = files->link_fd;
+
+    shim->pid = node_child_pid(shim->child);
+    files->link_fd = -1;
+    node_child_drop(shim->shims->host->children, &shim->child);
+    watch(shim, fd, false);
+    if (!has_ended)
+        return;
+    node_sweep_describe(shim, &info);
+    node_sweep_begin(shim);
+}
+
+static void on_started(struct file_work *work, const char *late)
+{
+    struct start_files *files = (struct start_files *)work;
+    struct node_shim *shim = node_shim_find(files->shims, files->job_id, files->generation);
+    char text[160];
+
+    if (shim == NULL || shim->starting != work)
+        return;
+    if (late != NULL) {
+        late = node_child_explain(shim->child, late, text, sizeof text);
+        if (stop_start(shim, late))
+            fail(shim, late);
+        return;
+    }
+    shim->starting = NULL;
+    if (files->has_child && !files->shims->host->closed) {
+        take_process(shim, files);
+        return;
+    }
+    (void)node_child_cancel(files->shims->host->children, shim->child);
+    node_child_drop(files->shims->host->children, &shim->child);
+    if (files->shims->host->closed)
+        node_shim_remove_dir(shim);
     else
-        fail(shim, err.text);
+        fail(shim, files->err.text);
+}
+
+void node_start_check(struct node_shims *shims)
+{
+    for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
+        if (!shim->is_given_up || shim->child == NULL || !node_child_over(shim->child))
+            continue;
+        shim->pid = node_child_pid(shim->child);
+        node_child_drop(shims->host->children, &shim->child);
+        shim->is_child = true;
+        node_sweep_begin(shim); /* it may have run its program in the end */
+    }
 }
 
 /* -- the files ------------------------------------------------------------------------------------ */
@@ -159,49 +191,46 @@ static struct node_shim *take_shim(struct file_work *work)
     return NULL;
 }
 
-static void on_moved_back(struct file_work *work, const char *late)
+static void on_started_cold(struct file_work *work, const char *late)
 {
-    struct start_files *files = (struct start_files *)work;
-    struct node_shim *shim = take_shim(work);
+    const struct start_files *files = (struct start_files *)work;
 
     node_warm_release(files->shims->warm, files->job_id);
-    if (shim == NULL)
-        return;
-    if (late != NULL)
-        fail(shim, late);
-    else
-        start_process(shim, files);
+    on_started(work, late);
 }
 
 /* The warm process does not take the order: it gets its description back, and another process is started. */
-static void move_back(struct node_shim *shim, struct start_files *files)
+static void start_cold(struct node_shim *shim, struct start_files *files)
 {
-    struct start_files *back = start_files_new(NULL);
+    struct start_files *cold = start_files_new(NULL);
+    const char *why = "no memory";
 
-    if (back == NULL) {
-        node_warm_release(files->shims->warm, files->job_id);
-        fail(shim, "no memory");
-        return;
+    if (cold != NULL) {
+        cold->work.lane = FILE_LANE_START;
+        cold->work.key = files->work.key;
+        cold->work.limit_ms = FILE_WORK_LATE_MS;
+        cold->work.run = start_files_start;
+        cold->work.done = on_started_cold;
+        cold->shims = files->shims;
+        cold->job_id = files->job_id;
+        cold->generation = files->generation;
+        cold->log_fd = files->log_fd;
+        files->log_fd = -1;
+        cold->has_moved = files->has_moved;
+        (void)snprintf(cold->log_dir, sizeof cold->log_dir, "%s", files->log_dir);
+        (void)snprintf(cold->dir, sizeof cold->dir, "%s", files->dir);
+        (void)snprintf(cold->warm, sizeof cold->warm, "%s", files->warm);
+        shim->starting = &cold->work;
+        if (!add_process(shim, cold))
+            start_files_drop(&cold->work);
+        else if (file_work_start(files->shims->host->files, &cold->work))
+            return;
+        else
+            why = "too much waits for the disks already";
     }
-    back->work.lane = FILE_LANE_START;
-    back->work.key = files->work.key;
-    back->work.limit_ms = FILE_WORK_LATE_MS;
-    back->work.run = start_files_move_back;
-    back->work.done = on_moved_back;
-    back->shims = files->shims;
-    back->job_id = files->job_id;
-    back->generation = files->generation;
-    back->log_fd = files->log_fd;
-    files->log_fd = -1;
-    (void)snprintf(back->log_dir, sizeof back->log_dir, "%s", files->log_dir);
-    (void)snprintf(back->dir, sizeof back->dir, "%s", files->dir);
-    (void)snprintf(back->warm, sizeof back->warm, "%s", files->warm);
-    shim->starting = &back->work;
-    if (!file_work_start(files->shims->host->files, &back->work)) {
-        shim->starting = NULL;
-        node_warm_release(files->shims->warm, files->job_id);
-        fail(shim, "too much waits for the disks already");
-    }
+    (void)stop_start(shim, why);
+    node_warm_release(files->shims->warm, files->job_id);
+    fail(shim, why);
 }
 
 /* False: another process is needed. */
@@ -222,25 +251,20 @@ static bool take_warm(struct node_shim *shim, const struct start_files *files)
     return true;
 }
 
+/* The files of a start that a warm process may take. */
 static void on_made(struct file_work *work, const char *late)
 {
     struct start_files *files = (struct start_files *)work;
     struct node_shim *shim = take_shim(work);
     const bool is_made = late == NULL && files->status == STATUS_OK;
 
-    if (shim != NULL && is_made && files->warm[0] != '\0' && take_warm(shim, files))
-        return;
-    if (files->warm[0] != '\0' && shim != NULL && is_made && files->has_moved) {
-        move_back(shim, files);
+    if (shim != NULL && is_made) {
+        if (!take_warm(shim, files))
+            start_cold(shim, files);
         return;
     }
-    if (files->warm[0] != '\0')
-        node_warm_release(files->shims->warm, files->job_id);
-    if (shim == NULL)
-        return;
-    if (is_made)
-        start_process(shim, files);
-    else
+    node_warm_release(files->shims->warm, files->job_id);
+    if (shim != NULL)
         fail(shim, late != NULL ? late : files->err.text);
 }
 
@@ -257,7 +281,7 @@ static bool begin(struct node_shims *shims, struct node_shim *shim, const struct
     files->work.lane = FILE_LANE_START;
     files->work.key = file_work_key(shim->dir);
     files->work.limit_ms = FILE_WORK_LATE_MS;
-    files->work.done = on_made;
+    files->work.done = on_started;
     files->shims = shims;
     files->log_mode = geteuid() == 0 ? 0711 : 0700;
     rundir_log_dir(files->log_dir, shims->host->logs_dir, shim->cluster, shim->job_id,
@@ -266,13 +290,17 @@ static bool begin(struct node_shims *shims, struct node_shim *shim, const struct
     rundir_join(files->log, files->log_dir, name);
     (void)snprintf(files->dir, sizeof files->dir, "%s", shim->dir);
     (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", shims->host->state_dir);
-    if (shims->warm != NULL)
-        (void)node_warm_reserve(shims->warm, start, files->warm);
+    if (shims->warm != NULL && node_warm_reserve(shims->warm, start, files->warm)) {
+        files->work.done = on_made;
+    } else if (!add_process(shim, files)) {
+        start_files_drop(&files->work);
+        return false;
+    }
     shim->starting = &files->work;
     *why = "too much waits for the disks already";
     if (file_work_start(shims->host->files, &files->work))
         return true;
-    shim->starting = NULL;
+    (void)stop_start(shim, *why);
     if (shims->warm != NULL)
         node_warm_release(shims->warm, start->job_id);
     return false;
@@ -348,28 +376,21 @@ void node_start_again(struct node_shims *shims, uint64_t job_id, uint32_t genera
 
 /* -- no start after all --------------------------------------------------------------------------- */
 
-static void forget(struct node_shim *shim)
-{
-    assert(shim->starting != NULL);
-    shim->starting = NULL; /* its `done` finds out; what was made is removed with the shim */
-    shim->exited = shim->reported = true;
-}
-
 void node_start_cancel(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                        const char *why)
 {
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
 
-    if (shim == NULL || shim->starting == NULL)
+    if (shim == NULL || shim->starting == NULL || !stop_start(shim, why))
         return;
     log_line(LOG_WARNING, node_shim_about(shim), "its shim is not started: %s", why);
-    forget(shim);
+    shim->exited = shim->reported = true;
     shims->host->post(shims->host->owner, failed_event(job_id, generation, why));
 }
 
 void node_start_cancel_all(struct node_shims *shims)
 {
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
-        if (shim->starting != NULL && !shim->removed)
-            forget(shim);
+        if (shim->starting != NULL && !shim->removed && stop_start(shim, "launcherd ends"))
+            shim->exited = shim->reported = true;
 }

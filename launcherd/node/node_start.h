@@ -1,6 +1,8 @@
-/* The start of shims: LAUNCHER_SPAWN_SHIM, LAUNCHER_SPAWN_AGAIN. A thread makes the folders and files first
- * (shim_files.h); then the loop starts the process, or a warm one takes the order. If a disk does not answer in
- * FILE_WORK_LATE_MS, this start has failed, with the disk's name; everything else goes on. */
+/* The start of shims: LAUNCHER_SPAWN_SHIM, LAUNCHER_SPAWN_AGAIN. A thread makes the folders and files, and starts
+ * the process (shim_files.h), or a warm one takes the order. If it is not done in FILE_WORK_LATE_MS, this start has
+ * failed: a disk does not answer, or the new process was stopped before it ran launcherd's program. Its reason has
+ * the name; everything else goes on. A process that is there by then is killed. Its slots stay taken until it was
+ * reaped; if it does not die, that is as with any shim (LAUNCHER_UNKILLABLE_US). */
 #ifndef LAUNCHERD_NODE_NODE_START_H
 #define LAUNCHERD_NODE_NODE_START_H
 
@@ -9,11 +11,13 @@
 void node_start_shim(struct node_shims *shims, const struct msg *start);
 /* Starts it again, from the order in its run directory. */
 void node_start_again(struct node_shims *shims, uint64_t job_id, uint32_t generation);
-/* For LAUNCHER_KILL_SHIM: if its process has not been started yet, it never is; its end is posted with the reason
- * `why`. */
+/* For LAUNCHER_KILL_SHIM: if its process does not run its program yet, it never does; its end follows with the
+ * reason `why`. */
 void node_start_cancel(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                        const char *why);
 /* launcherd ends together with its shims: none is started any more. */
 void node_start_cancel_all(struct node_shims *shims);
+/* Call when children were reaped: ends the shims whose start was given up and whose process is gone. */
+void node_start_check(struct node_shims *shims);
 
 #endif

@@ -19,7 +19,8 @@ static bool is_live_child(void *arg, pid_t pid)
     for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
         if (shim->pid == pid && shim->is_child && !shim->exited)
             return true;
-    return shims->host->is_helper(shims->host->owner, pid);
+    return node_children_have(shims->host->children, pid) ||
+           shims->host->is_helper(shims->host->owner, pid);
 }
 
 void node_sweep_orphans(struct node_shims *shims)
@@ -134,7 +135,7 @@ void node_sweep_begin(struct node_shim *shim)
         uv_timer_start(&shim->shims->sweep_timer, on_sweep_timer, 0, 0);
 }
 
-static void describe_exit(struct node_shim *shim, const siginfo_t *info)
+void node_sweep_describe(struct node_shim *shim, const siginfo_t *info)
 {
     if (info->si_code == CLD_EXITED)
         (void)snprintf(shim->how, sizeof shim->how,
@@ -151,7 +152,7 @@ void node_sweep_reap(struct node_shims *shims)
         shims->host->helper_reaped(shims->host->owner, &info);
         for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
             if (shim->pid == info.si_pid && shim->is_child && !shim->exited) {
-                describe_exit(shim, &info);
+                node_sweep_describe(shim, &info);
                 node_sweep_begin(shim);
                 break;
             }

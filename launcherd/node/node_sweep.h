@@ -5,12 +5,16 @@
 #ifndef LAUNCHERD_NODE_NODE_SWEEP_H
 #define LAUNCHERD_NODE_NODE_SWEEP_H
 
+#include <signal.h>
+
 #include "launcherd/node/node_shims.h"
 
 /* Called on SIGCHLD. */
 void node_sweep_reap(struct node_shims *shims);
 /* The process of `shim` is gone: starts to sweep. */
 void node_sweep_begin(struct node_shim *shim);
+/* Notes how its process ended. */
+void node_sweep_describe(struct node_shim *shim, const siginfo_t *info);
 /* Kills each descendant of this launcherd that belongs to none of its shims and helpers: what a
  * warm process has left. */
 void node_sweep_orphans(struct node_shims *shims);

@@ -81,11 +81,18 @@ static void close_link(struct node_warm_job *job)
 static void remove_job(struct node_warm_job *job)
 {
     job->removed = true;
+    (void)node_warm_stop_start(job);
+    node_child_drop(job->warm->host->children, &job->child);
     close_link(job);
     if (job->poll_open)
         return; /* freed with its handle */
     unlink_job(job);
     free_job(job);
+}
+
+static bool has_process(const struct node_warm_job *job)
+{
+    return job->pid > 0 || job->child != NULL;
 }
 
 /* A start order that was dropped can be repeated once no process is left that is being ended. */
@@ -95,8 +102,8 @@ static void check_order(struct node_warm *warm)
     bool any_ends = false;
 
     for (const struct node_warm_job *job = warm->first; job != NULL; job = job->next)
-        any_ends = any_ends ||
-                   (!job->removed && job->state == WARM_ENDING && (job->pid > 0 || job->has_left));
+        any_ends = any_ends || (!job->removed && job->state == WARM_ENDING &&
+                                (has_process(job) || job->has_left));
     if (!warm->holds_up_order || any_ends)
         return;
     warm->holds_up_order = false;
@@ -175,6 +182,8 @@ static void end_job(struct node_warm_job *job, const char *why)
         return;
     log_line(LOG_INFO, node_warm_about(job), "what waited for it ends: %s", why);
     job->state = WARM_ENDING;
+    if (job->pid == 0 && !node_warm_stop_start(job))
+        return; /* node_warm_check_children goes on */
     if (job->pid == 0) {
         if (!job->has_left) /* else the sweep removes it */
             remove_job(job);
@@ -306,7 +315,7 @@ bool node_warm_blocks(struct node_warm *warm, const struct msg_start *start)
         is_stopped = job->pid > 0 && proc_is_stopped(job->pid);
         if (job->state == WARM_READY && !is_stopped && warm_fits(&job->order.warm, start))
             continue;
-        blocks = blocks || job->pid > 0 || job->has_left;
+        blocks = blocks || has_process(job) || job->has_left;
         end_job(job, is_stopped ? "its process is stopped (SIGSTOP, or a debugger)"
                                 : "a start order for its slots does not fit");
     }
@@ -406,6 +415,18 @@ bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info)
     return true;
 }
 
+void node_warm_check_children(struct node_warm *warm)
+{
+    for (struct node_warm_job *job = warm->first; job != NULL; job = job->next) {
+        if (job->removed || job->child == NULL || job->making != NULL ||
+            !node_child_over(job->child))
+            continue;
+        node_child_drop(warm->host->children, &job->child);
+        job->has_left = true; /* until a thread has looked */
+        sweep_soon(warm, 0);
+    }
+}
+
 /* Whether the process is a child of one of our warm processes. */
 static bool is_warm(const struct node_warm *warm, uint32_t pid)
 {
@@ -417,7 +438,7 @@ static bool is_warm(const struct node_warm *warm, uint32_t pid)
 static bool is_on(const struct node_warm *warm, uint32_t slot)
 {
     for (const struct node_warm_job *job = warm->first; job != NULL; job = job->next)
-        if (job->pid > 0 && (job->order.warm.slot_mask >> slot & 1) != 0)
+        if (has_process(job) && (job->order.warm.slot_mask >> slot & 1) != 0)
             return true;
     return false;
 }

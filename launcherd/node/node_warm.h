@@ -67,6 +67,9 @@ bool node_warm_has(const struct node_warm *warm, pid_t pid);
 /* Call for each child that was reaped. True: it was one of them. */
 bool node_warm_reaped(struct node_warm *warm, const siginfo_t *info);
 
+/* Call when children were reaped: one whose start was given up may be gone. */
+void node_warm_check_children(struct node_warm *warm);
+
 /* Removes from the facts of a GPU the warm processes on its slot and, if no other process uses the
  * GPU, their memory. */
 void node_warm_explain(const struct node_warm *warm, struct gpu_facts *facts);

@@ -1,6 +1,5 @@
 #include "launcherd/node/node_warm_job.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,11 +10,8 @@
 #include "common/buf.h"
 #include "common/frame.h"
 #include "launcherd/process/rundir.h"
-#include "launcherd/process/spawn.h"
 #include "launcherd/shim/shim_io.h"
 #include "launcherd/shim/warm_main.h"
-
-extern char **environ;
 
 struct log_about node_warm_about(const struct node_warm_job *job)
 {
@@ -85,88 +81,90 @@ static void on_link(uv_poll_t *poll, int status, int events)
     log_line(LOG_INFO, node_warm_about(job), "process %d is warm", (int)job->pid);
 }
 
-static enum status spawn(struct node_warm_job *job, const struct warm_files *files, int link_fd,
-                         struct err *err)
+/* False: no memory. */
+static bool add_process(struct node_warm_job *job, struct warm_files *files)
 {
     const struct node_host *host = job->warm->host;
-    static char program[] = "launcherd", mode[] = WARM_ARGUMENT, none[] = "";
-    char dir[PATH_MAX], log_dir[PATH_MAX], gpus[DEVICES_TEXT_BYTES], cgroups[PATH_MAX];
-    char name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
-    char allow_root[2] = {host->allow_root ? '1' : '0', '\0'};
-    char *argv[SHIM_ARG_COUNT + 3] = {program, mode};
-    int exit_code;
+    const char *words[SHIM_ARG_COUNT] = {NULL};
+    char gpus[DEVICES_TEXT_BYTES];
 
-    for (uint32_t i = 0; i < SHIM_ARG_COUNT; i++)
-        argv[2 + i] = none;
-    (void)snprintf(dir, sizeof dir, "%s", files->dir);
-    (void)snprintf(log_dir, sizeof log_dir, "%s", files->log_dir);
-    (void)snprintf(cgroups, sizeof cgroups, "%s", host->cgroups);
-    (void)snprintf(name, sizeof name, "%s", host->core->options.name);
-    (void)snprintf(address, sizeof address, "%s", host->core->options.address);
+    job->child = node_child_new(host->children);
+    if (job->child == NULL)
+        return false;
     devices_format(host->devices, host->core->options.gpus, gpus);
-    argv[2 + SHIM_ARG_RUN_DIR] = dir;
-    argv[2 + SHIM_ARG_CGROUPS] = cgroups;
-    argv[2 + SHIM_ARG_LOG_DIR] = log_dir;
-    argv[2 + SHIM_ARG_NODE_NAME] = name;
-    argv[2 + SHIM_ARG_NODE_ADDRESS] = address;
-    argv[2 + SHIM_ARG_GPUS] = gpus;
-    argv[2 + SHIM_ARG_ALLOW_ROOT] = allow_root;
-    const struct spawn_order order = {.path = "/proc/self/exe",
-                                      .argv = argv,
-                                      .envp = environ,
-                                      .stdin_fd = job->stdin_fd,
-                                      .stdout_fd = files->log_fd,
-                                      .stderr_fd = files->log_fd,
-                                      .extra_fd = link_fd};
-    return spawn_process(&order, &job->pid, &exit_code, err);
+    words[SHIM_ARG_RUN_DIR] = files->dir;
+    words[SHIM_ARG_CGROUPS] = host->cgroups;
+    words[SHIM_ARG_LOG_DIR] = files->log_dir;
+    words[SHIM_ARG_NODE_NAME] = host->core->options.name;
+    words[SHIM_ARG_NODE_ADDRESS] = host->core->options.address;
+    words[SHIM_ARG_GPUS] = gpus;
+    words[SHIM_ARG_ALLOW_ROOT] = host->allow_root ? "1" : "0";
+    child_order_new(&files->order, job->child, WARM_ARGUMENT);
+    for (uint32_t i = 0; i < SHIM_ARG_COUNT; i++)
+        child_order_add(&files->order, words[i] != NULL ? words[i] : "");
+    files->stdin_fd = job->stdin_fd;
+    job->stdin_fd = -1;
+    return true;
 }
 
-static enum status start(struct node_warm_job *job, const struct warm_files *files, struct err *err)
+bool node_warm_stop_start(struct node_warm_job *job)
 {
-    int pair[2];
-    enum status status;
+    struct node_children *children = job->warm->host->children;
 
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
-    status = spawn(job, files, pair[1], err);
-    (void)close(pair[1]);
-    if (status == STATUS_OK && uv_poll_init(job->warm->host->loop, &job->poll, pair[0]) != 0)
-        status = err_set(err, STATUS_SYSTEM, 0, "its connection cannot be watched");
-    if (status != STATUS_OK) {
-        (void)close(pair[0]);
-        return status;
-    }
-    job->link = pair[0];
-    job->poll_open = true;
-    job->poll.data = job;
-    (void)uv_poll_start(&job->poll, UV_READABLE | UV_DISCONNECT, on_link);
-    return STATUS_OK;
+    job->making = NULL; /* its `done` finds out */
+    if (job->child != NULL && !node_child_cancel(children, job->child))
+        return false;
+    node_child_drop(children, &job->child);
+    return true;
 }
 
 static void fail(struct node_warm_job *job, const char *why)
 {
+    (void)node_warm_stop_start(job);
     job->state = WARM_FAILED;
     log_line(LOG_WARNING, node_warm_about(job), "nothing is kept warm for it: %s", why);
 }
 
-/* The folders and the log are there. */
+/* False: its connection cannot be watched, so it ends. */
+static bool watch(struct node_warm_job *job, struct warm_files *files)
+{
+    if (uv_poll_init(job->warm->host->loop, &job->poll, files->link_fd) != 0)
+        return false;
+    job->link = files->link_fd;
+    files->link_fd = -1;
+    job->poll_open = true;
+    job->poll.data = job;
+    (void)uv_poll_start(&job->poll, UV_READABLE | UV_DISCONNECT, on_link);
+    return true;
+}
+
+/* The folders and the log are there, and the process has been started. It may have ended since. */
 static void on_made(struct file_work *work, const char *late)
 {
-    const struct warm_files *files = (struct warm_files *)work;
+    struct warm_files *files = (struct warm_files *)work;
     struct node_warm_job *job = files->warm->first;
-    struct err err = files->err;
+    char text[160];
 
     while (job != NULL && job->making != work)
         job = job->next;
     if (job == NULL || files->warm->host->closed)
         return;
     job->making = NULL;
-    if (late != NULL)
-        fail(job, late);
-    else if (files->status != STATUS_OK || start(job, files, &err) != STATUS_OK)
-        fail(job, err.text);
-    (void)close(job->stdin_fd);
-    job->stdin_fd = -1;
+    if (late != NULL) {
+        fail(job, node_child_explain(job->child, late, text, sizeof text));
+    } else if (files->status != STATUS_OK) {
+        fail(job, files->err.text);
+    } else if (job->child->has_ended || !watch(job, files)) {
+        job->state = WARM_FAILED;
+        log_line(LOG_WARNING, node_warm_about(job),
+                 "nothing is kept warm for it: its process has ended, or cannot be watched, "
+                 "see " WARM_LOG " beside its logs");
+        (void)node_child_cancel(job->warm->host->children, job->child);
+        node_warm_check_children(job->warm);
+    } else {
+        job->pid = node_child_pid(job->child);
+        node_child_drop(job->warm->host->children, &job->child);
+    }
 }
 
 /* NULL, or why not. */
@@ -188,10 +186,13 @@ static const char *make(struct node_warm_job *job)
     rundir_log_dir(files->log_dir, host->logs_dir, job->order.warm.cluster, job->order.warm.job_id,
                    job->order.warm.submitted_ms);
     rundir_join(files->log, files->log_dir, WARM_LOG);
+    if (!add_process(job, files)) {
+        files->work.drop(&files->work);
+        return "no memory";
+    }
     job->making = &files->work;
     if (file_work_start(host->files, &files->work))
         return NULL;
-    job->making = NULL;
     return "too much waits for the disks already";
 }
 

@@ -1,9 +1,11 @@
 #include "launcherd/node/shim_files.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include "common/io/own_path.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/process/spawn.h"
 
 /* -- the start of a shim -------------------------------------------------------------------------- */
 
@@ -24,7 +27,7 @@ struct start_files *start_files_new(const struct msg_start *start)
         return NULL;
     files->work.run = start_files_make;
     files->work.drop = start_files_drop;
-    files->log_fd = -1;
+    files->log_fd = files->link_fd = -1;
     if (start == NULL)
         return files;
     msg.start = *start;
@@ -44,6 +47,9 @@ void start_files_drop(struct file_work *work)
 
     if (files->log_fd >= 0)
         (void)close(files->log_fd);
+    if (files->link_fd >= 0)
+        (void)close(files->link_fd);
+    child_order_drop(&files->order);
     buf_free(&files->frame);
     free(files->cwd);
     free(files);
@@ -89,6 +95,28 @@ static bool move_description(struct start_files *files, bool to_run_dir)
                       : rundir_move_shim(files->dir, files->warm);
 }
 
+static void start_process(struct start_files *files)
+{
+    const int null_fd = spawn_open_null(O_RDONLY);
+    int pair[2] = {-1, -1};
+
+    if (null_fd < 0)
+        files->status = err_set(&files->err, STATUS_SYSTEM, errno, "cannot open /dev/null: %s",
+                                strerror(errno));
+    else if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        files->status = err_set(&files->err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s",
+                                strerror(errno));
+    else
+        files->status = child_files_start(&files->work, &files->order, null_fd, files->log_fd,
+                                          files->log_fd, pair[1], &files->err);
+    files->has_child = files->status == STATUS_OK;
+    files->link_fd = pair[0];
+    if (pair[1] >= 0)
+        (void)close(pair[1]);
+    if (null_fd >= 0)
+        (void)close(null_fd);
+}
+
 void start_files_make(struct file_work *work)
 {
     struct start_files *files = (struct start_files *)work;
@@ -96,13 +124,21 @@ void start_files_make(struct file_work *work)
     files->status = make_log(files);
     if (files->status == STATUS_OK && !file_work_is_late(work))
         files->status = make_run_dir(files);
-    if (files->status == STATUS_OK && !file_work_is_late(work) && files->warm[0] != '\0')
+    if (files->status != STATUS_OK || file_work_is_late(work))
+        return;
+    if (files->warm[0] != '\0')
         files->has_moved = move_description(files, true);
+    else
+        start_process(files);
 }
 
-void start_files_move_back(struct file_work *work)
+void start_files_start(struct file_work *work)
 {
-    (void)move_description((struct start_files *)work, false);
+    struct start_files *files = (struct start_files *)work;
+
+    if (files->has_moved)
+        (void)move_description(files, false);
+    start_process(files);
 }
 
 /* -- run directories ------------------------------------------------------------------------------ */

@@ -12,12 +12,13 @@
 #include "common/buf.h"
 #include "common/msg.h"
 #include "common/status.h"
+#include "launcherd/node/child_files.h"
 #include "launcherd/node/file_work.h"
 #include "launcherd/process/rundir.h"
 
 struct node_shims;
 
-/* The folders and files of a shim that is to be started. */
+/* A shim that is to be started: its folders and files, and its process. */
 struct start_files {
     struct file_work work;
     struct node_shims *shims; /* this and the next two are for the loop */
@@ -26,21 +27,24 @@ struct start_files {
     char log_dir[PATH_MAX], log[PATH_MAX], dir[PATH_MAX], state_dir[PATH_MAX];
     char warm[PATH_MAX]; /* folder of a warm process, whose shim.json is moved; empty: none */
     mode_t log_mode;
-    char *cwd;        /* owned */
-    struct buf frame; /* start.msg */
+    char *cwd;                /* owned */
+    struct buf frame;         /* start.msg */
+    struct child_order order; /* its process; no child: it is not started by this work */
     /* Results. */
     enum status status;
     struct err err;
     int log_fd; /* owned; -1: none */
     bool has_moved;
+    bool has_child; /* the process runs */
+    int link_fd;    /* the connection to it; owned; -1: none */
 };
 
 /* `start` NULL: without an order. Returns NULL: no memory. */
 struct start_files *start_files_new(const struct msg_start *start);
-/* `run`: makes all of it. */
+/* `run`: makes all of it, then starts the process unless a warm one may take the order. */
 void start_files_make(struct file_work *work);
-/* `run`: gives the description back to the warm process. */
-void start_files_move_back(struct file_work *work);
+/* `run`: gives the description back to the warm process if it was moved, and starts another one. */
+void start_files_start(struct file_work *work);
 void start_files_drop(struct file_work *work);
 
 /* A run directory: its order, or what an ended shim has left there. */

@@ -1,8 +1,11 @@
 #include "launcherd/node/warm_files.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
@@ -17,6 +20,11 @@ static void drop(struct file_work *work)
 
     if (files->log_fd >= 0)
         (void)close(files->log_fd);
+    if (files->link_fd >= 0)
+        (void)close(files->link_fd);
+    if (files->stdin_fd >= 0)
+        (void)close(files->stdin_fd);
+    child_order_drop(&files->order);
     free(files);
 }
 
@@ -26,11 +34,26 @@ struct warm_files *warm_files_new(const char *dir)
 
     if (files == NULL)
         return NULL;
-    files->log_fd = -1;
+    files->log_fd = files->link_fd = files->stdin_fd = -1;
     files->work.drop = drop;
     files->work.key = file_work_key(dir);
     (void)snprintf(files->dir, sizeof files->dir, "%s", dir);
     return files;
+}
+
+static enum status start_process(struct warm_files *files)
+{
+    enum status status;
+    int pair[2];
+
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return err_set(&files->err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s",
+                       strerror(errno));
+    files->link_fd = pair[0];
+    status = child_files_start(&files->work, &files->order, files->stdin_fd, files->log_fd,
+                               files->log_fd, pair[1], &files->err);
+    (void)close(pair[1]);
+    return status;
 }
 
 void warm_files_make(struct file_work *work)
@@ -47,6 +70,8 @@ void warm_files_make(struct file_work *work)
     file_work_at(work, FILE_DISK_LOGS, "open");
     files->status = own_file_open(files->log, 1, O_WRONLY | O_CREAT | O_APPEND, 0600,
                                   &files->log_fd, &files->err);
+    if (files->status == STATUS_OK && !file_work_is_late(work))
+        files->status = start_process(files);
 }
 
 void warm_files_sweep(struct file_work *work)

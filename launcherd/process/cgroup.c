@@ -154,7 +154,7 @@ IN_CHILD static int be_there(void *nothing)
 static int try_child(const char *dir)
 {
     int how = 0, fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    pid_t pid = fd >= 0 ? clone_child(fd, be_there, NULL) : -1;
+    pid_t pid = fd >= 0 ? clone_child(fd, be_there, NULL, NULL) : -1;
 
     if (fd >= 0)
         close(fd);

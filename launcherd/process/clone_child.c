@@ -11,7 +11,8 @@
 #define STACK_BYTES (64u * 1024u)
 
 /* clone3(2), for which glibc has no function. The child begins on the stack of `args`: so it must not
- * return from here, and calls `run` at once. -1: errno. */
+ * return from here, and calls `run` at once. -1: errno. The code for ARM64 is assembled and was read, but has never
+ * run (tests/lint, assemble-arm64). */
 static pid_t call_clone3(const struct clone_args *args, int (*run)(void *), void *argument)
 {
 #if defined(__x86_64__)
@@ -63,15 +64,17 @@ static pid_t call_clone3(const struct clone_args *args, int (*run)(void *), void
     return -1;
 }
 
-pid_t clone_child(int cgroup_fd, int (*run)(void *), void *argument)
+pid_t clone_child(int cgroup_fd, int (*run)(void *), void *argument, pid_t *told)
 {
+    const unsigned share = CLONE_VM | CLONE_VFORK | (told != NULL ? CLONE_PARENT_SETTID : 0);
     sigset_t all, before;
     int code;
     pid_t pid;
     char *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     const struct clone_args args = {
-        .flags = CLONE_VM | CLONE_VFORK | CLONE_INTO_CGROUP,
+        .flags = share | CLONE_INTO_CGROUP,
+        .parent_tid = (uint64_t)(uintptr_t)told,
         .exit_signal = SIGCHLD,
         .stack = (uint64_t)(uintptr_t)stack,
         .stack_size = STACK_BYTES,
@@ -82,9 +85,8 @@ pid_t clone_child(int cgroup_fd, int (*run)(void *), void *argument)
         return -1;
     sigfillset(&all);
     sigprocmask(SIG_BLOCK, &all, &before); /* none of our handlers may run in the child */
-    pid = cgroup_fd >= 0
-              ? call_clone3(&args, run, argument)
-              : clone(run, stack + STACK_BYTES, CLONE_VM | CLONE_VFORK | SIGCHLD, argument);
+    pid = cgroup_fd >= 0 ? call_clone3(&args, run, argument)
+                         : clone(run, stack + STACK_BYTES, (int)share | SIGCHLD, argument, told);
     code = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     munmap(stack, STACK_BYTES);

@@ -14,7 +14,8 @@
  * returns is the exit code. We wait until it has run a program or ended. `cgroup_fd`: the folder of
  * the child's cgroup; -1: ours. Returns -1 with errno. A cgroup is refused (ENOSYS and others) by
  * kernels before 5.7, in containers that filter clone3, and on other machines than x86-64 and ARM64: the
- * child can still be moved there. */
-pid_t clone_child(int cgroup_fd, int (*run)(void *), void *argument);
+ * child can still be moved there. `pid` not NULL: the kernel writes the child's number there before the
+ * child runs, for another thread. */
+pid_t clone_child(int cgroup_fd, int (*run)(void *), void *argument, pid_t *pid);
 
 #endif

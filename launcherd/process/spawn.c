@@ -264,17 +264,39 @@ static bool open_cgroup(const char *dir, int *fd)
     return *fd >= 0;
 }
 
+pid_t spawn_watch_pid(const struct spawn_watch *watch)
+{
+    return __atomic_load_n(&watch->pid, __ATOMIC_ACQUIRE); /* the kernel writes it */
+}
+
+bool spawn_refuse(struct spawn_watch *watch)
+{
+    unsigned state = SPAWN_WAITS;
+
+    return atomic_compare_exchange_strong(&watch->state, &state, SPAWN_REFUSED) ||
+           state == SPAWN_REFUSED;
+}
+
+/* False: it was refused. */
+static bool may_begin(struct spawn_watch *watch)
+{
+    unsigned state = SPAWN_WAITS;
+
+    errno = ECANCELED;
+    return watch == NULL || atomic_compare_exchange_strong(&watch->state, &state, SPAWN_BEGINS);
+}
+
 /* The child is born in its cgroup, or else moves there. */
 static pid_t start(struct child *child, const char *cgroup)
 {
+    pid_t pid = -1, *told = child->order->watch != NULL ? &child->order->watch->pid : NULL;
     int dir_fd;
-    pid_t pid = -1;
 
     if (cgroup == NULL)
-        return clone_child(-1, child_main, child);
+        return clone_child(-1, child_main, child, told);
     dir_fd = open(cgroup, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd >= 0) {
-        pid = clone_child(dir_fd, child_main, child);
+        pid = clone_child(dir_fd, child_main, child, told);
         close(dir_fd);
     }
     if (pid >= 0)
@@ -283,7 +305,7 @@ static pid_t start(struct child *child, const char *cgroup)
         child_fail(child, STAGE_CGROUP);
         return -1;
     }
-    return clone_child(-1, child_main, child);
+    return clone_child(-1, child_main, child, told);
 }
 
 static enum status explain(const struct child *child, int *exit_code, struct err *err)
@@ -339,13 +361,13 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
     if (child.paths == NULL || child.paths[0] == NULL) {
         errno = ENOMEM;
         child_fail(&child, STAGE_DESCRIPTORS);
-    } else if (!lift_fds(order, child.fds)) {
+    } else if (!lift_fds(order, child.fds) || !may_begin(order->watch)) {
         child_fail(&child, STAGE_DESCRIPTORS);
     } else {
         *pid = start(&child, order->cgroup);
         if (*pid < 0 && child.stage == STAGE_NONE)
             child_fail(&child, STAGE_DESCRIPTORS);
-        else if (*pid >= 0 && child.stage != STAGE_NONE)
+        else if (*pid >= 0 && child.stage != STAGE_NONE && order->watch == NULL)
             waitpid(*pid, NULL, 0); /* reap it: it never became a worker */
     }
     if (child.stage != STAGE_NONE)
@@ -354,5 +376,7 @@ enum status spawn_process(const struct spawn_order *order, pid_t *pid, int *exit
     if (child.cgroup_fd >= 0)
         close(child.cgroup_fd);
     free_texts(child.paths);
+    if (order->watch != NULL && atomic_load(&order->watch->state) != SPAWN_REFUSED)
+        atomic_store(&order->watch->state, SPAWN_OVER);
     return status;
 }

@@ -54,7 +54,7 @@ struct shim_io {
     struct arena order_arena;
     struct msg order; /* MSG_TYPE_START */
     const char *run_dir;
-    bool end_written, leaving;
+    bool end_logged, end_written, leaving;
     uint32_t event_count, event_at; /* events that actions have queued; the index of the next one */
     struct shim_event events[4 * SLOTS_PER_NODE_MAX];
 };
@@ -104,7 +104,7 @@ static void on_flush(uv_prepare_t *flush)
 }
 
 /* Called before anything is sent. From here on it is known how the workers ended, even if this
- * process is killed. */
+ * process is killed. What fails is tried again with the next step. */
 static void write_end(struct shim_io *io)
 {
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
@@ -113,12 +113,16 @@ static void write_end(struct shim_io *io)
     struct err err;
 
     assert(!io->end_written && io->core.phase == SHIM_ENDED);
-    io->end_written = true;
     fill_report(io, &msg, ranks, &texts);
-    log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
-             msg.shim_report.cause);
-    if (rundir_write_msg(io->run_dir, "end.msg", &msg, &err) != STATUS_OK)
+    if (!io->end_logged)
+        log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
+                 msg.shim_report.cause);
+    io->end_written = rundir_write_msg(io->run_dir, "end.msg", &msg, &err) == STATUS_OK;
+    if (io->end_written)
+        post(io, (struct shim_event){.type = SHIM_EVENT_RECORDED});
+    else if (!io->end_logged)
         log_line(LOG_ERROR, about(io), "%s", err.text);
+    io->end_logged = true;
 }
 
 static void leave(struct shim_io *io)
@@ -288,8 +292,8 @@ static void on_link_closed(struct conn *conn, enum status why, const char *text)
     if (io->link == link) {
         io->link = NULL;
         if (!io->leaving) {
-            log_line(LOG_INFO, about(io), "launcherd is gone (%s: %s), the job goes on",
-                     status_name(why), text);
+            log_line(LOG_INFO, about(io), "launcherd is gone (%s: %s)%s", status_name(why), text,
+                     io->core.phase == SHIM_ENDED ? "" : ", the job goes on");
             step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
         }
     }

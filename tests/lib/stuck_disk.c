@@ -2,8 +2,11 @@
  * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
  * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
  * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
- * file has the number of a process, they hang in that process alone. */
+ * file has the number of a process, they hang in that process alone. While the file $DDP_STUCK_FILE.exec has the first
+ * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. While
+ * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. */
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -11,6 +14,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <pwd.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +28,11 @@ int statvfs64(const char *path, struct statvfs64 *info);
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off_t offset);
 ssize_t pread64(int fd, void *bytes, size_t byte_count, off_t offset);
 
-static void hang_while_it_exists(const char *stuck)
+/* For what runs in a child that shares its parent's memory: if the child is killed there, a sanitizer's marks of its stack
+ * would stay behind. */
+#define IN_CHILD __attribute__((no_sanitize("address")))
+
+IN_CHILD static void hang_while_it_exists(const char *stuck)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
 
@@ -36,13 +44,14 @@ static void hang_while_it_exists(const char *stuck)
 static bool is_of_another(const char *mark)
 {
     FILE *file = fopen(mark, "r");
-    int pid = 0;
+    char text[32];
+    long pid;
 
     if (file == NULL)
         return false;
-    bool has_pid = fscanf(file, "%d", &pid) == 1;
+    pid = fgets(text, sizeof text, file) != NULL ? strtol(text, NULL, 10) : 0;
     (void)fclose(file);
-    return has_pid && pid != getpid();
+    return pid > 0 && pid != getpid();
 }
 
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
@@ -74,6 +83,25 @@ static void *real_call(const char *name)
     return dlsym(RTLD_NEXT, name);
 }
 
+/* What a mark has, without the heap: for a child that shares its parent's memory, too. False: it is not there. */
+IN_CHILD static bool read_mark(const char *name, char *text, size_t text_bytes)
+{
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char mark[4200];
+    int fd = -1;
+    ssize_t got = -1;
+
+    (void)snprintf(mark, sizeof mark, "%s.%s", stuck != NULL ? stuck : "", name);
+    if (stuck != NULL)
+        fd = open(mark, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        got = read(fd, text, text_bytes - 1);
+        (void)close(fd);
+    }
+    text[got > 0 ? got : 0] = '\0';
+    return got > 0;
+}
+
 /* A variant of open: with a mode if it may make the file. */
 #define MODE_OF(flags)                                                                             \
     va_list args;                                                                                  \
@@ -95,11 +123,16 @@ int open64(const char *path, int flags, ...)
 int openat64(int fd, const char *path, int flags, ...)
 {
     static int (*real)(int, const char *, int, ...);
+    char broken[64];
 
     if (real == NULL)
         *(void **)&real = real_call("openat64");
     MODE_OF(flags);
     hang_at(fd, path);
+    if (read_mark("eio", broken, sizeof broken) && strcmp(path, broken) == 0) {
+        errno = EIO;
+        return -1;
+    }
     return real(fd, path, flags, mode);
 }
 
@@ -151,6 +184,30 @@ int statvfs64(const char *path, struct statvfs64 *info)
         *(void **)&real = real_call("statvfs64");
     hang_at(-1, path);
     return real(path, info);
+}
+
+IN_CHILD static void hang_at_exec(const char *word)
+{
+    char mark[4200], text[64];
+
+    if (word == NULL || !read_mark("exec", text, sizeof text) || strlen(text) < 5 ||
+        strcmp(text + 5, word) != 0)
+        return;
+    (void)snprintf(mark, sizeof mark, "%s.exec", getenv("DDP_STUCK_FILE"));
+    if (strncmp(text, "stop", 4) == 0)
+        (void)raise(SIGSTOP);
+    else
+        hang_while_it_exists(mark);
+}
+
+IN_CHILD int execve(const char *path, char *const argv[], char *const envp[])
+{
+    static int (*real)(const char *, char *const[], char *const[]);
+
+    if (real == NULL)
+        *(void **)&real = real_call("execve");
+    hang_at_exec(argv[0] != NULL ? argv[1] : NULL);
+    return real(path, argv, envp);
 }
 
 static void hang(int fd, const char *where)

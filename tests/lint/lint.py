@@ -40,7 +40,7 @@ CORE_SYMBOLS = re.compile(
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
 # launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/node/file_work.h). Checked are calls
-# that name a path, change a file, or ask the user database. Reading and writing descriptors is not: the loop's are sockets, pipes
+# that name a path, change a file, ask the user database, start a process or wait for one. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
 LOOP_FOLDER = "launcherd/node"
 LOOP_THREADS = re.compile(r"^launcherd/node/(\w+_files|slots_file|state_id)\.c$")
@@ -50,7 +50,9 @@ LOOP_FILE_CALLS = re.compile(
     r"readlink|readlinkat|realpath|canonicalize_file_name|[lf]?stat|fstatat|statx|f?statvfs|f?statfs|e?uidaccess|access|faccessat|"
     r"opendir|fdopendir|readdir|scandir|glob|nftw|ftw|fts_open|f?truncate|fallocate|posix_fallocate|f?chmod|fchmodat|[lf]?chown|fchownat|"
     r"utimes?|utimensat|futimens|f?sync|fdatasync|syncfs|flock|lockf|mkstemp|mkdtemp|chdir|fchdir|mknod|mkfifo|"
-    r"(get|set|end)(pw|gr)\w*|getgrouplist|initgroups|dlopen|inotify_add_watch|inotify_rm_watch|exec[vl]\w*|sendfile|uv_fs_\w+)(64)?$")
+    r"(get|set|end)(pw|gr)\w*|getgrouplist|initgroups|dlopen|inotify_add_watch|inotify_rm_watch|exec[vl]\w*|sendfile|uv_fs_\w+|"
+    r"_?v?fork|forkpty|clone[23]?|posix_spawnp?|uv_spawn|system|popen|pclose|daemon|wait|waitpid|wait[34]|waitid|"
+    r"pthread_(timed|clock)?join(_np)?|uv_thread_join|sigwait(info)?|sigtimedwait)(64)?$")
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
@@ -58,8 +60,8 @@ LOOP_ALLOWED = {
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
-    # /proc/self/exe, /dev/null and memory; the program itself is running
-    "launcherd/process/spawn.c": r"spawn_(process|open_null|open_output)$",
+    # /dev/null and memory. Not spawn_process: the child may be stopped before it runs its program
+    "launcherd/process/spawn.c": r"spawn_(open_null|open_output|refuse|watch_pid)$",
     # its driver is asked by threads of its own, or in another process
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
     # before the loop runs: the reserve opens "/", TLS loads its library

@@ -192,6 +192,12 @@ static void send_report(struct sim *sim, uint32_t node, struct sim_shim *shim)
         net_send(sim, shim->conn, false, &msg);
 }
 
+static void recorded(struct sim *sim, const struct sim_event *event)
+{
+    if (living(sim, event) != NULL)
+        shim_event(sim, event->node, event->shim, (struct shim_event){.type = SHIM_EVENT_RECORDED});
+}
+
 /* The shim's end is written to disk before it is reported. */
 static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
 {
@@ -203,6 +209,8 @@ static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
     (void)snprintf(shim->end_cause, sizeof shim->end_cause, "%s", shim->end.cause);
     shim->end.cause = shim->end_cause;
     shim->end.blob.count = 0;
+    sim_at(sim, sim->now_us,
+           own_event(sim, node, (uint32_t)(shim - sim->nodes[node].shims), recorded));
     if (shim->is_orphan) /* nobody will ever tell it to exit */
         leave(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
 }

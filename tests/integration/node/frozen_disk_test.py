@@ -2,8 +2,9 @@
 """A disk freezes: what needs it fails by its name, and all else goes on. frozen_disk_test.py LAUNCHERD STUCK_DISK_LIBRARY [NAME...]
 
 The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims. While the disk of the logs or of the run directories is
-frozen, every call that names a path on it hangs, as on a file server that does not answer."""
+frozen, every call that names a path on it hangs, as on a file server that does not answer. It also keeps a process from running its program."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -116,6 +117,179 @@ def test_the_disk_of_the_run_directories_freezes():
         world.server.forget(1, 1)
         world.server.forget(2, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def start_that_hangs(world, node, how):
+    """Orders job 2 while job 1 runs, and its shim's process does not come to run launcherd's program. Returns the cause of its end."""
+    disk = Disk(world, "exec")
+    pid = run_sleeper(world, node, 1, 0)
+    begun = time.monotonic()
+    node_lib.write_file(disk.paths[0], how)
+    world.server.start(2, 1, SLEEPER, slot_mask=2)
+    report = world.server.wait_phase(2, 1, "ended")
+    assert report["failed_class"] == "node" and report["ranks"][0]["state"] == "lost", report
+    assert is_alive(pid), "the job that ran is dead"
+    world.server.stop(1, 1, signal.SIGTERM)
+    assert world.server.wait_phase(1, 1, "ended")["ranks"][0]["state"] == "stopped"
+    check_alive(world, begun)
+    disk.thaw()
+    return report["cause"]
+
+
+def run_another(world, node):
+    for job in 1, 2:
+        world.server.forget(job, 1)
+    assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
+    world.forget(node, 3, 1)
+    wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+
+
+def test_a_shim_is_stopped_before_it_begins():
+    """A child shares launcherd's memory until it runs its program, and whoever has made it waits until then: a thread."""
+    with World(LAUNCHERD) as world:
+        Disk(world, "exec")
+        node = world.node()
+        cause = start_that_hangs(world, node, "stop --shim")
+        assert re.fullmatch(r"the shim of job 2 on node0 was not started: its new process \d+ was stopped \(SIGSTOP, or a debugger\) "
+                            "before it ran launcherd's program", cause), cause
+        run_another(world, node)
+
+
+def test_the_disk_of_the_program_freezes():
+    with World(LAUNCHERD) as world:
+        Disk(world, "exec")
+        node = world.node()
+        cause = start_that_hangs(world, node, "hang --shim")
+        assert cause == "the shim of job 2 on node0 was not started: the disk of launcherd's program does not answer: " \
+            "exec took longer than 10 s", cause
+        run_another(world, node)
+
+
+TRACER = """import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long] * 4
+print(libc.ptrace(0x4206, int(sys.argv[1]), 0, 0), flush=True)  # PTRACE_SEIZE
+sys.stdin.read()"""
+
+
+def children_stopped(node):
+    """Children of launcherd that are stopped."""
+    found = []
+    for task in os.listdir(f"/proc/{node.process.pid}/task"):
+        with open(f"/proc/{node.process.pid}/task/{task}/children", encoding="ascii") as file:
+            found += [int(pid) for pid in file.read().split()]
+    def state(pid):
+        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+            return file.read().rsplit(")", 1)[1].split()[0]
+    return [pid for pid in found if state(pid) in "Tt"]
+
+
+def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
+    """A tracer that does not wait for the killed process keeps it from being reaped: nobody knows yet that it is gone."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "stop --shim")
+        world.server.start(2, 1, SLEEPER, slot_mask=2)
+        wait_until(lambda: children_stopped(node), "its process to be made")
+        pid = children_stopped(node)[0]
+        tracer = subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        if tracer.stdout.readline() != "0\n":
+            tracer.communicate()
+            print("no process may be traced here", flush=True)
+            return
+        disk.thaw()
+        wait_until(lambda: f"process {pid} is killed" in node.log_text(), "the start to fail")
+        since = len(world.server.messages)
+        world.server.wait_for("beat", lambda m: any(s["job_id"] == 2 for s in m["shims"]), since=since)
+        assert (2, 1) not in world.server.reports, world.server.reports
+        tracer.communicate()
+        assert "was stopped" in world.server.wait_phase(2, 1, "ended")["cause"]
+        world.server.forget(2, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+
+
+def test_a_process_that_answers_questions_is_stopped_before_it_begins():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        run_sleeper(world, node, 1, 0)
+        begun = time.monotonic()
+        node_lib.write_file(disk.paths[0], "stop --inspect")
+        problem = world.server.log_read(1, 1, 0, what="stack")["problem"]
+        assert problem.endswith("looking at it took too long: something hangs there"), problem
+        node_lib.write_file(disk.paths[0], "stop --doctor")
+        problem = world.server.node_ask("listen")["problem"]
+        assert "was stopped (SIGSTOP, or a debugger) before it ran launcherd's program" in problem, problem
+        check_alive(world, begun)
+        disk.thaw()
+        wait_until(lambda: not children_stopped(node), "the stopped processes to go")
+        assert world.server.log_read(1, 1, 0, what="stack")["bytes"].startswith(b'{"schema":"ddp.stack.v1"')
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def test_a_disk_cannot_give_what_a_killed_shim_has_written():
+    """EIO is no proof that nothing is left: the end is not known until shim.json can be read."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "eio")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        shim = node.shim(1, 1)["pid"]
+        node_lib.write_file(disk.paths[0], "shim.json")
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: "how its shim ended is not known yet: " in node.log_text(), "the sweep to fail")
+        assert "shim.json" in node.log_text().split("not known yet: ")[1].split("\n")[0], node.log_text()
+        since = len(world.server.messages)
+        for _ in range(2):  # whatever the first sweep has posted has come by then
+            world.server.wait_for("beat", lambda m: any(s["job_id"] == 1 for s in m["shims"]), since=since)
+            since = len(world.server.messages)
+        assert world.server.reports[(1, 1)]["phase"] == "running" and not is_alive(pid)
+        disk.thaw()
+        assert "was killed (signal 9)" in world.server.wait_phase(1, 1, "ended")["cause"]
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+
+
+def test_a_staged_folder_that_does_not_come():
+    """The server sends nothing of it for 60 s, also over a new connection: the start has failed, by that name."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
+        world.server.wait_for("stage_get")
+        asked = time.monotonic()
+        wait_until(lambda: time.monotonic() > asked + 20, "a part of the limit to pass")
+        world.server.cut()
+        world.server.listen()
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - asked
+        assert report["cause"] == "node node0 cannot get the staged directory: the server sent nothing for 60 s", report
+        assert report["failed_class"] == "node" and 59 < took < 75, (took, report)
+        wait_until(lambda: not os.path.exists(f"{node.folder}/node0/stage/{'0' * 64}.part"), "what was begun of it to go")
+        world.server.forget(1, 1)
+        assert world.server.run(2, ["true"])["failed_rank"] == -1
+        world.forget(node, 2, 1)
+
+
+def test_an_ended_shim_leaves_when_launcherd_stays_away():
+    """Its end is on the disk: a launcherd that comes later reads it there."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        world.server.start(1, 1, ["sh", "-c", "exit 3"])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        shim = node.shim(1, 1)["pid"]
+        node.kill()
+        gone = time.monotonic()
+        wait_until(lambda: not is_alive(shim), "the shim to leave")
+        assert time.monotonic() - gone > 55, "launcherd may come back"
+        since = len(world.server.messages)
+        begin_again(world, node, 1)
+        report = world.server.wait_for("shim_report", since=since)
+        assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
 
 
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():

@@ -2,6 +2,7 @@
  * disk: calls hang until it is posted. */
 #include "launcherd/node/file_work.h"
 
+#include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -245,6 +246,64 @@ TEST(work_behind_a_late_one_of_its_key_waits_for_it)
     CHECK_EQ(order[1], 1);
     CHECK_EQ(order[2], 2);
     end();
+}
+
+/* -- threads that stay -- */
+
+static pthread_key_t at_end;
+static atomic_uint ended;
+static pid_t last_thread;
+
+static void on_thread_end(void *value)
+{
+    (void)value;
+    atomic_fetch_add(&ended, 1);
+}
+
+static void run_and_be_known(struct file_work *work)
+{
+    (void)pthread_setspecific(at_end, &ended);
+    last_thread = gettid();
+    run_at_once(work);
+}
+
+static void run_with_a_child(struct file_work *work)
+{
+    work->keeps_thread = true;
+    run_and_be_known(work);
+}
+
+static void run_on_disk_and_be_known(struct file_work *work)
+{
+    (void)pthread_setspecific(at_end, &ended);
+    run_on_disk(work);
+}
+
+/* A child that dies with its parent dies with the thread that has started it. */
+TEST(a_thread_with_a_child_does_not_end_for_want_of_work)
+{
+    pid_t parent;
+
+    CHECK_EQ(pthread_key_create(&at_end, on_thread_end), 0);
+    atomic_store(&ended, 0);
+    begin();
+    (void)start(FILE_LANE_START, NEVER_MS, run_and_be_known);
+    run_until(&done_count, 1);
+    wait_for(&ended, 1); /* as any other */
+    (void)start(FILE_LANE_KEEP, NEVER_MS, run_on_disk_and_be_known);
+    wait_for(&side_by_side, 1);
+    (void)start(FILE_LANE_START, NEVER_MS, run_with_a_child);
+    run_until(&done_count, 2);
+    parent = last_thread;
+    CHECK_EQ(sem_post(&disk), 0);
+    wait_for(&ended, 2); /* the other one, which began to be idle later */
+    (void)start(FILE_LANE_START, NEVER_MS, run_and_be_known);
+    run_until(&done_count, 4);
+    CHECK_EQ(parent, last_thread);
+    CHECK_EQ(atomic_load(&ended), 2);
+    end();
+    wait_for(&ended, 3);
+    CHECK_EQ(pthread_key_delete(at_end), 0);
 }
 
 TEST(the_queue_is_bounded)

@@ -417,7 +417,35 @@ TEST(forget_before_the_end_kills_first)
     CHECK_STR(event(8, SHIM_EVENT_TREE_EMPTY), "report(ended) exit");
 }
 
-TEST(an_end_that_is_not_acknowledged_is_kept_for_an_hour)
+/* Whoever comes later reads it from the disk. */
+TEST(an_end_on_the_disk_is_kept_for_a_minute_without_launcherd)
+{
+    running(1);
+    exited(6, 0, 0, 0);
+    event(7, SHIM_EVENT_TREE_EMPTY);
+    event(8, SHIM_EVENT_RECORDED);
+    CHECK_STR(event(LEASE_US + 3000ull * SECOND_US, SHIM_EVENT_TICK), "report(ended)");
+    CHECK_STR(event(LEASE_US + 3001ull * SECOND_US, SHIM_EVENT_LAUNCHER_CLOSED), "");
+    CHECK_EQ(actions.timer_at_us, LEASE_US + 3061ull * SECOND_US);
+    event(LEASE_US + 3002ull * SECOND_US, SHIM_EVENT_LAUNCHER_OPEN); /* it is back */
+    CHECK_STR(event(LEASE_US + 3061ull * SECOND_US, SHIM_EVENT_TICK), "report(ended)");
+    event(LEASE_US + 3062ull * SECOND_US, SHIM_EVENT_LAUNCHER_CLOSED);
+    CHECK_STR(event(LEASE_US + 3122ull * SECOND_US - 1, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(LEASE_US + 3122ull * SECOND_US, SHIM_EVENT_TICK), "exit");
+}
+
+TEST(an_end_after_launcherd_went_is_kept_for_a_minute)
+{
+    running(1);
+    event(6, SHIM_EVENT_LAUNCHER_CLOSED);
+    exited(7, 0, 0, 0);
+    event(8, SHIM_EVENT_TREE_EMPTY);
+    event(9, SHIM_EVENT_RECORDED);
+    CHECK_EQ(actions.timer_at_us, 8 + 60ull * SECOND_US);
+    CHECK_STR(event(8 + 60ull * SECOND_US, SHIM_EVENT_TICK), "exit");
+}
+
+TEST(an_end_that_is_on_no_disk_is_kept_for_an_hour)
 {
     running(1);
     exited(6, 0, 0, 0);

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -117,11 +118,100 @@ static int fails(void *argument)
 TEST(what_a_child_returns_is_its_exit_code)
 {
     int how = 0;
-    const pid_t pid = clone_child(-1, fails, NULL);
+    const pid_t pid = clone_child(-1, fails, NULL, NULL);
 
     CHECK(pid > 0);
     CHECK_EQ(waitpid(pid, &how, 0), pid);
     CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 7);
+}
+
+/* -- a start that another thread looks at -- */
+
+static atomic_bool stops; /* a child stops before it runs its program */
+
+int __real_execve(const char *path, char *const argv[], /* NOLINT(bugprone-reserved-identifier) */
+                  char *const envp[]);
+int __wrap_execve(const char *path, char *const argv[], /* NOLINT(bugprone-reserved-identifier) */
+                  char *const envp[]);
+int __wrap_execve(const char *path, char *const argv[], /* NOLINT(bugprone-reserved-identifier) */
+                  char *const envp[])
+{
+    if (atomic_load(&stops))
+        (void)raise(SIGSTOP);
+    return __real_execve(path, argv, envp);
+}
+
+struct start {
+    struct spawn_watch watch;
+    const char *path;
+    enum status status;
+    struct err err;
+};
+
+static void *be_starter(void *argument)
+{
+    char *const argv[] = {"true", NULL}, *const envp[] = {NULL};
+    struct start *start = argument;
+    const struct spawn_order order = {.path = start->path,
+                                      .argv = argv,
+                                      .envp = envp,
+                                      .stdin_fd = -1,
+                                      .stdout_fd = -1,
+                                      .stderr_fd = -1,
+                                      .extra_fd = -1,
+                                      .watch = &start->watch};
+    int exit_code;
+    pid_t pid;
+
+    start->status = spawn_process(&order, &pid, &exit_code, &start->err);
+    return NULL;
+}
+
+TEST(another_thread_knows_a_child_that_is_stopped_and_can_end_it)
+{
+    struct start start = {.path = "/bin/true"};
+    pthread_t thread;
+    int how = 0;
+    pid_t pid;
+
+    atomic_store(&stops, true);
+    CHECK_EQ(pthread_create(&thread, NULL, be_starter, &start), 0);
+    while ((pid = spawn_watch_pid(&start.watch)) == 0)
+        (void)usleep(1000);
+    CHECK_EQ(waitpid(pid, &how, WUNTRACED), pid);
+    CHECK(WIFSTOPPED(how));
+    CHECK_EQ(atomic_load(&start.watch.state), SPAWN_BEGINS);
+    CHECK(!spawn_refuse(&start.watch));
+    CHECK_EQ(kill(pid, SIGKILL), 0);
+    CHECK_EQ(waitpid(pid, &how, 0), pid);
+    CHECK(WIFSIGNALED(how));
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(atomic_load(&start.watch.state), SPAWN_OVER);
+    atomic_store(&stops, false);
+}
+
+TEST(a_start_that_is_refused_makes_no_child)
+{
+    struct start start = {.path = "/bin/true"};
+
+    CHECK(spawn_refuse(&start.watch));
+    (void)be_starter(&start);
+    CHECK_EQ(start.status, STATUS_SYSTEM);
+    CHECK_EQ(spawn_watch_pid(&start.watch), 0);
+    CHECK(spawn_refuse(&start.watch)); /* still */
+    CHECK(waitpid(-1, NULL, 0) < 0 && errno == ECHILD);
+}
+
+TEST(a_child_that_runs_no_program_is_reaped_by_who_looks)
+{
+    struct start start = {.path = "/no/such/program"};
+    int how = 0;
+
+    (void)be_starter(&start);
+    CHECK_EQ(start.status, STATUS_NOT_FOUND);
+    CHECK_EQ(atomic_load(&start.watch.state), SPAWN_OVER);
+    CHECK_EQ(waitpid(spawn_watch_pid(&start.watch), &how, 0), spawn_watch_pid(&start.watch));
+    CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 127);
 }
 
 /* -- children of other threads -- */
