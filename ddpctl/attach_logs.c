@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/msg_version.h"
-
 #define LOG_TIMEOUT_US 30000000u /* how long a node may wait before it answers, plus a margin */
 
 static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
@@ -52,13 +50,6 @@ static void on_log_message(struct client *client, const struct msg *msg)
     }
     if (msg->type != MSG_TYPE_LOG_DATA)
         return;
-    if (attach->follow.options.what == LOG_METRICS &&
-        client->conn.protocols.peer < msg_field_since("log_read", "what")) {
-        attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED,
-                                     "the server is of an earlier version, which has no metrics",
-                                     "upgrade rendezvous"));
-        return;
-    }
     client_expect(client, LOG_TIMEOUT_US);
     take_log(attach, &msg->log_data);
     if (!attach->done)

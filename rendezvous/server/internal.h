@@ -172,7 +172,7 @@ struct server {
 };
 
 /* warm.c: whether a spare on that node should be kept warm for the job whose spec is loaded. */
-bool server_can_warm(const struct server *server, const struct peer *peer);
+bool server_can_warm(const struct server *server);
 
 /* Returns only if this server may act; otherwise the process restarts. A server may notice late
  * that it lost the lead, because it was stopped or a commit took long. So this is called before
