@@ -610,9 +610,11 @@ def test_a_shim_of_a_far_protocol_is_left_alone():
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(path)
                 listener.listen()
+                listener.settimeout(node_lib.TIMEOUT_S)
                 node.begin()
                 for _ in range(3):
                     with listener.accept()[0] as one:
+                        one.settimeout(node_lib.TIMEOUT_S)
                         one.sendall(struct.pack(">I", len(text)) + text)
                         while one.recv(4096):
                             pass
