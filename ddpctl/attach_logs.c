@@ -20,6 +20,16 @@ static void hand_over(struct attach *attach, const struct msg_log_data *data, en
         attach_stop(attach, CTL_OK);
 }
 
+/* A rank that was not started has no log, and why it was not is said elsewhere. Of a job that we have submitted
+ * the logs are new, so one that is missing is no old one that was removed. */
+static bool was_not_started(const struct attach *attach, uint32_t rank)
+{
+    const uint32_t generation = attach->follow.generation;
+
+    return attach->options.submit != NULL && attach->running_generation != generation &&
+           attach->ranks[rank].started_generation != generation;
+}
+
 static void take_log(struct attach *attach, const struct msg_log_data *data)
 {
     uint32_t rank = 0, skip = 0;
@@ -27,7 +37,7 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     enum follow_data what =
         follow_take(&attach->follow, data, clock_boot_us(), &rank, &skip, &is_final);
 
-    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL)
+    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL && !was_not_started(attach, rank))
         screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
     if (what == FOLLOW_GAP)
         screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",

@@ -138,7 +138,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     char text[REASON_BYTES_MAX];
     const bool is_again = fault->failures > 0, was_late = is_excluded(rdzv, fault);
     /* What keeps it from running the job may pass, and the job has no other. */
-    const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < RESTART_ALONE;
+    const uint32_t tries = rdzv->options.is_one_machine ? RESTART_ONE_MACHINE : RESTART_ALONE;
+    const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < tries;
 
     if (fault->failures + is_spared < EXCLUDE_FAILURES)
         fault->failures++;
@@ -146,8 +147,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     if (fault->failures < EXCLUDE_FAILURES && is_again)
         text_format(text,
                     "node %s has failed the job again, and no other node can run it: it is tried "
-                    "there again, for a minute at least",
-                    fault->node);
+                    "there again, %u times in all",
+                    fault->node, tries);
     else if (fault->failures < EXCLUDE_FAILURES)
         text_format(text, "node %s has failed the job once; --max-restarts does not count that",
                     fault->node);
@@ -474,11 +475,11 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job)
 
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 {
-    /* If there ever was more than one node, the others may come back. */
-    if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->node_most > 1 ||
-        rdzv->out.now_us < rdzv->settled_at_us)
+    if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->out.now_us < rdzv->settled_at_us)
         return true;
-    return false;
+    if (rdzv->options.is_one_machine)
+        return can_spare(rdzv, job, "");
+    return rdzv->node_most > 1; /* the others may come back */
 }
 
 void failure_pardon(struct rdzv *rdzv, const char *node)
