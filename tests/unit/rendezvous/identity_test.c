@@ -359,6 +359,10 @@ TEST(a_restarted_server_knows_whom_it_gave_a_part)
     restart();
     hello_as(3, other_machine, NULL, 0);
     CHECK(has_to_wait());
+    CHECK(strstr(find(RDZV_CLOSE_NODE)->text,
+                 "another launcherd (its pid and address are not known since the server started "
+                 "again; on another machine or with another state directory), whose ranks may run "
+                 "for 60 s more") != NULL);
     hello_as(4, other_state, NULL, 0);
     CHECK(has_to_wait());
     check(JOB_RUNNING, 1);
