@@ -279,7 +279,7 @@ def test_versions():
 def test_another_build_with_the_same_protocol_is_refused():
     """Even if its hello has other fields: the answer says that the builds differ, and both hashes."""
     with tempfile.TemporaryDirectory() as directory:
-        process = Server(sys.argv[1], directory)
+        process = Server(sys.argv[1], directory + "/state")  # its log is beside it
         with Client(process.address) as client:
             own = client.welcome["schema"]
         assert len(own) == 16, own

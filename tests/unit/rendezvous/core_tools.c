@@ -73,6 +73,7 @@ void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max)
 
     options.is_one_machine = true;
     begin_options(options);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
 }
 
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
