@@ -154,6 +154,8 @@ struct msg_bytes {
 /* Events of a job about one of its nodes begin with this. They do not say why a generation
  * ended. */
 #define EVENT_ABOUT_NODE "its node "
+/* The notice of a node whose name a second launcherd has asked for begins with this. */
+#define NOTICE_OF_TWIN "another launcherd wants this name: "
 
 /* one event, for people */
 #define PART_EVENT(F, E, L)                                                                        \

@@ -460,8 +460,7 @@ static enum status decode_type(struct decoder *decoder, const cJSON *value, enum
                    shown);
 }
 
-/* A first message contains its sender's version and is decoded as of that version. Version 1 has
- * none in its welcome. */
+/* A first message contains its sender's version and is decoded as of that version. */
 static void take_version(struct decoder *decoder, const cJSON *root, enum msg_type type)
 {
     const cJSON *said = json_member(root, "protocol");

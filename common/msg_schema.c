@@ -3,12 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "common/msg_table.h"
 #include "common/msg_version.h"
-
-/* 64-bit FNV-1a, http://www.isthe.com/chongo/tech/comp/fnv/: for accidents, not against an attacker. */
-#define FNV_OFFSET UINT64_C(14695981039346656037)
-#define FNV_PRIME UINT64_C(1099511628211)
 
 static const char *const kinds[] = {
     [MSG_KIND_U32] = "U32",     [MSG_KIND_I32] = "I32",     [MSG_KIND_F64] = "F64",
@@ -67,17 +64,14 @@ void msg_schema_write(struct buf *text, uint32_t version)
 const char *msg_schema(void)
 {
     static char hash_text[SCHEMA_BYTES_MAX];
-    uint64_t hash = FNV_OFFSET;
     struct buf text = {0};
 
     if (hash_text[0] != '\0')
         return hash_text;
     msg_schema_write(&text, PROTOCOL_VERSION);
-    if (!text.failed) {
-        for (size_t i = 0; i < text.byte_count; i++)
-            hash = (hash ^ (uint8_t)text.bytes[i]) * FNV_PRIME;
-        (void)snprintf(hash_text, sizeof hash_text, "%016llx", (unsigned long long)hash);
-    }
+    if (!text.failed)
+        (void)snprintf(hash_text, sizeof hash_text, "%016llx",
+                       (unsigned long long)fnv_add(FNV_START, text.bytes, text.byte_count));
     buf_free(&text);
     return hash_text;
 }

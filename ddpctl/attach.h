@@ -66,6 +66,7 @@ struct attach_rank {
     struct view views[2];                  /* stdout, stderr */
     char node[NODE_NAME_BYTES_MAX];        /* in the generation that is shown; empty: not known */
     char newest_node[NODE_NAME_BYTES_MAX]; /* in newest_generation */
+    uint32_t started_generation;           /* in which it was last seen started; 0: in none */
 };
 
 /* Logs read over one connection: the server keeps no more waiting requests of one connection. */

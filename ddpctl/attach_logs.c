@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "common/msg_version.h"
-
 #define LOG_TIMEOUT_US 30000000u /* how long a node may wait before it answers, plus a margin */
 
 static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
@@ -22,6 +20,16 @@ static void hand_over(struct attach *attach, const struct msg_log_data *data, en
         attach_stop(attach, CTL_OK);
 }
 
+/* A rank that was not started has no log, and why it was not is said elsewhere. Of a job that we have submitted
+ * the logs are new, so one that is missing is no old one that was removed. */
+static bool was_not_started(const struct attach *attach, uint32_t rank)
+{
+    const uint32_t generation = attach->follow.generation;
+
+    return attach->options.submit != NULL && attach->running_generation != generation &&
+           attach->ranks[rank].started_generation != generation;
+}
+
 static void take_log(struct attach *attach, const struct msg_log_data *data)
 {
     uint32_t rank = 0, skip = 0;
@@ -29,7 +37,7 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     enum follow_data what =
         follow_take(&attach->follow, data, clock_boot_us(), &rank, &skip, &is_final);
 
-    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL)
+    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL && !was_not_started(attach, rank))
         screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
     if (what == FOLLOW_GAP)
         screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",
@@ -52,13 +60,6 @@ static void on_log_message(struct client *client, const struct msg *msg)
     }
     if (msg->type != MSG_TYPE_LOG_DATA)
         return;
-    if (attach->follow.options.what == LOG_METRICS &&
-        client->conn.protocols.peer < msg_field_since("log_read", "what")) {
-        attach_stop(attach, ctl_fail(attach->ctl, CTL_FAILED,
-                                     "the server is of an earlier version, which has no metrics",
-                                     "upgrade rendezvous"));
-        return;
-    }
     client_expect(client, LOG_TIMEOUT_US);
     take_log(attach, &msg->log_data);
     if (!attach->done)

@@ -129,9 +129,12 @@ static void take_nodes(struct attach *attach, const struct msg_job_info *info)
     for (uint32_t i = 0; i < info->ranks.count; i++) {
         const struct part_job_rank *rank = &info->ranks.items[i];
 
-        if (rank->rank < attach->world)
-            (void)snprintf(attach->ranks[rank->rank].newest_node, NODE_NAME_BYTES_MAX, "%s",
-                           rank->node);
+        if (rank->rank >= attach->world)
+            continue;
+        (void)snprintf(attach->ranks[rank->rank].newest_node, NODE_NAME_BYTES_MAX, "%s",
+                       rank->node);
+        if (rank->pid != 0 || (rank->state != RANK_WAITING && rank->state != RANK_LOST))
+            attach->ranks[rank->rank].started_generation = generation;
     }
 }
 

@@ -27,6 +27,10 @@
       "install the same version everywhere")                                                       \
     X(NODE, "node", "every node is connected and takes jobs",                                      \
       "systemctl start launcherd there; ddpctl node show NODE says why slots are closed")          \
+    X(TWIN, "twin", "no second launcherd wants a node's name",                                     \
+      "give the second one a name and a key of its own: ddpctl node add NAME, then launcherd --name NAME there; if it replaces the first, stop that one")  \
+    X(ORDERS, "orders", "every node has carried out its last orders",                              \
+      "look at the log of its launcherd (journalctl -u launcherd), its disks, and whether large packets reach it (packets)")  \
     X(ANSWER, "answer", "every node answers all questions in time",                                \
       "look at the log of its launcherd: journalctl -u launcherd")                                 \
     X(BOOT, "boot", "the machine was started ten minutes ago or before", \

@@ -39,8 +39,8 @@ static enum status choose_ranks(struct follow *follow, const struct msg_job_info
     uint32_t wanted = 0;
 
     if (options->ranks_failed) {
-        int64_t failed = info->crashed_generation > 0 ? (int64_t)info->crashed_rank
-                                                      : info->failed_rank; /* of version 1 */
+        int64_t failed =
+            info->crashed_generation > 0 ? (int64_t)info->crashed_rank : info->failed_rank;
 
         if (failed < 0 || failed >= follow->world)
             return err_set(err, STATUS_NOT_FOUND, 0, "no rank of this job has failed");
@@ -75,7 +75,7 @@ static uint32_t default_generation(const struct follow *follow, const struct msg
         return follow->current;
     if (info->crashed_generation > 0 && info->crashed_generation <= follow->current)
         return info->crashed_generation;
-    /* A server of version 1 does not say. The failure of a job that runs again was before. */
+    /* No failure is kept: version 1 stored the job. The failure of one that runs again was before. */
     return options->keep_on || follow->ended || follow->current < 2 ? follow->current
                                                                     : follow->current - 1;
 }

@@ -314,7 +314,7 @@ static void crash_command(const struct msg_job_info *info, struct buf *out)
         buf_printf(out, " -g %u", info->crashed_generation);
     if (info->crashed_generation > 0)
         buf_printf(out, " --rank %u", info->crashed_rank);
-    else if (info->failed_rank >= 0) /* a server of version 1 */
+    else if (info->failed_rank >= 0) /* no failure is kept: version 1 stored the job */
         buf_printf(out, " --rank %d", info->failed_rank);
 }
 

@@ -46,7 +46,7 @@ struct standalone {
     char server[PATH_MAX];
     char log_dir[PATH_MAX - 64]; /* --log-dir; empty: with the state */
     struct standalone_gpus gpus;
-    bool keep_dir;
+    bool keep_dir, told_folders;
     sigset_t signals_before;
     int exit_code;
 };
@@ -118,11 +118,26 @@ static void stop(struct standalone *standalone, int exit_code)
     stop_if_over(standalone);
 }
 
+/* Once, and before the end of the job, whose reason is the last to be read. */
+static void tell_folders(struct standalone *standalone)
+{
+    struct screen *screen = &standalone->ctl->screen;
+
+    if (standalone->told_folders)
+        return;
+    standalone->told_folders = true;
+    if (standalone->keep_dir)
+        screen_message(screen, "-- state and logs are in %s --", standalone->dir);
+    if (standalone->log_dir[0])
+        screen_message(screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
+}
+
 static void on_attach_done(struct attach *attach)
 {
     struct standalone *standalone = attach->options.owner;
 
     standalone->attach_done = true;
+    tell_folders(standalone);
     attach_show_end(attach);
     stop(standalone, attach->exit_code);
 }
@@ -348,6 +363,7 @@ static enum status describe_daemon(struct standalone *standalone, uint32_t index
         (void)snprintf(daemon->name, sizeof daemon->name, "rendezvous");
         daemon_arg(daemon, "--socket");
         daemon_arg(daemon, "%s/rendezvous.sock", dir);
+        daemon_arg(daemon, "--one-machine");
         if (!standalone->keep_dir)
             daemon_arg(daemon, "--no-fsync"); /* the state is removed after the run, so it need not
                                                * survive a crash */
@@ -496,14 +512,11 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
         run_loop(standalone);
     else
         standalone->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
-    if (standalone->keep_dir)
-        screen_message(&ctl->screen, "-- state and logs are in %s --", standalone->dir);
-    else
+    tell_folders(standalone);
+    if (!standalone->keep_dir)
         scratch_remove(&standalone->scratch);
     if (standalone->socket_fd > 0)
         (void)close(standalone->socket_fd);
-    if (standalone->log_dir[0])
-        screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
     (void)sigprocmask(SIG_SETMASK, &standalone->signals_before, NULL);
     code = standalone->exit_code;
     if (standalone->attach_started)

@@ -124,6 +124,17 @@ static void look_at_node(struct upgrade_plan *plan, const struct part_node *node
                 node->name);
 }
 
+/* It was of the target version when it was last heard. A build of that version with other messages is refused
+ * since, and nobody is told which build it is. */
+static void look_at_build(struct upgrade_plan *plan, const struct part_node *node)
+{
+    if (node->state != NODE_UP)
+        WARNING(plan,
+                "%s is %s, and was version %s: if the server's log has that it is of another "
+                "build, install the server's build there; the plan knows versions alone",
+                node->name, node_state_name(node->state), node->version);
+}
+
 static void plan_nodes(struct upgrade_plan *plan, bool with_jobs)
 {
     const struct upgrade_facts *facts = plan->facts;
@@ -131,8 +142,12 @@ static void plan_nodes(struct upgrade_plan *plan, bool with_jobs)
     for (uint32_t i = 0; i < facts->node_count; i++) {
         const struct part_node *node = &facts->nodes[i];
 
-        if ((used_slots(node) > 0) != with_jobs || is_there(facts, node->version, node->protocol))
+        if ((used_slots(node) > 0) != with_jobs)
             continue;
+        if (is_there(facts, node->version, node->protocol)) {
+            look_at_build(plan, node);
+            continue;
+        }
         look_at_node(plan, node);
         if (node->state == NODE_UP)
             add(plan, (struct upgrade_step){.kind = UPGRADE_NODE,

@@ -156,8 +156,10 @@ static void judge_state(struct ward *ward, const struct part_node *node)
                    node->slots);
     else
         doctor_say(out, DOCTOR_NODE, DOCTOR_OK, "up, %u slots", node->slots);
-    if (node->notice[0] != '\0')
-        doctor_say(out, DOCTOR_NODE, DOCTOR_WARN, "%s", node->notice);
+    if (strncmp(node->notice, NOTICE_OF_TWIN, sizeof NOTICE_OF_TWIN - 1) == 0)
+        doctor_say(out, DOCTOR_TWIN, DOCTOR_WARN, "%s", node->notice);
+    else if (node->notice[0] != '\0')
+        doctor_say(out, DOCTOR_ORDERS, DOCTOR_WARN, "%s", node->notice);
     if (strcmp(node->version, msg_release()) != 0)
         doctor_say(out, DOCTOR_RELEASE, DOCTOR_WARN, "its launcherd is version %s, ddpctl %s",
                    node->version, msg_release());

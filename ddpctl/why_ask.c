@@ -96,9 +96,7 @@ static void on_message(struct client *client, const struct msg *msg)
 
     if (asking->left == 0)
         return;
-    if (client->conn.protocols.peer < msg_field_since("log_read", "what"))
-        give_up(asking, "the server is of an earlier version, which has the output of ranks alone");
-    else if (msg->type == MSG_TYPE_LOG_DATA)
+    if (msg->type == MSG_TYPE_LOG_DATA)
         take(asking, &msg->log_data);
     else if (msg->type == MSG_TYPE_ERROR)
         give_up(asking, msg->error.message);

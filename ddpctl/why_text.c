@@ -180,8 +180,8 @@ static void others_lines(const struct why *why, const struct part_failure *failu
     else if (all_stopped > 1)
         buf_printf(out, "  the other %u ranks were stopped because of it\n", all_stopped);
     if (failure->lost > 0)
-        buf_printf(out, "  %u rank%s on a lost node\n", failure->lost,
-                   failure->lost == 1 ? " was" : "s were");
+        buf_printf(out, "  nobody saw the end of %u %srank%s\n", failure->lost,
+                   failure->rank >= 0 ? "other " : "", failure->lost == 1 ? "" : "s");
 }
 
 static void step_line(const struct part_failure *failure, struct buf *out)

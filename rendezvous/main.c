@@ -31,7 +31,7 @@ struct settings {
     uint64_t hang_us, hang_first_us;
     uint32_t max_slots_per_user, max_queued_per_user;
     uint64_t max_stored_per_user;
-    bool all_users, no_fence, no_fsync, require_key, move, new_cluster;
+    bool all_users, no_fence, no_fsync, one_machine, require_key, move, new_cluster;
     struct service_settings service;
 };
 
@@ -216,6 +216,11 @@ static const struct option_row rows[] = {
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, no_fsync),
      .help = "the state need not survive a crash of the machine, only of the server"},
+    {.name = "one-machine",
+     .kind = OPTION_FLAG,
+     OPTION_INTO(struct settings, one_machine),
+     .help = "all nodes are on this machine, and no other ones come: a job that they cannot start "
+             "has failed after a few tries, instead of waiting for another node"},
     SERVICE_OPTION_ROWS(struct settings, service, "stop"),
 };
 static const char *const examples[] = {
@@ -401,6 +406,7 @@ int main(int argc, char **argv)
     service_state_dir("", dir);
     options->state_dir = settings.state_dir != NULL ? settings.state_dir : dir;
     options->survives_power = !settings.no_fsync;
+    options->is_one_machine = settings.one_machine;
     options->listen = settings.listen;
     options->advertise = settings.advertise;
     options->requires_key = settings.require_key;

@@ -13,14 +13,20 @@
 
 #include "common/io/own_path.h"
 
-#define DEPTH_MAX 200u /* of folders in folders: each needs a descriptor */
+#define DEPTH_MAX 64u /* of folders in folders: each needs two descriptors */
+#define ROUNDS_MAX 100000u
+#define NAMES_TRIED_MAX 64u
 
+/* A folder that is too deep is moved to the top, and its turn comes in the next round. So any depth is removed with
+ * few descriptors, and without "..", which may lead elsewhere while the owner moves folders. */
 struct tree {
     uid_t owner; /* of the folder at the top; what is ours goes too */
     dev_t device;
     uint32_t depth;
     bool removes;
-    char *other; /* if it only looks: [NAME_MAX + 1] */
+    char *other;     /* if it only looks: [NAME_MAX + 1] */
+    int top_fd;      /* if it removes */
+    uint32_t *moved; /* folders that came to the top, in all rounds */
 };
 
 static bool may_go(const struct tree *tree, uid_t uid)
@@ -81,11 +87,42 @@ static int open_folder(const struct tree *tree, int parent_fd, const char *name)
 
 static void look_at(const struct tree *tree, int fd, const char *kept);
 
+/* `name`: a folder that may go. Nothing in it is changed; what may not go stays in it. */
+static void bring_up(const struct tree *tree, int parent_fd, const char *name)
+{
+    char moved[32];
+    struct stat info;
+    int fd = open_folder(tree, parent_fd, name); /* so that it may be moved */
+
+    if (fd < 0)
+        return;
+    (void)close(fd);
+    for (uint32_t i = 0; i < NAMES_TRIED_MAX; i++) {
+        (void)snprintf(moved, sizeof moved, "deep-%u", ++*tree->moved);
+        if (fstatat(tree->top_fd, moved, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
+            continue;
+        if (renameat(parent_fd, name, tree->top_fd, moved) != 0)
+            --*tree->moved;
+        return;
+    }
+}
+
+/* Nobody has looked into it: it is not known to be ours. */
+static void leave_deep(const struct tree *tree, const char *name)
+{
+    if (tree->other != NULL)
+        (void)snprintf(tree->other, NAME_MAX + 1, "%s", name);
+}
+
 static void look_below(const struct tree *tree, int parent_fd, const char *name)
 {
     struct tree below = *tree;
     int fd;
 
+    if (tree->depth == 0 && tree->removes)
+        bring_up(tree, parent_fd, name);
+    else if (tree->depth == 0)
+        leave_deep(tree, name);
     if (tree->depth == 0)
         return;
     below.depth--;
@@ -124,6 +161,20 @@ static void look_at(const struct tree *tree, int fd, const char *kept)
         (void)closedir(dir);
 }
 
+/* Each round removes all that is not too deep. */
+static void remove_at(struct tree *tree, int fd, const char *kept)
+{
+    uint32_t moved = 0, before = UINT32_MAX;
+
+    tree->top_fd = fd;
+    tree->moved = &moved;
+    for (uint32_t i = 0; i < ROUNDS_MAX && moved != before; i++) {
+        before = moved;
+        look_at(tree, fd, kept);
+    }
+    tree->moved = NULL;
+}
+
 static bool fill(struct tree *tree, int fd, bool removes)
 {
     struct stat info;
@@ -153,7 +204,7 @@ void own_tree_remove(int parent_fd, const char *name)
     if (fill(&tree, top, true)) {
         if (access(path, R_OK | W_OK | X_OK) != 0)
             (void)chmod(path, 0700); /* refused by the kernel if it is not ours */
-        look_at(&tree, top, NULL);
+        remove_at(&tree, top, NULL);
     }
     (void)close(top);
     (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
@@ -164,7 +215,7 @@ void own_tree_empty(int fd, const char *kept)
     struct tree tree;
 
     if (fill(&tree, fd, true))
-        look_at(&tree, fd, kept);
+        remove_at(&tree, fd, kept);
 }
 
 bool own_tree_is_ours(int parent_fd, const char *name, char other[NAME_MAX + 1])

@@ -7,8 +7,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
+#include "common/fnv.h"
 #include "launcherd/node/file_work_inside.h"
 
 #define STACK_BYTES (1024u * 1024u) /* address space; what is not touched takes no memory */
@@ -576,12 +578,7 @@ uint32_t file_works_hanging(const struct file_works *works)
     return works->late_count;
 }
 
-/* FNV-1a */
 uint64_t file_work_key(const char *path)
 {
-    uint64_t hash = 0xcbf29ce484222325u;
-
-    for (; *path != '\0'; path++)
-        hash = (hash ^ (unsigned char)*path) * 0x100000001b3u;
-    return hash | 1; /* 0: none */
+    return fnv_add(FNV_START, path, strlen(path)) | 1; /* 0: none */
 }

@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "common/msg_schema.h"
@@ -110,6 +111,28 @@ pid_t node_shim_rank_pid(const struct node_shim *shim, uint32_t rank)
                : 0;
 }
 
+/* Whether the shim speaks another protocol, or is of another build with the same one. Its connection is closed
+ * then. */
+static bool is_refused(struct node_shim *shim, const struct msg_shim_hello *hello)
+{
+    const uint32_t own = msg_protocol();
+    char text[224];
+
+    if (!msg_protocol_is_near(own, hello->protocol))
+        (void)snprintf(text, sizeof text, "it speaks protocol %u, and this launcherd %u to %u",
+                       hello->protocol, own - 1, own + 1);
+    else if (msg_schema_differs(own, hello->protocol, hello->schema))
+        (void)snprintf(text, sizeof text, "it is of another build with the same protocol");
+    else
+        return false;
+    shim->is_other_build = true;
+    (void)snprintf(text + strlen(text), sizeof text - strlen(text),
+                   ": start the launcherd that started it, or cancel the job; without either it "
+                   "ends with its lease");
+    conn_close(&shim->conn, STATUS_UNSUPPORTED, text);
+    return true;
+}
+
 static void on_message(struct conn *conn, const struct msg *msg)
 {
     struct node_shim *shim = conn->owner;
@@ -121,15 +144,8 @@ static void on_message(struct conn *conn, const struct msg *msg)
         conn_close(conn, STATUS_BAD_INPUT, "another shim answers");
         return;
     }
-    if (msg->type == MSG_TYPE_SHIM_HELLO &&
-        msg_schema_differs(msg_protocol(), msg->shim_hello.protocol, msg->shim_hello.schema)) {
-        shim->is_other_build = true;
-        conn_close(
-            conn, STATUS_UNSUPPORTED,
-            "it is of another build with the same protocol: start the launcherd that started "
-            "it, or cancel the job; without either it ends with its lease");
+    if (msg->type == MSG_TYPE_SHIM_HELLO && is_refused(shim, &msg->shim_hello))
         return;
-    }
     if (shim->hello_received && msg->type == MSG_TYPE_INPUT_STATE) {
         shim->shims->host->send_server(shim->shims->host->owner, msg);
         return;
@@ -234,8 +250,7 @@ void node_shim_input(struct node_shims *shims, const struct msg *msg)
     struct node_shim *shim = node_shim_find(shims, input->job_id, input->generation);
     struct msg answer = {.type = MSG_TYPE_INPUT_STATE};
 
-    if (shim != NULL && shim->conn_open && shim->hello_received &&
-        shim->conn.protocols.peer >= msg_type_since(MSG_TYPE_INPUT)) {
+    if (shim != NULL && shim->conn_open && shim->hello_received) {
         node_shim_send(shims, input->job_id, input->generation, msg);
         return;
     }

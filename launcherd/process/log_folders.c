@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/fnv.h"
 #include "common/io/own_path.h"
 #include "common/io/own_tree.h"
 #include "common/log.h"
@@ -154,18 +155,9 @@ static bool is_old(const struct timespec *newest, uint64_t keep_us)
 
 /* -- removal ----------------------------------------------------------------------------------- */
 
-static uint64_t hash_of(const char *text)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
 static void tell_once(struct log_folders *folders, const char *name, const char *why)
 {
-    const uint64_t hash = hash_of(name);
+    const uint64_t hash = fnv_add(FNV_START, name, strlen(name));
 
     for (uint32_t i = 0; i < folders->told_count; i++)
         if (folders->told[i] == hash)

@@ -54,8 +54,7 @@ static void note_twin(struct rdzv *rdzv, struct node *node, const struct msg_nod
                    "node %s: another launcherd, pid %u at %s, wants this name: %s", node->name,
                    hello->pid, hello->address, what);
     node->notice_until_us = rdzv->out.now_us + NOTICE_US;
-    text_format(node->notice, "another launcherd wants this name: pid %u at %s, on %s; %s",
-                hello->pid, hello->address,
+    text_format(node->notice, NOTICE_OF_TWIN "pid %u at %s, on %s; %s", hello->pid, hello->address,
                 is_near                                                ? "the same machine"
                 : identity.machine != 0 && node->identity.machine != 0 ? "another machine"
                                                                        : "some machine",
@@ -81,12 +80,16 @@ static void refuse_twin(struct rdzv *rdzv, struct node *node, uint64_t conn,
 static void refuse_heir(struct rdzv *rdzv, struct node *node, uint64_t conn,
                         const struct msg_node_hello *hello, uint64_t until_us)
 {
+    char who[ADDRESS_BYTES_MAX + 64] = "its pid and address are not known since the server "
+                                       "started again";
+
+    if (node->pid != 0)
+        (void)snprintf(who, sizeof who, "pid %u at %s", node->pid, node->address);
     action_text(
         &rdzv->out, claim_close(rdzv, conn, STATUS_PEER_LOST),
-        "the name %s was that of another launcherd (pid %u at %s, on another machine or with "
-        "another state directory), whose ranks may run for %llu s more: it is free then",
-        node->name, node->pid, node->address[0] != '\0' ? node->address : "?",
-        (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
+        "the name %s was that of another launcherd (%s; on another machine or with another state "
+        "directory), whose ranks may run for %llu s more: it is free then",
+        node->name, who, (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
     note_twin(rdzv, node, hello, "it waits for the lease of the last one to end");
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -137,7 +138,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     char text[REASON_BYTES_MAX];
     const bool is_again = fault->failures > 0, was_late = is_excluded(rdzv, fault);
     /* What keeps it from running the job may pass, and the job has no other. */
-    const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < RESTART_ALONE;
+    const uint32_t tries = rdzv->options.is_one_machine ? RESTART_ONE_MACHINE : RESTART_ALONE;
+    const bool is_spared = failure_is_alone(rdzv, job) && job->record.node_failures < tries;
 
     if (fault->failures + is_spared < EXCLUDE_FAILURES)
         fault->failures++;
@@ -145,8 +147,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
     if (fault->failures < EXCLUDE_FAILURES && is_again)
         text_format(text,
                     "node %s has failed the job again, and no other node can run it: it is tried "
-                    "there again, for a minute at least",
-                    fault->node);
+                    "there again, %u times in all",
+                    fault->node, tries);
     else if (fault->failures < EXCLUDE_FAILURES)
         text_format(text, "node %s has failed the job once; --max-restarts does not count that",
                     fault->node);
@@ -333,20 +335,19 @@ static uint64_t ran_us(const struct job *job)
                : job->failed_at_us - job->running_at_us;
 }
 
-/* A hash (FNV-1a) of exit code and last line, with 1 in the low two bits; 0: this failure does not
+/* A hash of exit code and last line, with 1 in the low two bits; 0: this failure does not
  * count. */
 static uint64_t early_mark(const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
     const char *line;
     size_t bytes = last_line(record->tail, &line);
-    uint64_t mark = UINT64_C(14695981039346656037) ^ (uint64_t)record->failed_exit;
+    uint64_t mark = FNV_START ^ (uint64_t)record->failed_exit;
 
     if (record->failed_rank < 0 || record->failed_signal != 0 || record->failed_exit <= 0 ||
         record->failed_exit >= 126 || record->step > 0 || record->checkpoint_step > 0 || bytes == 0)
         return 0;
-    for (size_t i = 0; i < bytes; i++)
-        mark = (mark ^ (uint8_t)line[i]) * UINT64_C(1099511628211);
+    mark = fnv_add(mark, line, bytes);
     return (mark >> 1 & ~(uint64_t)3) | 1; /* the store's integers are signed */
 }
 
@@ -398,7 +399,7 @@ bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX
 
 #define SAME_MAX 3u
 
-/* A hash (FNV-1a) of how the program failed; 0: this failure does not count. */
+/* A hash of how the program failed; 0: this failure does not count. */
 static uint64_t same_mark(const struct job *job)
 {
     const struct rdzv_record *record = &job->record;
@@ -407,15 +408,15 @@ static uint64_t same_mark(const struct job *job)
     const uint32_t signal = record->failed_signal;
     const bool is_from_outside = signal == SIGKILL || signal == SIGTERM || signal == SIGINT ||
                                  signal == SIGHUP || signal == SIGUSR1 || signal == SIGUSR2;
-    uint64_t mark = UINT64_C(14695981039346656037) ^ (uint64_t)record->failed_exit << 32 ^
+    uint64_t mark = FNV_START ^ (uint64_t)record->failed_exit << 32 ^
                     (uint64_t)record->failed_rank << 8 ^ signal;
 
     if (!failure_is_program(record->failed_class) || record->failed_rank < 0 || is_from_outside ||
         record->told_generation != record->generation || record->step == 0 ||
         (bytes == 0 && !is_crash(record)))
         return 0;
-    for (size_t i = 0; record->failed_class != FAILURE_HANG && i < bytes; i++)
-        mark = (mark ^ (uint8_t)line[i]) * UINT64_C(1099511628211);
+    if (record->failed_class != FAILURE_HANG)
+        mark = fnv_add(mark, line, bytes);
     return (mark >> 1) | 1; /* the store's integers are signed */
 }
 
@@ -474,11 +475,11 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job)
 
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job)
 {
-    /* If there ever was more than one node, the others may come back. */
-    if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->node_most > 1 ||
-        rdzv->out.now_us < rdzv->settled_at_us)
+    if (failure_excluded_until(rdzv, job) == UINT64_MAX || rdzv->out.now_us < rdzv->settled_at_us)
         return true;
-    return false;
+    if (rdzv->options.is_one_machine)
+        return can_spare(rdzv, job, "");
+    return rdzv->node_most > 1; /* the others may come back */
 }
 
 void failure_pardon(struct rdzv *rdzv, const char *node)

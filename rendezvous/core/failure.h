@@ -16,7 +16,10 @@
  *
  * Again: much of what makes a node fail passes within seconds (no process, no memory, a file server
  * that is being restarted). The job goes to another node first (place.h). A node without which it cannot
- * run is excluded only after RESTART_ALONE restarts, whose back-off takes a minute. */
+ * run is excluded only after RESTART_ALONE restarts, whose back-off takes a minute.
+ *
+ * One machine: where all nodes are on one machine (run --standalone), nothing else can come. Then it is excluded
+ * after RESTART_ONE_MACHINE restarts, and a job that has never run has failed, also if it was to wait for nodes. */
 #ifndef RENDEZVOUS_CORE_FAILURE_H
 #define RENDEZVOUS_CORE_FAILURE_H
 
@@ -75,7 +78,8 @@ bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]
 /* The job's reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
 void failure_explain(struct rdzv_record *record, const char *why);
 /* False: the only node that this server has ever known is excluded for the job. If it has known
- * several, the job waits: a lost or drained node may come back. */
+ * several, the job waits: a lost or drained node may come back. On one machine: the nodes that are not excluded are
+ * too few. */
 bool failure_leaves_nodes(const struct rdzv *rdzv, const struct job *job);
 /* The index of the job's i-th faulty node, i < job->fault_count. NODE_NONE: that node is not
  * excluded now, or is not in the table of nodes. */

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/fence.h"
 #include "rendezvous/core/state.h"
 
 static uint32_t low_ms(uint64_t at_us)
@@ -142,7 +143,7 @@ static void count_ranks(const struct job *job, struct part_failure *failure)
         int64_t after_us = (int64_t)(int32_t)(rank->failed_ms - first_ms) * 1000;
 
         failure->stopped += rank->state == RANK_STOPPED;
-        failure->lost += rank->state == RANK_LOST;
+        failure->lost += rank->state == RANK_LOST && !fence_has_no_worker(job);
         if ((int32_t)i == failure->rank || rank->state != RANK_EXITED)
             continue;
         if (rank->exit_code == 0 && rank->signal == 0) {

@@ -136,7 +136,8 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
         .class = job->record.failed_class,
         .max_restarts = job->record.max_restarts,
         .node_failures = job->record.node_failures,
-        .no_node_left = job->record.running_ms == 0 && !job->record.waits_for_nodes &&
+        .no_node_left = job->record.running_ms == 0 &&
+                        (rdzv->options.is_one_machine || !job->record.waits_for_nodes) &&
                         !failure_leaves_nodes(rdzv, job),
         .restarts_without_progress = job->record.restarts_without_progress,
         .errno_exit = job->record.errno_exit,

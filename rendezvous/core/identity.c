@@ -2,16 +2,14 @@
 
 #include <string.h>
 
-/* FNV-1a; 0: not known. */
+#include "common/fnv.h"
+
+/* A hash; 0: not known. */
 static uint64_t mark_of(const char *text)
 {
-    uint64_t mark = 0xcbf29ce484222325u;
-
     if (text == NULL || text[0] == '\0' || strcmp(text, "unknown") == 0)
         return 0; /* launcherd's word for a boot id that it cannot read */
-    for (; *text != '\0'; text++)
-        mark = (mark ^ (uint8_t)*text) * 0x100000001b3u;
-    return mark | 1;
+    return fnv_add(FNV_START, text, strlen(text)) | 1;
 }
 
 struct rdzv_identity identity_of(const struct msg_node_hello *hello)

@@ -47,8 +47,9 @@ struct rdzv_options {
     uint64_t max_stored_per_user;          /* bytes in the store; 0: no limit */
     uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
     bool preempts;                         /* by priority, see preempt.h */
-    uint32_t id_gap; /* numbers that a state of the past leaves out (history.h) */
-    uint64_t seed;   /* for the jitter of back-off */
+    bool is_one_machine; /* all nodes are on it, and no other ones come: see failure.h */
+    uint32_t id_gap;     /* numbers that a state of the past leaves out (history.h) */
+    uint64_t seed;       /* for the jitter of back-off */
     char cluster[33];
 };
 

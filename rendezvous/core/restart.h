@@ -26,6 +26,8 @@
 /* Restarts after failures of nodes with a back-off, until the only node that can run a job is excluded:
  * they take a minute at least. */
 #define RESTART_ALONE 7u
+/* The same where all nodes are on one machine: a quarter of a minute at least. */
+#define RESTART_ONE_MACHINE 5u
 /* Faster than any program takes steps. */
 #define RESTART_STEPS_PER_S_MAX 10000u
 

@@ -289,7 +289,7 @@ static void send_warm(struct server *server, struct peer *peer, const struct rdz
     struct err err;
 
     if (peer->conn.queued_bytes > START_WINDOW_BYTES ||
-        load_spec(server, action->job_id) != STATUS_OK || !server_can_warm(server, peer))
+        load_spec(server, action->job_id) != STATUS_OK || !server_can_warm(server))
         return;
     msg->warm.cluster = store_cluster(server->store);
     msg->warm.cwd = server->spec.cwd;

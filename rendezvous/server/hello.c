@@ -39,6 +39,12 @@ static bool identify(struct peer *peer)
     return true;
 }
 
+static const char *version_of(const struct msg *hello)
+{
+    return hello->type == MSG_TYPE_NODE_HELLO ? hello->node_hello.version
+                                              : hello->client_hello.version;
+}
+
 /* Refuses a hello that does not fit the connection's role. */
 static void refuse_hello(struct peer *peer, const struct msg *msg)
 {
@@ -58,6 +64,11 @@ static void refuse_hello(struct peer *peer, const struct msg *msg)
                    peer->uid);
     (void)snprintf(why, sizeof why, "%s sent %s, which its role does not allow", user,
                    msg_type_name(msg->type));
+    peer_log_hello(
+        peer, "role",
+        "%s, version %s (this server: %s); start launcherd as root, as the server's user "
+        "or with a node's key, and ddpctl with a user's",
+        why, version_of(msg), msg_release());
     peer_close(peer, STATUS_REFUSED, why);
 }
 
@@ -104,6 +115,7 @@ bool peer_may_send(struct peer *peer, const struct msg *msg)
 static bool check_schema(struct peer *peer, const char *who, const struct msg *msg)
 {
     const char *schema = msg_hello_schema(msg);
+    const bool is_node = msg->type == MSG_TYPE_NODE_HELLO;
 
     if (!msg_schema_differs(msg_protocol(), msg_hello_protocol(msg), schema))
         return true;
@@ -111,8 +123,11 @@ static bool check_schema(struct peer *peer, const char *who, const struct msg *m
         peer, "refused", "install the same build on both sides",
         "%s (%s) and this server (%s) both speak protocol %u, but they are different builds: "
         "their messages differ (schema %s there, %s here)",
-        who, msg->type == MSG_TYPE_NODE_HELLO ? msg->node_hello.version : msg->client_hello.version,
-        msg_release(), msg_protocol(), schema, msg_schema());
+        who, version_of(msg), msg_release(), msg_protocol(), schema, msg_schema());
+    peer_log_hello(peer, is_node ? "a node's build" : "a client's build",
+                   "%s, version %s, and this server, %s, both speak protocol %u, but are different "
+                   "builds (schema %s there, %s here): install the same build on both sides",
+                   who, version_of(msg), msg_release(), msg_protocol(), schema, msg_schema());
     peer_close(peer, STATUS_UNSUPPORTED, "another build with the same protocol version");
     return false;
 }
@@ -120,14 +135,19 @@ static bool check_schema(struct peer *peer, const char *who, const struct msg *m
 static bool check_protocol(struct peer *peer, const char *who, const struct msg *msg)
 {
     const uint32_t own = msg_protocol(), protocol = msg_hello_protocol(msg);
+    const bool is_node = msg->type == MSG_TYPE_NODE_HELLO;
+    const char *hint = protocol < own ? "upgrade the programs there, or take it version by version"
+                                      : "upgrade the server first";
 
     if (msg_protocol_is_near(own, protocol))
         return check_schema(peer, who, msg);
-    peer_error(peer, "refused",
-               protocol < own ? "upgrade the programs there, or take it version by version"
-                              : "upgrade the server first",
+    peer_error(peer, "refused", hint,
                "%s speaks protocol %u, this server (%s) speaks %u and understands %u to %u", who,
                protocol, msg_release(), own, own - 1, own + 1);
+    peer_log_hello(peer, is_node ? "a node's protocol" : "a client's protocol",
+                   "%s, version %s, speaks protocol %u, and this server, %s, understands %u to %u: "
+                   "%s",
+                   who, version_of(msg), protocol, msg_release(), own - 1, own + 1, hint);
     peer_close(peer, STATUS_UNSUPPORTED, "another protocol version");
     return false;
 }
@@ -177,6 +197,9 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
                        "start it with --name %s, or make a key: ddpctl node add %s", peer->user,
                        name);
         peer_error(peer, "refused", hint, "this key is of node %s, not of %s", peer->user, name);
+        peer_log_hello(peer, "key",
+                       "node %s, version %s, has the key of node %s (this server is %s): %s", name,
+                       version_of(msg), peer->user, msg_release(), hint);
         (void)snprintf(hint, sizeof hint, "the key of %s was used for node %s", peer->user, name);
         peer_close(peer, STATUS_REFUSED, hint);
         return;

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
 #define INPUT_ANSWER_US 10000000u
@@ -58,9 +57,6 @@ void input_request(struct peer *peer, const struct msg_input *request)
         answer_input_problem(peer, request->request_id, "the rank does not run now");
     else if ((node = peer_find(server, rdzv_node_conn(server->core, name))) == NULL)
         answer_input_problem(peer, request->request_id, "its node is not connected");
-    else if (node->conn.protocols.peer < msg_type_since(MSG_TYPE_INPUT))
-        refuse(peer, request,
-               "the launcherd of its node is of an earlier version, which gives no input");
     else
         forward(peer, node, request);
 }

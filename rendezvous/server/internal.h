@@ -29,6 +29,9 @@
 #define LOG_ANSWER_US 10000000u  /* a node's time to answer, beyond the wait that was asked for */
 #define VERSION_ENDED UINT64_MAX /* version of an ended job: higher than any other */
 
+#define TOLD_HELLOS_MAX 64u
+#define TOLD_HELLO_US                                                                              \
+    3600000000ull /* a refused hello is logged once in this time for each peer and reason */
 #define REFUSED_LINES_MAX 10u       /* log lines about refused connections in each ... */
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
@@ -38,6 +41,14 @@
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
 /* One connection. Allocated in listen.c, freed there in its on_closed. */
+/* Of whose hello the log has said that it was refused, and for which reason. */
+struct told_hello {
+    uint8_t source[16];
+    uint32_t uid;
+    const char *reason; /* static */
+    uint64_t at_us;
+};
+
 struct peer {
     struct conn conn;
     struct server *server;
@@ -54,6 +65,7 @@ struct peer {
     uint64_t names_since_us;   /* since when it has waited for its user's name; 0: it does not */
     bool is_looked_up;         /* a thread looks the name up now */
     bool is_parked;            /* not read from until there is a place */
+    bool is_told;              /* the log says why its hello was refused */
     int user_code;             /* errno if the lookup failed */
     uint64_t heard_us;         /* its last message, or when it last waited for an answer */
     uint32_t waiter_count;
@@ -137,6 +149,8 @@ struct server {
     char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
     uint64_t refused_since_us;              /* start of the log's window */
     uint32_t refused_lines, refused_omitted;
+    struct told_hello told_hellos[TOLD_HELLOS_MAX]; /* the oldest is replaced */
+    uint32_t told_hello_count;                      /* of all time */
     struct peer *peers[PEERS_MAX];
     uint32_t conns_max; /* CONNS_MAX, or what the descriptor limit allows */
     uint32_t peer_count, client_count;
@@ -172,7 +186,7 @@ struct server {
 };
 
 /* warm.c: whether a spare on that node should be kept warm for the job whose spec is loaded. */
-bool server_can_warm(const struct server *server, const struct peer *peer);
+bool server_can_warm(const struct server *server);
 
 /* Returns only if this server may act; otherwise the process restarts. A server may notice late
  * that it lost the lead, because it was stopped or a commit took long. So this is called before
@@ -192,6 +206,10 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
  * `internal`. */
 void peer_send(struct peer *peer, struct msg *msg);
 void peer_close(struct peer *peer, enum status why, const char *text);
+/* Logs that the hello of this connection is refused, once in TOLD_HELLO_US for each address (user, on a unix
+ * socket) and reason. `reason`: static. The text says who, why, and what to do. */
+__attribute__((format(printf, 3, 4))) void peer_log_hello(struct peer *peer, const char *reason,
+                                                          const char *format, ...);
 /* Logs how the connection ended. */
 void peer_log_closed(const struct peer *peer, enum status why, const char *text);
 /* Send msg error. `code` as in msg.h; `hint` may be "". */

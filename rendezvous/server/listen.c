@@ -333,6 +333,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .lost_us = options->lost_us,
         .grow_us = options->grow_us,
         .preempts = options->preempts,
+        .is_one_machine = options->is_one_machine,
         .id_gap = STORE_ID_GAP,
         .hang_least_us = options->hang_us,
         .hang_first_us = options->hang_first_us,

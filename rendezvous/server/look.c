@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 #include "rendezvous/server/stacks_text.h"
 
@@ -126,8 +125,7 @@ static void ask_nodes(struct look *look, const struct rdzv_record *record)
                                    .with_stacks = look->with_stacks}};
         struct err err;
 
-        if (node == NULL || node->conn.protocols.peer < msg_type_since(MSG_TYPE_LOOK) ||
-            peer_try_send(node, &msg, &err) != STATUS_OK)
+        if (node == NULL || peer_try_send(node, &msg, &err) != STATUS_OK)
             continue;
         look->peers[i] = node->id;
         look->asked_count++;

@@ -130,6 +130,41 @@ static void log_refused(struct server *server, const char *who, const char *text
     log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
 }
 
+/* Whether the log has it already; else it is noted. */
+static bool is_told(struct peer *peer, const char *reason)
+{
+    struct server *server = peer->server;
+    const uint64_t now_us = clock_boot_us();
+    struct told_hello *told;
+
+    for (uint32_t i = 0; i < TOLD_HELLOS_MAX; i++) {
+        told = &server->told_hellos[i];
+        if (told->reason == reason && told->uid == peer->uid &&
+            memcmp(told->source, peer->source, sizeof told->source) == 0 &&
+            now_us - told->at_us < TOLD_HELLO_US)
+            return true;
+    }
+    told = &server->told_hellos[server->told_hello_count++ % TOLD_HELLOS_MAX];
+    *told = (struct told_hello){.uid = peer->uid, .reason = reason, .at_us = now_us};
+    memcpy(told->source, peer->source, sizeof told->source);
+    return false;
+}
+
+void peer_log_hello(struct peer *peer, const char *reason, const char *format, ...)
+{
+    char text[512];
+    va_list args;
+
+    peer->is_told = true;
+    if (is_told(peer, reason))
+        return;
+    va_start(args, format);
+    (void)vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "the hello from %s is refused: %s", peer->conn.label,
+             text);
+}
+
 void peer_log_closed(const struct peer *peer, enum status why, const char *text)
 {
     const struct log_about about = {.node = peer->kind == PEER_NODE ? peer->name : NULL,
@@ -140,7 +175,7 @@ void peer_log_closed(const struct peer *peer, enum status why, const char *text)
 
     (void)snprintf(who, sizeof who, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
                    peer->conn.label);
-    if (peer->endpoint->uses_tls &&
+    if (peer->endpoint->uses_tls && !peer->is_told &&
         (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
         log_refused(peer->server, who, text);
     else

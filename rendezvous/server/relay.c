@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
 #define RELAY_ANSWER_US 60000000u
@@ -116,14 +115,11 @@ void relay_request(struct peer *peer, const struct msg_node_read *request)
         return;
     }
     node = peer_find(server, rdzv_node_conn(server->core, request->node));
-    if (node != NULL && node->conn.protocols.peer >= msg_type_since(MSG_TYPE_NODE_ASK)) {
+    if (node != NULL) {
         forward(peer, node, request);
         return;
     }
-    (void)snprintf(problem, sizeof problem,
-                   node == NULL ? "%s is not connected"
-                                : "the launcherd of %s is of an earlier version",
-                   request->node);
+    (void)snprintf(problem, sizeof problem, "%s is not connected", request->node);
     answer_question_problem(peer, request->request_id, problem);
 }
 

@@ -40,6 +40,7 @@ struct server_options {
     bool requires_key;       /* also on loopback; other addresses always require one */
     uint32_t conns_max;      /* 2 to CONNS_MAX, within the limit for descriptors */
     bool preempts;           /* by priority */
+    bool is_one_machine;     /* all nodes are on it, and no other ones come */
     uint64_t lease_us, suspect_us, lost_us, beat_interval_us, grow_us;
     uint64_t hang_us, hang_first_us; /* 0: the defaults of core/hang.h */
     bool waits_for_lease;            /* core/fence.h */

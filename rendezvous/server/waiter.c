@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "common/log.h"
-#include "common/msg_version.h"
 #include "rendezvous/server/internal.h"
 
 static void on_timer(uv_timer_t *timer);
@@ -169,26 +168,6 @@ static void log_nowhere(struct peer *peer, const struct msg_log_read *request)
     send_log(peer, request, true, problem);
 }
 
-/* Why this node cannot be asked for the log; false: it can. */
-static bool find_log_problem(const struct peer *node, const struct msg_log_read *request,
-                             const char *name, char problem[REASON_BYTES_MAX])
-{
-    if (node == NULL)
-        (void)snprintf(problem, REASON_BYTES_MAX,
-                       "%s is not connected; its logs are on that machine, in the state directory "
-                       "of its launcherd",
-                       name);
-    else if (request->what != LOG_OUTPUT &&
-             node->conn.protocols.peer < msg_field_since("log_read", "what"))
-        (void)snprintf(problem, REASON_BYTES_MAX,
-                       "the launcherd of %s is of an earlier version, which %s", name,
-                       request->what == LOG_METRICS ? "keeps no metrics"
-                                                    : "knows nothing but the output of a rank");
-    else
-        return false;
-    return true;
-}
-
 static void log_forward(struct peer *peer, const struct msg_log_read *request, const char *name)
 {
     struct server *server = peer->server;
@@ -196,7 +175,11 @@ static void log_forward(struct peer *peer, const struct msg_log_read *request, c
     struct msg msg = {.type = MSG_TYPE_LOG_READ, .log_read = *request};
     char problem[REASON_BYTES_MAX];
 
-    if (find_log_problem(node, request, name, problem)) {
+    if (node == NULL) {
+        (void)snprintf(problem, REASON_BYTES_MAX,
+                       "%s is not connected; its logs are on that machine, in the state directory "
+                       "of its launcherd",
+                       name);
         send_log(peer, request, false, problem);
         return;
     }

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fnv.h"
+
 #define HASH_BYTES 32
 #define TEXT_BYTES 112
 
@@ -20,16 +22,14 @@ struct summary {
     uint64_t settings;
 };
 
-/* FNV-1a, 64 bit (draft-eastlake-fnv, section 2). */
 static uint64_t hash_buckets(struct net *net)
 {
-    uint64_t hash = UINT64_C(14695981039346656037);
+    uint64_t hash = FNV_START;
 
     for (uint32_t i = 0; i < net_bucket_count(net); i++) {
         uint64_t count = net_bucket(net, i).count;
 
-        for (uint32_t shift = 0; shift < 64; shift += 8)
-            hash = (hash ^ ((count >> shift) & 255)) * UINT64_C(1099511628211);
+        hash = fnv_add(hash, &count, sizeof count);
     }
     return hash;
 }

@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from unix_relay import Relay, UnixRelay  # noqa: E402, F401  pylint: disable=unused-import,wrong-import-position
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and ddpctl leaves it so
 
@@ -144,78 +145,6 @@ class Cluster:
                 daemon.kill()
                 daemon.wait()
             daemon.stdout.close()
-
-
-class Relay:
-    """Forwards connections of one listening socket; `answered` is set when the far side has sent something."""
-
-    def __init__(self, listener):
-        self.answered = threading.Event()
-        self.listener = listener
-        self.thread = threading.Thread(target=self.accept)
-        self.thread.start()
-
-    def connect(self):
-        """Opens the far side of a new connection. OSError: there is none."""
-        raise NotImplementedError
-
-    def accept(self):
-        while True:
-            try:
-                near = self.listener.accept()[0]
-            except OSError:
-                return
-            try:
-                far = self.connect()
-            except OSError:
-                near.close()
-                continue
-            threading.Thread(target=self.copy, args=(near, far, None), daemon=True).start()
-            threading.Thread(target=self.copy, args=(far, near, self.answered), daemon=True).start()
-
-    @staticmethod
-    def copy(source, target, passed):
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-                if passed:
-                    passed.set()
-        except OSError:
-            pass
-        for one in (source, target):
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *rest):
-        self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept
-        self.listener.close()
-        self.thread.join(WAIT_S)
-
-
-class UnixRelay(Relay):
-    """A unix socket in front of the server's."""
-
-    def __init__(self, path, target):
-        self.target = target
-        self.address = f"unix:{path}"
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(path)
-        listener.listen(16)
-        super().__init__(listener)
-
-    def connect(self):
-        far = socket.socket(socket.AF_UNIX)
-        try:
-            far.connect(self.target)
-        except OSError:
-            far.close()
-            raise
-        return far
 
 
 def kill_if_there(pid):

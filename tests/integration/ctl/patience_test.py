@@ -61,23 +61,14 @@ class ShortRelay(UnixRelay):
         self.calls += 1
         return super().connect()
 
-    @staticmethod
-    def copy(source, target, passed):
+    def move(self, source, target, passed):
         data, frames, at = b"", 0, 0
-        try:
-            while frames < 2 and (more := source.recv(65536)):
-                target.sendall(more)
-                data += more if passed else b""  # from the server
-                while len(data) >= at + 4 and len(data) >= at + 4 + struct.unpack_from(">I", data, at)[0]:
-                    at += 4 + struct.unpack_from(">I", data, at)[0]
-                    frames += 1
-        except OSError:
-            pass
-        for one in (source, target):
-            try:
-                one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+        while frames < 2 and (more := source.recv(65536)):
+            target.sendall(more)
+            data += more if passed else b""  # from the server
+            while len(data) >= at + 4 and len(data) >= at + 4 + struct.unpack_from(">I", data, at)[0]:
+                at += 4 + struct.unpack_from(">I", data, at)[0]
+                frames += 1
 
 
 class FullRelay(UnixRelay):

@@ -3,6 +3,7 @@
 import glob
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -204,6 +205,26 @@ def what_is_not_kept_is_not_synced():
             equal([("--no-fsync" in line) for line in servers], [unsynced], done.stdout)
 
 
+def a_machine_that_cannot_start_it_is_said():
+    """The log folder is read-only. There is no other node to wait for: a few tries, then the node's reason, as the last words."""
+    with Case() as case:
+        logs = os.path.join(case.dir, "logs")
+        os.mkdir(logs)
+        command = [DDPCTL, "run", "--standalone", "--no-progress", "--nproc-per-node", "2", "--log-dir", logs, "--", "true"]
+        script = ('for dir in /etc /usr /root /home /var; do mount --bind $dir $dir && mount -o remount,bind,ro $dir || exit 77; done; '
+                  f'mount -t tmpfs none {logs} && mkdir {logs}/kept && mount -o remount,ro {logs} || exit 77; exec "$@"')
+        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh", *command],
+                              env=case.environ(), capture_output=True, text=True, timeout=120, check=False)
+        if done.returncode == 77 or done.stderr.startswith("unshare:"):
+            print(f"skipped: no mounts here: {done.stderr}")
+            return
+        equal(done.returncode, 125, done.stderr)
+        last = done.stderr.splitlines()[-1]
+        assert re.fullmatch(rf"-- true \(1\) failed: node node0: cannot make the folder {logs}/\S+: Read-only file system --", last), done.stderr
+        assert "no log of" not in done.stderr, done.stderr
+        equal(len(re.findall("-- generation \\d+: ", done.stderr)), 5, done.stderr)
+
+
 def scripts_run_as_with_torchrun():
     with Case() as case:
         path = os.path.join(case.dir, "train.py")
@@ -284,7 +305,7 @@ if __name__ == "__main__":
                four_ranks_on_two_nodes_get_torchrun_s_environment, an_elastic_job_gets_all_nodes, a_spare_is_there, arguments_never_see_a_shell,
                one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,
-               what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, scripts_run_as_with_torchrun,
+               what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, a_machine_that_cannot_start_it_is_said, scripts_run_as_with_torchrun,
                an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
                a_closed_pipe_ends_the_run, standard_descriptors_may_be_closed,
                sigchld_may_be_blocked])

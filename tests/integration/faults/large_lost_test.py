@@ -2,12 +2,12 @@
 start order of 60 KiB holds up its connection until it closes it. The node has failed the job, by name, and the job runs on the other one.
 usage: large_lost_test.py BUILD"""
 import os
-import socket
 import struct
 import sys
-import threading
 
-from faults_lib import Cluster, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from faults_lib import Cluster, wait_until  # noqa: E402
+from unix_relay import UnixRelay  # noqa: E402
 
 LARGE_BYTES = 8 << 10
 BYTES = 60 << 10
@@ -23,43 +23,16 @@ def receive(sock, count):
     return data
 
 
-class BlackHole:
-    """Relays the connections of a unix socket. From the server, nothing passes from the first large frame of a connection on."""
+class BlackHole(UnixRelay):
+    """From the server, nothing passes from the first large frame of a connection on."""
 
-    def __init__(self, path, server_path):
-        self.server_path = server_path
-        self.stalled = 0  # connections that were held up
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(path)
-        self.listener.listen(16)
-        threading.Thread(target=self.accept, daemon=True).start()
+    stalled = 0  # connections that were held up
 
-    def accept(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            far = socket.socket(socket.AF_UNIX)
-            try:
-                far.connect(self.server_path)
-            except OSError:
-                near.close()
-                continue
-            threading.Thread(target=self.to_server, args=(near, far), daemon=True).start()
-            threading.Thread(target=self.to_node, args=(near, far), daemon=True).start()
-
-    def to_server(self, near, far):
-        try:
-            while data := near.recv(1 << 16):
-                far.sendall(data)
-        except OSError:
-            pass
-        for sock in (near, far):
-            try:
-                sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+    def copy(self, source, target, passed):
+        if passed:
+            self.to_node(target, source)
+        else:
+            super().copy(source, target, passed)
 
     def to_node(self, near, far):
         try:
@@ -84,8 +57,7 @@ def main():
     hole = f"{cluster.folder}/hole.sock"
     lost = cluster.nodes[0]
     lost.argv[lost.argv.index(cluster.address)] = f"unix:{hole}"
-    black_hole = BlackHole(hole, cluster.address[len("unix:"):])
-    with cluster:
+    with BlackHole(hole, cluster.address[len("unix:"):]) as black_hole, cluster:
         job = cluster.submit("--nproc-per-node", "2", "--", "sh", "-c", "exit 0", "x" * BYTES)
         wait_until(lambda: cluster.status(job)["state"] in ("succeeded", "failed"), "the end of the job")
         status = cluster.status(job)

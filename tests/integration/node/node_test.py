@@ -591,6 +591,43 @@ def test_a_job_of_another_version_of_launcherd_goes_on():
         world.forget(node, 1, 1)
 
 
+def test_a_shim_of_a_far_protocol_is_left_alone():
+    """A shim of protocol 1, or of another build with ours: its connection is refused with words, once, and it runs on."""
+    hello = {"type": "shim_hello", "job_id": "1", "generation": 1, "pid": 1, "phase": "running"}
+    ours = f"it speaks protocol 1, and this launcherd {PROTOCOL - 1} to {PROTOCOL + 1}: start the launcherd that started it"
+    builds = (({**hello, "protocol": 1}, ours),
+              ({**hello, "protocol": PROTOCOL, "schema": "0123456789abcdef"}, "it is of another build with the same protocol: start the launcherd"))
+
+    for said, words in builds:
+        with World(LAUNCHERD) as world:
+            node = world.node()
+            pid = start_sleeper(world)
+            world.note_token(node, 1, 1)
+            node.kill()
+            path = node.run_dir(1, 1) + "/shim.sock"
+            os.rename(path, path + ".real")
+            text = json.dumps(said).encode()
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(path)
+                listener.listen()
+                listener.settimeout(node_lib.TIMEOUT_S)
+                node.begin()
+                for _ in range(3):
+                    with listener.accept()[0] as one:
+                        one.settimeout(node_lib.TIMEOUT_S)
+                        one.sendall(struct.pack(">I", len(text)) + text)
+                        while one.recv(4096):
+                            pass
+            node.ready()
+            os.replace(path + ".real", path)
+            world.server.wait_phase(1, 1, "running")
+            assert is_alive(pid)
+            assert node.log_text().count(words) == 1, node.log_text()
+            world.server.stop(1, 1)
+            world.server.wait_phase(1, 1, "ended")
+            world.forget(node, 1, 1)
+
+
 def test_a_shim_whose_order_cannot_be_read_is_ended():
     with World(LAUNCHERD) as world:
         node = world.node()
@@ -917,7 +954,7 @@ def random_order(rng, keys):
                           argv=rng.choice([["true"], ["false"], ["/\t\u00e9" * 90], [SHELL, "-c", "exit 3"]]),
                           env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]), nodes=rng.choice([{}, {"node0": "127.0.0.1"}, {"a": "x"}]), submitted_ms=rng.choice([0, 2**62]))
     if kind == "node_welcome":
-        return kind, dict(cluster=rng.choice([node_lib.CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000)
+        return kind, dict(cluster=rng.choice([node_lib.CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000, protocol=PROTOCOL, schema="")
     return kind, {
         "go": dict(key, master_addr="127.0.0.1", master_port=29500), "world": dict(key, blob=rng.choice(["", "AAAA"])),
         "stop": dict(key, signal=rng.randrange(1, 65), grace_us=rng.choice([0, 1000, 10**12]), reason="\u00e9"),
@@ -966,7 +1003,7 @@ def test_a_server_that_follows_no_protocol():
                 wait_until(lambda: server.find("log_data", lambda m: m["request_id"] == request, since), "an answer", 2)
                 left = os.listdir(f"{world.folder}/{node.name}/run")
                 for cluster in ("other", node_lib.CLUSTER):
-                    server.send("node_welcome", cluster=cluster, beat_interval_us=50000, lease_us=60_000_000)
+                    server.send("node_welcome", cluster=cluster, beat_interval_us=50000, lease_us=60_000_000, protocol=PROTOCOL, schema="")
                     for job, generation in (name.rsplit("-", 2)[1:] for name in left):
                         server.stop(int(job), int(generation[1:]), signal.SIGKILL)
                         server.forget(int(job), int(generation[1:]))

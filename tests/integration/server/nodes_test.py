@@ -279,7 +279,7 @@ def test_versions():
 def test_another_build_with_the_same_protocol_is_refused():
     """Even if its hello has other fields: the answer says that the builds differ, and both hashes."""
     with tempfile.TemporaryDirectory() as directory:
-        process = Server(sys.argv[1], directory)
+        process = Server(sys.argv[1], directory + "/state")  # its log is beside it
         with Client(process.address) as client:
             own = client.welcome["schema"]
         assert len(own) == 16, own
@@ -293,6 +293,16 @@ def test_another_build_with_the_same_protocol_is_refused():
                 assert peer.recv_until_closed() == []
             peer, answer = greet(process.address, kind, PROTOCOL, schema=own)
             assert answer["type"].endswith("_welcome"), answer
+        for who in ("this client", "n%d" % PROTOCOL):  # an operator sees it too: once, however often it calls
+            lines = [line for line in process.log().splitlines() if f" is refused: {who}, version test, and this server, " in line]
+            assert len(lines) == 1 and "(schema 0123456789abcdef there, %s here): install the same build on both sides" % own in lines[0], process.log()
+        for kind in ("client_hello", "node_hello"):
+            for protocol in (1, 1, PROTOCOL + 2):
+                greet(process.address, kind, protocol)[0].recv_until_closed()
+        for who in ("this client", "n1"):
+            lines = [line for line in process.log().splitlines() if f" is refused: {who}, version test, speaks protocol 1, and this server, " in line]
+            assert len(lines) == 1 and "understands %d to %d: upgrade the programs there" % (PROTOCOL - 1, PROTOCOL + 1) in lines[0], process.log()
+        assert "speaks protocol %d," % (PROTOCOL + 2) not in process.log()  # one line for the reason
         assert process.stop() == 0
 
 

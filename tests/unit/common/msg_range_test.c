@@ -319,10 +319,8 @@ static void try_json_field(cJSON *root, cJSON *object, const char *message,
     case MSG_KIND_LIST:
         break;
     }
-    /* a welcome without its version is of version 1 */
     item = cJSON_DetachItemFromObjectCaseSensitive(object, field->name);
-    if (strcmp(field->name, "protocol") != 0 || msg_field_since(message, "protocol") == 1)
-        check_decode_refused(root, message, field->name);
+    check_decode_refused(root, message, field->name);
     cJSON_AddItemToObject(object, field->name, cJSON_Duplicate(item, 1));
     cJSON_AddItemToObject(object, field->name, item);
     check_decode_refused(root, NULL, field->name); /* the field appears twice */

@@ -103,24 +103,25 @@ TEST(workers_and_shims_speak_as_in_version_1)
     }
 }
 
-static const char welcome_1[] = "{\"type\":\"node_welcome\",\"cluster\":\"c\","
-                                "\"beat_interval_us\":1000000,\"lease_us\":\"60000000\"}";
+static const char welcome_2[] = "{\"type\":\"node_welcome\",\"cluster\":\"c\","
+                                "\"beat_interval_us\":1000000,\"lease_us\":\"60000000\","
+                                "\"protocol\":2}";
 
 static struct msg welcome(void)
 {
     return (struct msg){.type = MSG_TYPE_NODE_WELCOME,
-                        .node_welcome = {"c", 1000000, 60000000, PROTOCOL_VERSION, ""}};
+                        .node_welcome = {"c", 1000000, 60000000, 2, "0123456789abcdef"}};
 }
 
 TEST(an_earlier_peer_gets_the_fields_that_it_knows)
 {
-    const struct msg_protocols earlier = {2, 1}, as_earlier = {1, 2};
+    const struct msg_protocols earlier = {3, 2}, as_earlier = {2, 3};
     struct msg msg = welcome();
     struct err err;
 
     CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_OK);
-    CHECK_EQ(out.byte_count, FRAME_HEAD_BYTES + sizeof welcome_1 - 1);
-    CHECK_BYTES(out.bytes + FRAME_HEAD_BYTES, welcome_1, sizeof welcome_1 - 1);
+    CHECK_EQ(out.byte_count, FRAME_HEAD_BYTES + sizeof welcome_2 - 1);
+    CHECK_BYTES(out.bytes + FRAME_HEAD_BYTES, welcome_2, sizeof welcome_2 - 1);
     CHECK_EQ(msg_encode_between(&msg, &as_earlier, &again, &err), STATUS_OK);
     CHECK_EQ(again.byte_count, out.byte_count);
     clean();
@@ -128,14 +129,14 @@ TEST(an_earlier_peer_gets_the_fields_that_it_knows)
 
 TEST(what_an_earlier_peer_leaves_out_is_nothing)
 {
-    struct msg_protocols protocols = {2, 2};
+    struct msg_protocols protocols = {3, 3};
     struct msg msg;
     struct err err = {.text = ""};
 
-    CHECK_EQ(msg_decode_between(welcome_1, sizeof welcome_1 - 1, &protocols, &got, &msg, &err),
+    CHECK_EQ(msg_decode_between(welcome_2, sizeof welcome_2 - 1, &protocols, &got, &msg, &err),
              STATUS_OK);
-    CHECK_EQ(protocols.peer, 1);
-    CHECK_EQ(msg.node_welcome.protocol, 0);
+    CHECK_EQ(protocols.peer, 2);
+    CHECK_STR(msg.node_welcome.schema, "");
     CHECK_EQ(msg.node_welcome.lease_us, 60000000);
     clean();
 }
@@ -144,8 +145,8 @@ TEST(what_an_earlier_peer_leaves_out_is_nothing)
 TEST(nothing_else_may_be_missing)
 {
     static const char text[] = "{\"type\":\"node_welcome\",\"cluster\":\"c\","
-                               "\"beat_interval_us\":1000000}";
-    struct msg_protocols protocols = {2, 1};
+                               "\"beat_interval_us\":1000000,\"protocol\":2}";
+    struct msg_protocols protocols = {3, 2};
     struct msg msg;
     struct err err = {.text = ""};
 

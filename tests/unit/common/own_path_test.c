@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -181,6 +182,53 @@ TEST(a_tree_keeps_what_is_of_others)
     CHECK(chown(in("tree/deep/theirs"), 0, 0) == 0);
     own_tree_remove(fd, "tree");
     CHECK(access(in("tree"), F_OK) != 0);
+    (void)close(fd);
+    clean();
+}
+
+/* A folder in a folder, and so on, with a file in each; the deepest may not be written. */
+static void make_deep(const char *name, uint32_t depth)
+{
+    int fd = open(test_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), below, file;
+
+    for (uint32_t i = 0; i < depth; i++) {
+        const char *next = i == 0 ? name : "deep-1";
+
+        CHECK(fd >= 0 && mkdirat(fd, next, 0700) == 0);
+        below = openat(fd, next, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        (void)close(fd);
+        fd = below;
+        file = openat(fd, "file", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        CHECK(file >= 0 && close(file) == 0);
+    }
+    CHECK(fchmod(fd, 0500) == 0);
+    CHECK(close(fd) == 0);
+}
+
+/* With few descriptors. A job's user may make a tree deeper than there are descriptors or room on a stack. */
+TEST(a_tree_of_any_depth_is_removed)
+{
+    const struct rlimit few = {256, 256};
+    char other[NAME_MAX + 1];
+    struct err err;
+    int fd;
+
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    CHECK_EQ(own_folder_open(test_dir(), 0, &fd, &err), STATUS_OK);
+    make_deep("tree", 201);
+    CHECK(!own_tree_is_ours(fd, "tree", other)); /* nobody looks so deep */
+    CHECK_STR(other, "deep-1");
+    own_tree_remove(fd, "tree");
+    CHECK(access(in("tree"), F_OK) != 0);
+    make_deep("tree", 2000);
+    own_tree_remove(fd, "tree");
+    CHECK(access(in("tree"), F_OK) != 0);
+    make_deep("tree", 60);
+    CHECK(own_tree_is_ours(fd, "tree", other));
+    make_deep("kept", 70);
+    own_tree_empty(fd, "kept");
+    CHECK(access(in("tree"), F_OK) != 0 && access(in("kept"), F_OK) == 0);
+    own_tree_remove(fd, "kept");
     (void)close(fd);
     clean();
 }

@@ -310,7 +310,7 @@ TEST(the_failed_rank_is_shown_in_the_generation_where_it_failed)
     (void)answer(2, 0, 5, true, &skip);
     CHECK(!follow_done(&follow) && follow_turn(&follow));
     check_begins(2, 2);
-    now = info(2, false); /* a server of version 1 names the rank alone */
+    now = info(2, false); /* a job that version 1 stored: no failure is kept */
     now.failed_rank = 1;
     follow_init(&follow, &(struct follow_options){.ranks_failed = true});
     CHECK_EQ(follow_job(&follow, &now, NULL), STATUS_OK);

@@ -84,6 +84,19 @@ TEST(what_is_there_already_is_left_out)
     CHECK(upgrade_is_safe(&plan));
 }
 
+/* A node of the target version that is refused for its build is not up, and an upgrade does not mend it. */
+TEST(another_build_of_the_version_is_thought_of)
+{
+    begin();
+    facts.server_version = nodes[0].version = nodes[1].version = "0.2.0";
+    facts.server_protocol = nodes[0].protocol = nodes[1].protocol = 3;
+    nodes[1].state = NODE_LOST;
+    CHECK_STR(order(), "");
+    CHECK(has_warning("idle is lost, and was version 0.2.0: if the server's log"));
+    CHECK(has_warning("install the server's build there"));
+    CHECK_EQ(plan.warning_count, 1);
+}
+
 TEST(a_new_schema_begins_with_a_backup)
 {
     begin();

@@ -67,6 +67,15 @@ void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max
     begin_options(options);
 }
 
+void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.is_one_machine = true;
+    begin_options(options);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+}
+
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max)
 {
     begin_preempting_quotas(jobs_max, nodes_max, 0);

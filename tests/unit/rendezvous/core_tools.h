@@ -18,6 +18,7 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
 void begin_store_quota(uint32_t jobs_max, uint32_t nodes_max, uint64_t max_stored);
 /* With preemption: a job of a higher priority may stop others. */
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
+void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max);
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
 /* With leases of 60 s, and a state that is a restored copy. */

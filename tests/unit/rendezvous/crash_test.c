@@ -245,4 +245,11 @@ TEST(a_restart_of_the_server_keeps_the_count)
     CHECK_EQ(job()->same_step, 100);
 }
 
+TEST(the_mark_is_the_number_that_all_versions_store)
+{
+    begin(1, 9);
+    fail_at(100, (struct rank_report){.exit_code = 1, .tail = "KeyError: 'x'\n"});
+    CHECK_EQ(job()->same_failure, UINT64_C(8096840931170181601));
+}
+
 TEST_MAIN

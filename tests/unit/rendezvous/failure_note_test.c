@@ -25,7 +25,7 @@ static void run_on(uint32_t generation, uint32_t node_count)
         report(conn, generation, SHIM_RUNNING, 0, 0);
 }
 
-static void begin(uint32_t node_count, uint32_t max_restarts)
+static void submit_on(uint32_t node_count, uint32_t max_restarts)
 {
     static const char *const names[] = {"a", "b", "c"};
 
@@ -37,6 +37,11 @@ static void begin(uint32_t node_count, uint32_t max_restarts)
     CHECK_EQ(step_submit((struct msg_submit){
                  .nodes = node_count, .nproc_per_node = 1, .max_restarts = max_restarts}),
              1);
+}
+
+static void begin(uint32_t node_count, uint32_t max_restarts)
+{
+    submit_on(node_count, max_restarts);
     run_on(1, node_count);
 }
 
@@ -85,6 +90,23 @@ TEST(a_failure_is_noted_at_once_and_again_at_its_end)
     CHECK_EQ(failure->alone_us, 1000000);
     CHECK_STR(failure->decision, "not restarted: restarts are off (--max-restarts 0)");
     CHECK_EQ(rdzv_ended_ranks(core, 1)[0].failed_ms, (uint32_t)((now_us - 200000) / 1000));
+}
+
+/* Node b fails its start, in whatever way: no rank began, so none was on a lost node. */
+TEST(ranks_that_never_began_are_not_lost)
+{
+    submit_on(2, 0);
+    report(1, 1, SHIM_READY, 0, 0);
+    step_rank_report(2, (struct rank_report){.job_id = 1,
+                                             .rank = 1,
+                                             .generation = 1,
+                                             .phase = SHIM_ENDED,
+                                             .is_lost = true,
+                                             .cause = "the disk is full"});
+    report(1, 1, SHIM_ENDED, 0, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
+    CHECK_EQ(stored(false)->lost, 0);
+    CHECK_STR(stored(false)->cause, "the disk is full");
 }
 
 TEST(ranks_that_had_ended_well_are_counted)

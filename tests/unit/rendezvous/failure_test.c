@@ -183,11 +183,11 @@ TEST(only_that_job_excludes_it)
 
 /* The job fails on its only node until that one is excluded. Returns how long that took, without the
  * time in which it was on the node. */
-static uint64_t fail_until_excluded(uint64_t id, uint32_t nodes)
+static uint64_t fail_until_excluded(uint64_t id, uint32_t nodes, uint32_t tries)
 {
     uint64_t us = 0;
 
-    for (uint32_t i = 0; i <= RESTART_ALONE; i++) {
+    for (uint32_t i = 0; i <= tries; i++) {
         while (conn_of(id) == 0 && us < 1000 * SECOND_US) {
             tick(SECOND_US / 10);
             us += SECOND_US / 10;
@@ -196,7 +196,7 @@ static uint64_t fail_until_excluded(uint64_t id, uint32_t nodes)
         }
         CHECK_EQ(conn_of(id), 1);
         end_by_node(id, DISK_FULL);
-        if (i < RESTART_ALONE)
+        if (i < tries)
             CHECK(strstr(job(id)->reason, DISK_FULL ": no other node can run it: it is tried again "
                                                     "after ") != NULL);
     }
@@ -211,14 +211,13 @@ TEST(a_job_that_has_never_run_and_has_no_other_node_fails)
 
     begin(1, 2);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
-    CHECK(fail_until_excluded(id, 1) >= 60 * SECOND_US);
+    CHECK(fail_until_excluded(id, 1, RESTART_ALONE) >= 60 * SECOND_US);
     CHECK_EQ(job(id)->state, JOB_FAILED);
     CHECK_EQ(job(id)->restarts_without_progress, 0);
     CHECK_STR(job(id)->reason, DISK_FULL);
     CHECK_EQ(job(id)->exit_code, 125);
 }
 
-/* It waits for the node to get well; nobody behind it has to wait with it. */
 /* Other nodes may come back: one is drained, or the user has asked to wait for nodes. */
 TEST(a_job_waits_for_nodes_that_may_come_back)
 {
@@ -229,7 +228,7 @@ TEST(a_job_waits_for_nodes_that_may_come_back)
     step((struct rdzv_event){
         .type = RDZV_EVENT_NODE_DRAIN, .client = 3, .msg = &drain, .user = "ann"});
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3});
-    (void)fail_until_excluded(id, 2);
+    (void)fail_until_excluded(id, 2, RESTART_ALONE);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     wait_for_retry(2);
     CHECK_EQ(conn_of(id), 0);
@@ -242,11 +241,34 @@ TEST(a_job_waits_for_nodes_that_may_come_back)
     begin(1, 1);
     id = step_submit((struct msg_submit){
         .nodes = 1, .nproc_per_node = 1, .max_restarts = 3, .wait_for_nodes = true});
-    (void)fail_until_excluded(id, 1);
+    (void)fail_until_excluded(id, 1, RESTART_ALONE);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     wait_for_retry(1);
     hello(2, 1);
     CHECK_EQ(conn_of(id), 2);
+}
+
+/* No other node can come, also to a job that was to wait for the machine's own nodes. With a spare, too. */
+TEST(one_machine_has_no_elsewhere)
+{
+    for (uint64_t nodes = 1; nodes <= 2; nodes++) {
+        uint64_t id;
+
+        begin_one_machine(8, 3);
+        for (uint64_t conn = 1; conn <= nodes; conn++)
+            hello(conn, 1);
+        id = step_submit((struct msg_submit){
+            .nodes = 1, .nproc_per_node = 1, .max_restarts = 3, .wait_for_nodes = true});
+        if (nodes == 1)
+            CHECK(fail_until_excluded(id, 1, RESTART_ONE_MACHINE) <= 35 * SECOND_US);
+        for (uint32_t i = 0; i < 12 && job(id)->state != JOB_FAILED; i++) {
+            end_by_node(id, DISK_FULL);
+            wait_for_retry((uint32_t)nodes);
+        }
+        CHECK_EQ(job(id)->state, JOB_FAILED);
+        CHECK_STR(job(id)->reason, DISK_FULL);
+        CHECK_EQ(job(id)->exit_code, 125);
+    }
 }
 
 TEST(a_job_that_has_run_waits_for_its_only_node)
@@ -258,7 +280,7 @@ TEST(a_job_that_has_run_waits_for_its_only_node)
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 1});
     run(id);
     CHECK_EQ(job(id)->state, JOB_RUNNING);
-    (void)fail_until_excluded(id, 1);
+    (void)fail_until_excluded(id, 1, RESTART_ALONE);
     CHECK_EQ(job(id)->state, JOB_RESTARTING);
     wait_for_retry(1);
     CHECK_EQ(job(id)->part_count, 0);

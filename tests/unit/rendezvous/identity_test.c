@@ -96,6 +96,20 @@ static void close_a(void)
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 1});
 }
 
+/* The launcherd of connection 3 beats each second and lists nothing: the job runs until that beat, and starts
+ * anew with it. */
+static void runs_until_beat(uint32_t count)
+{
+    for (uint32_t i = 1; i < count; i++) {
+        pass(1);
+        step_beat(3, NULL, 0);
+        check(JOB_RUNNING, 1);
+    }
+    pass(1);
+    step_beat(3, NULL, 0);
+    check(JOB_STARTING, 2);
+}
+
 TEST(the_same_state_directory_is_proof)
 {
     run_as(first, false);
@@ -256,14 +270,7 @@ TEST(without_ids_a_part_counts_until_the_lease)
     CHECK_EQ(node_a().slots_free, 0);
     step_beat(3, NULL, 0);
     CHECK_EQ(count_of(RDZV_SEND_STOP) + count_of(RDZV_SEND_START), 0);
-    for (uint32_t i = 0; i < 58; i++) {
-        pass(1);
-        step_beat(3, NULL, 0);
-        check(JOB_RUNNING, 1);
-    }
-    pass(1);
-    step_beat(3, NULL, 0);
-    check(JOB_STARTING, 2);
+    runs_until_beat(59);
 }
 
 TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
@@ -352,6 +359,10 @@ TEST(a_restarted_server_knows_whom_it_gave_a_part)
     restart();
     hello_as(3, other_machine, NULL, 0);
     CHECK(has_to_wait());
+    CHECK(strstr(find(RDZV_CLOSE_NODE)->text,
+                 "another launcherd (its pid and address are not known since the server started "
+                 "again; on another machine or with another state directory), whose ranks may run "
+                 "for 60 s more") != NULL);
     hello_as(4, other_state, NULL, 0);
     CHECK(has_to_wait());
     check(JOB_RUNNING, 1);
@@ -363,14 +374,7 @@ TEST(a_restarted_server_knows_whom_it_gave_a_part)
     hello_as(3, first, NULL, 0);
     CHECK(is_welcome());
     check(JOB_RUNNING, 1);
-    for (uint32_t i = 0; i < 59; i++) {
-        pass(1);
-        step_beat(3, NULL, 0);
-    }
-    check(JOB_RUNNING, 1);
-    pass(1);
-    step_beat(3, NULL, 0);
-    check(JOB_STARTING, 2);
+    runs_until_beat(60);
 }
 
 /* A lost node's part was given up; the server restarts before its lease is over. */

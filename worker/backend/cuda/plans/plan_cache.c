@@ -11,18 +11,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/fnv.h"
+
 #define MAGIC "ddp plan 1"
 #define PATH_BYTES_MAX 640
 #define TEXT_BYTES_MAX (64U << 20)
 
-/* FNV-1a: detects accidental damage, not attacks; attackers cannot write to the folder. */
+/* Detects accidental damage, not attacks; attackers cannot write to the folder. */
 static uint64_t hash(const char *bytes, size_t count)
 {
-    uint64_t value = 0xcbf29ce484222325U;
-
-    for (size_t i = 0; i < count; i++)
-        value = (value ^ (uint8_t)bytes[i]) * 0x100000001b3U;
-    return value;
+    return fnv_add(FNV_START, bytes, count);
 }
 
 /* Creates every folder of `path` that does not exist. */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "worker/backend/cuda/plans/internal.h"
 
 #define WORKSPACE_LIMIT ((size_t)1 << 30)
@@ -34,14 +35,10 @@ static enum status read_description(const char *path, char **json, struct err *e
                    path);
 }
 
-/* FNV-1a, to tell device descriptions apart in the cache. */
+/* Tells device descriptions apart in the cache. */
 static uint64_t hash(const char *text)
 {
-    uint64_t value = 0xcbf29ce484222325U;
-
-    for (; *text != '\0'; text++)
-        value = (value ^ (uint8_t)*text) * 0x100000001b3U;
-    return value;
+    return fnv_add(FNV_START, text, strlen(text));
 }
 
 /* The number of multiprocessors in a description; 0: it has none. */
