@@ -46,11 +46,26 @@ static uint64_t first_waiting(const struct sim *sim)
     return first;
 }
 
-/* Slots become free only when jobs end: no GPUs, drains, restarts or silent nodes. */
+/* A shim on the node is of a generation that has ended, as its node was lost: it still has its slots. */
+static bool has_leftover(const struct sim *sim, const struct oracle_node *node)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        const struct sim_row *row = disk_row(sim, node->shims[i].job_id);
+
+        if (node->shims[i].phase != SHIM_ENDED &&
+            (row == NULL || row->record.part_count == 0 ||
+             row->record.generation != node->shims[i].generation))
+            return true;
+    }
+    return false;
+}
+
+/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
 bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
+            has_leftover(sim, &sim->oracle->nodes[i]) ||
             sim->now_us > sim->oracle->nodes[i].heard_at_us + 4 * SECOND_US)
             return false;
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
