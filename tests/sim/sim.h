@@ -247,6 +247,7 @@ struct sim_client {
     uint32_t spares;
     bool joins; /* its workers are ddp-workers */
     bool fails; /* a rank exits 3 in each generation: the job must end as failed */
+    bool says_why; /* then the same line is the last of its output each time */
     uint32_t steps, max_restarts;
     int32_t priority;
     uint64_t time_limit_us, grace_us;
