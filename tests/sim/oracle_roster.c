@@ -207,13 +207,21 @@ static uint64_t less_lease(const struct sim *sim)
     return sim->lease_us - sim->lease_us / 1000 * DRIFT_PM - SLACK_US;
 }
 
+/* What runs when a server begins may have been given a longer lease by the one before. */
+static uint64_t expected_us(const struct sim *sim)
+{
+    return later(later(sim->lease_us, sim->server.lease_before_us), NODE_LOST_US);
+}
+
 bool oracle_may_be_lost(struct sim *sim, uint32_t index)
 {
     struct oracle_node *node = &sim->oracle->nodes[index];
     uint64_t after_us = NODE_LOST_US;
 
-    if (sim->lease_us > after_us && (node->is_expected || (node->conn != 0 && must_doubt(sim))))
-        after_us = sim->lease_us;
+    if (node->is_expected)
+        after_us = expected_us(sim);
+    else if (node->conn != 0 && must_doubt(sim))
+        after_us = later(after_us, sim->lease_us);
     after_us -= after_us / 1000 * DRIFT_PM + SLACK_US;
     if (node->left_us != 0 && sim->now_us >= node->left_us + less_lease(sim)) {
         node->lost_us = later(node->lost_us, node->left_us + sim->lease_us);
@@ -246,7 +254,7 @@ static void check_gone(struct sim *sim, uint32_t index)
 
 void oracle_check_roster(struct sim *sim)
 {
-    const uint64_t longest_us = sim->lease_us > NODE_LOST_US ? sim->lease_us : NODE_LOST_US;
+    const uint64_t longest_us = expected_us(sim);
 
     for (uint32_t i = 0; i < sim->node_count; i++) {
         (void)oracle_may_be_lost(sim, i);

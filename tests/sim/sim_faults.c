@@ -27,30 +27,48 @@ static uint32_t any_node(struct sim *sim)
 
 /* -- the server -- */
 
-/* number 1: the rows are rewritten as an older version of the server would have written them */
+/* number: the fault that ended it */
 static void restart_server(struct sim *sim, const struct sim_event *event)
 {
     sim->server.tear = 0;
     if (sim->server.alive)
         return;
-    if (event->number == 1) {
+    if (event->number == FAULT_SERVER_OLD) {
         sim_note(sim, "the stored jobs are as an older version has written them");
         disk_downgrade(sim);
         oracle_server_started(sim, true);
+    } else if (event->number == FAULT_LEASE) {
+        sim_note(sim, "the server's --lease is %llu s now, and was %llu s",
+                 (unsigned long long)(event->asked_us / SECOND_US),
+                 (unsigned long long)(sim->lease_us / SECOND_US));
+        sim->lease_us = event->asked_us;
     }
     server_start(sim);
 }
 
-static void kill_server(struct sim *sim, bool is_old)
+/* Another one than now. */
+static uint64_t choose_lease(struct sim *sim)
 {
+    static const uint64_t leases_us[] = {20 * SECOND_US, 30 * SECOND_US, 60 * SECOND_US,
+                                         90 * SECOND_US};
+    uint64_t at = sim_draw(sim, 3);
+
+    return leases_us[at] == sim->lease_us ? leases_us[3] : leases_us[at];
+}
+
+static void kill_server(struct sim *sim, enum sim_fault kind)
+{
+    struct sim_event event = {.run = restart_server, .number = kind};
+
     if (!sim->server.alive)
         return;
-    if (!is_old && fault_strikes(sim, FAULT_TORN))
+    if (kind == FAULT_LEASE)
+        event.asked_us = choose_lease(sim);
+    if (kind != FAULT_SERVER_OLD && fault_strikes(sim, FAULT_TORN))
         sim->server.tear = 1 + (uint32_t)sim_draw(sim, sim_chance(sim, 700) ? 6 : 40);
     else
         server_kill(sim);
-    sim_at(sim, sim->now_us + down_us(sim),
-           (struct sim_event){.run = restart_server, .number = is_old});
+    sim_at(sim, sim->now_us + down_us(sim), event);
 }
 
 /* A pause within a longer pause does not shorten it: pending events wait for the end of the longer
@@ -394,16 +412,27 @@ static void stick_worker(struct sim *sim)
            (struct sim_event){.run = operator_comes, .node = node});
 }
 
+/* The server starts again with another --lease. Meanwhile a node is cut off, whose ranks have the one of before. */
+static void change_lease(struct sim *sim)
+{
+    uint32_t node, index;
+
+    kill_server(sim, FAULT_LEASE);
+    if (any_shim(sim, &node, &index) != NULL && sim_chance(sim, 700))
+        isolate_node(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
+}
+
 /* -- the plan -- */
 
 static void strike_server(struct sim *sim, enum sim_fault kind)
 {
     switch (kind) {
     case FAULT_SERVER_KILL:
-        kill_server(sim, false);
-        break;
     case FAULT_SERVER_OLD:
-        kill_server(sim, true);
+        kill_server(sim, kind);
+        break;
+    case FAULT_LEASE:
+        change_lease(sim);
         break;
     case FAULT_SERVER_PAUSE:
         pause_server(sim);
@@ -545,7 +574,8 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
 static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
-           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST;
+           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
+           kind == FAULT_LEASE;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,

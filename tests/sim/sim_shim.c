@@ -345,7 +345,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .warn_after_us = shim->warn_after_us,
         .warn_signal = shim->warn_signal,
         .lease_until_us = launcher->lease_until_us,
-        .lease_us = sim->lease_us,
+        .lease_us = launcher->lease_us,
         .pid = ++sim->pid_next,
     };
     uint64_t slow_us = fault_strikes(sim, FAULT_SLOW_PREPARE) ? sim_draw(sim, 40 * SECOND_US) : 0;
