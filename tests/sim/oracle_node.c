@@ -195,6 +195,11 @@ static uint64_t lease_end_us(const struct sim_node *node, const struct sim_shim 
     return shim->is_orphan ? shim->facts.lease_us : node->lease_end_us;
 }
 
+static bool lease_is_over(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    return sim_node_us(sim, node) >= shim->facts.lease_us;
+}
+
 /* A worker of an older generation may live only on a node that was lost. If no rank had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
@@ -224,8 +229,9 @@ static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *
             const struct sim_shim *other = &sim->nodes[n].shims[s];
 
             for (uint32_t w = 0; other->used && w < other->local_count; w++) {
-                if (!is_killable(sim, &other->workers[w]))
-                    continue;
+                if (!is_killable(sim, &other->workers[w]) ||
+                    (other->is_orphan && lease_is_over(sim, n, other)))
+                    continue; /* it is killed, which may take a moment: see the rule lease */
                 if (other->job_id == shim->job_id && other->generation < shim->generation)
                     check_older(sim, shim, n, other);
                 if (n == node && (other != shim || w != worker) &&
@@ -301,11 +307,6 @@ void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t wor
 }
 
 /* -- how workers end -- */
-
-static bool lease_is_over(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
-{
-    return sim_node_us(sim, node) >= shim->facts.lease_us;
-}
 
 static bool has_running(const struct sim_shim *shim)
 {

@@ -194,12 +194,24 @@ static uint32_t failed_node(const struct oracle_job *job, const struct oracle_ge
                : UINT32_MAX;
 }
 
+/* In the same step the server gives up the connection, as an order has not been carried out. */
+static bool is_closed_now(const struct sim *sim, uint32_t conn)
+{
+    const struct rdzv_actions *actions = &sim->server_actions;
+
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_CLOSE_NODE && actions->items[i].conn == conn)
+            return true;
+    return false;
+}
+
 static bool is_usable(const struct sim *sim, uint32_t index, const struct rdzv_record *record)
 {
     const struct oracle_node *node = &sim->oracle->nodes[index];
     const uint64_t free = oracle_free_mask(sim, index, record->job_id);
 
-    return node->conn != 0 && sim->now_us <= node->heard_at_us + 4 * SECOND_US &&
+    return node->conn != 0 && !is_closed_now(sim, node->conn) &&
+           sim->now_us <= node->heard_at_us + 4 * SECOND_US &&
            (uint32_t)__builtin_popcountll(free) >= record->nproc_per_node;
 }
 

@@ -309,10 +309,26 @@ void oracle_check_placed(struct sim *sim, const struct rdzv_record *record)
     }
 }
 
+void oracle_check_start(struct sim *sim, uint32_t index, const struct msg_start *start)
+{
+    const struct oracle_node *told = &sim->oracle->nodes[index];
+
+    for (uint32_t i = 0; i < told->shim_count; i++)
+        if (!has_ended(sim, index, &told->shims[i]) &&
+            (told->shims[i].slot_mask & start->slot_mask) != 0 &&
+            (told->shims[i].job_id != start->job_id ||
+             told->shims[i].generation != start->generation))
+            sim_fail(sim, "placed", "job %llu g%u is started on node%u where job %llu g%u still is",
+                     (unsigned long long)start->job_id, start->generation, index,
+                     (unsigned long long)told->shims[i].job_id, told->shims[i].generation);
+}
+
 uint64_t oracle_free_mask(const struct sim *sim, uint32_t index, uint64_t job_id)
 {
     const struct oracle_node *told = &sim->oracle->nodes[index];
     uint64_t mask = ((1ull << sim->slots) - 1) & ~(told->closed_mask | told->left_mask);
+
+    mask &= ~sim->disk.holds[index].slot_mask; /* an earlier launcherd may still use them */
 
     for (uint32_t i = 0; i < told->shim_count; i++)
         if (told->shims[i].phase != SHIM_ENDED)
