@@ -211,6 +211,8 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
 /* oracle_roster.c */
 void oracle_check_roster(struct sim *sim);
 void oracle_check_placed(struct sim *sim, const struct rdzv_record *record);
+/* The server sends a start order: no older shim is on its slots. */
+void oracle_check_start(struct sim *sim, uint32_t node, const struct msg_start *start);
 /* oracle_node.c */
 void oracle_check_nodes(struct sim *sim);
 /* oracle_job.c */

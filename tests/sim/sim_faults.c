@@ -226,21 +226,6 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
-/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
-static void strike_twin(struct sim *sim)
-{
-    const uint32_t node = any_node(sim);
-    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
-
-    if (sim_chance(sim, 500)) {
-        isolate_node(sim, node, us, 0);
-    } else if (sim->nodes[node].alive) {
-        node_kill(sim, node);
-        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
-    }
-    twin_comes(sim, node);
-}
-
 static void lose_state(struct sim *sim)
 {
     const uint32_t node = any_node(sim);
@@ -410,6 +395,23 @@ static void stick_worker(struct sim *sim)
     pause_until(&worker->unkillable_until_us, sim->now_us + sim_draw(sim, 300 * SECOND_US));
     sim_at(sim, worker->unkillable_until_us + SECOND_US,
            (struct sim_event){.run = operator_comes, .node = node});
+}
+
+/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
+static void strike_twin(struct sim *sim)
+{
+    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
+    uint32_t node, index;
+
+    if (any_shim(sim, &node, &index) == NULL)
+        node = any_node(sim);
+    if (sim_chance(sim, 500)) {
+        isolate_node(sim, node, us, 0);
+    } else if (sim->nodes[node].alive) {
+        node_kill(sim, node);
+        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
+    }
+    twin_comes(sim, node);
 }
 
 /* The server starts again with another --lease. Meanwhile a node is cut off, whose ranks have the one of before. */
