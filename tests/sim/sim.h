@@ -176,8 +176,9 @@ struct sim_node {
     uint64_t welcome_us; /* when is_welcome became true, on its clock */
     uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
     uint64_t lease_us;               /* as the last welcome said */
-    uint64_t known_lease_end_us;     /* as lease_end_us, of what the running launcherd was told; 0: nothing */
-    bool is_leaving;                 /* launcherd was told to leave, at this time: */
+    uint64_t
+        known_lease_end_us; /* as lease_end_us, of what the running launcherd was told; 0: nothing */
+    bool is_leaving;        /* launcherd was told to leave, at this time: */
     uint64_t leave_at_us;
     uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
     bool leave_is_known;    /* the server has acknowledged that */
@@ -249,8 +250,8 @@ struct sim_client {
     char request_id[REQUEST_ID_CHARS + 1];
     uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
     uint32_t spares;
-    bool joins; /* its workers are ddp-workers */
-    bool fails; /* a rank exits 3 in each generation: the job must end as failed */
+    bool joins;    /* its workers are ddp-workers */
+    bool fails;    /* a rank exits 3 in each generation: the job must end as failed */
     bool says_why; /* then the same line is the last of its output each time */
     uint32_t steps, max_restarts;
     int32_t priority;

@@ -274,9 +274,8 @@ TEST(a_part_that_the_launcherd_does_not_know_does_not_hang)
     uint32_t looks = 0;
 
     run_as(silent, true);
-    step_rank_report(
-        1, (struct rank_report){
-               .job_id = 1, .phase = SHIM_RUNNING, .joined = true, .has_world = true});
+    step_rank_report(1, (struct rank_report){
+                            .job_id = 1, .phase = SHIM_RUNNING, .joined = true, .has_world = true});
     for (uint32_t i = 0; i < 3; i++) {
         now_us += SECOND_US;
         msg.progress.step++;
