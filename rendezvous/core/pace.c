@@ -134,6 +134,7 @@ void pace_paused(struct rdzv *rdzv)
     rdzv->heard_since_us = rdzv->out.now_us;
 }
 
+/* A launcherd that does not know the part passes on nothing of it (part_state.is_away). */
 static bool all_are_heard(const struct rdzv *rdzv, const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++) {
@@ -141,7 +142,8 @@ static bool all_are_heard(const struct rdzv *rdzv, const struct job *job)
         const struct node *node =
             part->node == NODE_NONE || part->is_lost ? NULL : &rdzv->nodes[part->node];
 
-        if (node == NULL || node->conn == 0 || node->state != NODE_UP || pace_is_late(rdzv, node))
+        if (node == NULL || node->conn == 0 || node->state != NODE_UP || part->is_away ||
+            pace_is_late(rdzv, node))
             return false;
     }
     return true;

@@ -108,13 +108,23 @@ static void expect_nodes(struct sim *sim, const struct rdzv_record *record)
     }
 }
 
+/* Its row no longer says that the generation is being stopped, so its end has a cause of its own. */
+static void note_old(struct oracle_job *job)
+{
+    job->is_old = job->newest != NULL;
+    if (job->newest != NULL)
+        job->newest->stopping = 0;
+}
+
 void oracle_server_started(struct sim *sim, bool is_old)
 {
     struct oracle *oracle = sim->oracle;
 
     if (is_old) {
         for (uint32_t i = 0; i < oracle->job_count; i++)
-            oracle->jobs[i].is_old = oracle->jobs[i].newest != NULL;
+            note_old(&oracle->jobs[i]);
+        for (uint32_t i = 0; i < sim->disk.row_count; i++)
+            oracle_job(sim, sim->disk.written[i].record.job_id)->is_unasked = true;
         return;
     }
     oracle->ran_at_us = sim->now_us;
@@ -195,6 +205,7 @@ bool oracle_cannot_run(const struct oracle_gen *gen)
 
 /* How often a machine may fail a job that has no other one, until the job is given up. */
 #define ALONE_FAILURES 8u
+#define ALIKE 3u /* failures in the same way, after which a job is given up */
 
 /* --max-restarts limits restarts after failures of the program; for failures of machines the limit
  * is 20, or less for a job with one machine. A user who asks for a number of restarts gets them, even
@@ -202,11 +213,13 @@ bool oracle_cannot_run(const struct oracle_gen *gen)
 static bool may_give_up(const struct oracle_job *job, const struct sim_client *client)
 {
     const uint32_t unsure = job->failures[BLAME_UNSURE];
+    const uint32_t failures = job->failures[BLAME_PROGRAM] + unsure;
 
     return job->restarts[BLAME_PROGRAM] + unsure >= client->max_restarts ||
            job->failures[BLAME_MACHINE] + unsure + job->late_starts >= ALONE_FAILURES ||
            oracle_cannot_run(job->newest) ||
-           (job->crashes >= 3 && (client->max_restarts == SIM_RESTARTS_DEFAULT || job->is_old));
+           ((job->crashes >= ALIKE || (client->says_why && failures >= ALIKE)) &&
+            (client->max_restarts == SIM_RESTARTS_DEFAULT || job->is_old || job->is_unasked));
 }
 
 static void check_failed(struct sim *sim, const struct sim_client *client,

@@ -53,7 +53,7 @@
  *   elastic          a job has as many nodes as it asked for; only a job whose number of nodes may change is
  *                    stopped as planned, which uses no budget; it grows at a checkpoint when it can
  *   placed           no rank is placed on a slot that the node has closed or still uses, or
- *                    that is drained, nor on a GPU that is not free
+ *                    that is drained, nor on a GPU that is not free; and none is started beside an older shim
  *   leave            launcherd on a leaving node ends only when nothing runs there, and gets no new work once the
  *                    server has acknowledged that the node leaves; no other node stops a shim by itself
  *   name             while a node sends beats, no other process gets its name

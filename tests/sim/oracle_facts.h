@@ -87,7 +87,9 @@ struct oracle_job {
     uint32_t closed_wall;           /* after how many settings of the wall clock */
     int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
-    bool is_old;           /* an older version has written its row, or the row was put back */
+    bool
+        is_unasked; /* an older version has written its row, which does not say that --max-restarts was asked for */
+    bool is_old; /* an older version has written its row, or the row was put back */
 };
 
 /* What a node has told the present server, from the messages that the server acknowledged. */
@@ -167,7 +169,7 @@ void oracle_is_back(struct sim *sim, uint32_t node);
 void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
 void oracle_check_growth(struct sim *sim);
-/* Slots become free only when jobs end: no GPUs, drains, restarts or silent nodes. */
+/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
 bool oracle_is_calm(const struct sim *sim);
 /* oracle_hang.c */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);
@@ -210,6 +212,8 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
 /* oracle_roster.c */
 void oracle_check_roster(struct sim *sim);
 void oracle_check_placed(struct sim *sim, const struct rdzv_record *record);
+/* The server sends a start order: no older shim is on its slots. */
+void oracle_check_start(struct sim *sim, uint32_t node, const struct msg_start *start);
 /* oracle_node.c */
 void oracle_check_nodes(struct sim *sim);
 /* oracle_job.c */

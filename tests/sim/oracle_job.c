@@ -435,6 +435,8 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                  (unsigned long long)job_id);
         return;
     }
+    if (msg->type == MSG_TYPE_START)
+        oracle_check_start(sim, sim->conns[conn].node, &msg->start);
     if (msg->type == MSG_TYPE_STOP)
         check_stop(sim, sim->conns[conn].node, &msg->stop, &row->record);
     else if (row->record.generation != msg->start.generation)

@@ -28,6 +28,12 @@ static void ordered_by(struct sim_shim_facts *facts, uint64_t at_us)
         facts->order_us = at_us;
 }
 
+static void extend_lease(struct sim_node *node, uint64_t sent_us)
+{
+    node->known_lease_end_us = later(node->known_lease_end_us, sent_us + node->lease_us);
+    node->lease_end_us = later(node->lease_end_us, node->known_lease_end_us);
+}
+
 void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
 {
     struct sim_node *node = &sim->nodes[index];
@@ -37,13 +43,14 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
     if (msg->type == MSG_TYPE_NODE_WELCOME) {
         node->is_welcome = node->has_welcome = true;
         node->welcome_us = now_us;
+        node->lease_us = msg->node_welcome.lease_us;
         node->leave_told_us = 0;
         node->leave_is_known = false;
-        node->lease_end_us = later(node->lease_end_us, node->hello_us + msg->node_welcome.lease_us);
+        extend_lease(node, node->hello_us);
     } else if (msg->type == MSG_TYPE_BEAT_ACK) {
         if (msg->beat_ack.sent_us > now_us)
             sim_fail(sim, "lease", "node%u: a beat is acknowledged that it has not sent", index);
-        node->lease_end_us = later(node->lease_end_us, msg->beat_ack.sent_us + sim->lease_us);
+        extend_lease(node, msg->beat_ack.sent_us);
         if (node->leave_told_us != 0 && msg->beat_ack.sent_us >= node->leave_told_us)
             node->leave_is_known = true;
     } else if (msg->type == MSG_TYPE_STOP) {
@@ -188,6 +195,11 @@ static uint64_t lease_end_us(const struct sim_node *node, const struct sim_shim 
     return shim->is_orphan ? shim->facts.lease_us : node->lease_end_us;
 }
 
+static bool lease_is_over(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    return sim_node_us(sim, node) >= shim->facts.lease_us;
+}
+
 /* A worker of an older generation may live only on a node that was lost. If no rank had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
@@ -202,7 +214,7 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
         sim_fail(sim, "one-generation", "job %llu: g%u starts, and g%u runs on node%u",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
     else if (gen->joined == 0 && older->facts.free_us != UINT64_MAX &&
-             sim_node_us(sim, node) + KILL_SLACK_US + sim->lease_us / 1000 * DRIFT_PM <
+             sim_node_us(sim, node) + KILL_SLACK_US + sim->longest_us / 1000 * DRIFT_PM <
                  lease_end_us(&sim->nodes[node], older))
         sim_fail(sim, "one-generation",
                  "job %llu: g%u starts, and g%u runs on node%u, which was lost, without a fence",
@@ -217,8 +229,9 @@ static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *
             const struct sim_shim *other = &sim->nodes[n].shims[s];
 
             for (uint32_t w = 0; other->used && w < other->local_count; w++) {
-                if (!is_killable(sim, &other->workers[w]))
-                    continue;
+                if (!is_killable(sim, &other->workers[w]) ||
+                    (other->is_orphan && lease_is_over(sim, n, other)))
+                    continue; /* it is killed, which may take a moment: see the rule lease */
                 if (other->job_id == shim->job_id && other->generation < shim->generation)
                     check_older(sim, shim, n, other);
                 if (n == node && (other != shim || w != worker) &&
@@ -295,11 +308,6 @@ void oracle_succeeded(struct sim *sim, const struct sim_shim *shim, uint32_t wor
 
 /* -- how workers end -- */
 
-static bool lease_is_over(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
-{
-    return sim_node_us(sim, node) >= shim->facts.lease_us;
-}
-
 static bool has_running(const struct sim_shim *shim)
 {
     for (uint32_t i = 0; i < shim->local_count; i++)
@@ -372,8 +380,9 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
     const struct sim_shim_facts *facts = &shim->facts;
     const uint64_t now_us = sim_node_us(sim, node);
     const bool has_overstayed = facts->order_us != 0 && now_us >= facts->order_us + STOP_SLACK_US;
-    const bool is_late = now_us >= sim->nodes[node].lease_end_us + LEASE_SLACK_US;
-
+    /* A new launcherd knows only of the lease that it was given itself. */
+    const uint64_t lease_us = sim->nodes[node].known_lease_end_us;
+    const bool is_late = lease_us != 0 && now_us >= lease_us + LEASE_SLACK_US;
     /* If the node itself has stopped it, which a shim that stands still does not hear. */
     const bool was_alone = sim->nodes[node].is_leaving &&
                            now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;

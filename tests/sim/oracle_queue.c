@@ -46,11 +46,26 @@ static uint64_t first_waiting(const struct sim *sim)
     return first;
 }
 
-/* Slots become free only when jobs end: no GPUs, drains, restarts or silent nodes. */
+/* A shim on the node is of a generation that has ended, as its node was lost: it still has its slots. */
+static bool has_leftover(const struct sim *sim, const struct oracle_node *node)
+{
+    for (uint32_t i = 0; i < node->shim_count; i++) {
+        const struct sim_row *row = disk_row(sim, node->shims[i].job_id);
+
+        if (node->shims[i].phase != SHIM_ENDED &&
+            (row == NULL || row->record.part_count == 0 ||
+             row->record.generation != node->shims[i].generation))
+            return true;
+    }
+    return false;
+}
+
+/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
 bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
+            has_leftover(sim, &sim->oracle->nodes[i]) ||
             sim->now_us > sim->oracle->nodes[i].heard_at_us + 4 * SECOND_US)
             return false;
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
@@ -179,12 +194,24 @@ static uint32_t failed_node(const struct oracle_job *job, const struct oracle_ge
                : UINT32_MAX;
 }
 
+/* In the same step the server gives up the connection, as an order has not been carried out. */
+static bool is_closed_now(const struct sim *sim, uint32_t conn)
+{
+    const struct rdzv_actions *actions = &sim->server_actions;
+
+    for (uint32_t i = 0; i < actions->count; i++)
+        if (actions->items[i].type == RDZV_CLOSE_NODE && actions->items[i].conn == conn)
+            return true;
+    return false;
+}
+
 static bool is_usable(const struct sim *sim, uint32_t index, const struct rdzv_record *record)
 {
     const struct oracle_node *node = &sim->oracle->nodes[index];
     const uint64_t free = oracle_free_mask(sim, index, record->job_id);
 
-    return node->conn != 0 && sim->now_us <= node->heard_at_us + 4 * SECOND_US &&
+    return node->conn != 0 && !is_closed_now(sim, node->conn) &&
+           sim->now_us <= node->heard_at_us + 4 * SECOND_US &&
            (uint32_t)__builtin_popcountll(free) >= record->nproc_per_node;
 }
 

@@ -207,13 +207,21 @@ static uint64_t less_lease(const struct sim *sim)
     return sim->lease_us - sim->lease_us / 1000 * DRIFT_PM - SLACK_US;
 }
 
+/* What runs when a server begins may have been given a longer lease by the one before. */
+static uint64_t expected_us(const struct sim *sim)
+{
+    return later(later(sim->lease_us, sim->server.lease_before_us), NODE_LOST_US);
+}
+
 bool oracle_may_be_lost(struct sim *sim, uint32_t index)
 {
     struct oracle_node *node = &sim->oracle->nodes[index];
     uint64_t after_us = NODE_LOST_US;
 
-    if (sim->lease_us > after_us && (node->is_expected || (node->conn != 0 && must_doubt(sim))))
-        after_us = sim->lease_us;
+    if (node->is_expected)
+        after_us = expected_us(sim);
+    else if (node->conn != 0 && must_doubt(sim))
+        after_us = later(after_us, sim->lease_us);
     after_us -= after_us / 1000 * DRIFT_PM + SLACK_US;
     if (node->left_us != 0 && sim->now_us >= node->left_us + less_lease(sim)) {
         node->lost_us = later(node->lost_us, node->left_us + sim->lease_us);
@@ -246,7 +254,7 @@ static void check_gone(struct sim *sim, uint32_t index)
 
 void oracle_check_roster(struct sim *sim)
 {
-    const uint64_t longest_us = sim->lease_us > NODE_LOST_US ? sim->lease_us : NODE_LOST_US;
+    const uint64_t longest_us = expected_us(sim);
 
     for (uint32_t i = 0; i < sim->node_count; i++) {
         (void)oracle_may_be_lost(sim, i);
@@ -301,10 +309,26 @@ void oracle_check_placed(struct sim *sim, const struct rdzv_record *record)
     }
 }
 
+void oracle_check_start(struct sim *sim, uint32_t index, const struct msg_start *start)
+{
+    const struct oracle_node *told = &sim->oracle->nodes[index];
+
+    for (uint32_t i = 0; i < told->shim_count; i++)
+        if (!has_ended(sim, index, &told->shims[i]) &&
+            (told->shims[i].slot_mask & start->slot_mask) != 0 &&
+            (told->shims[i].job_id != start->job_id ||
+             told->shims[i].generation != start->generation))
+            sim_fail(sim, "placed", "job %llu g%u is started on node%u where job %llu g%u still is",
+                     (unsigned long long)start->job_id, start->generation, index,
+                     (unsigned long long)told->shims[i].job_id, told->shims[i].generation);
+}
+
 uint64_t oracle_free_mask(const struct sim *sim, uint32_t index, uint64_t job_id)
 {
     const struct oracle_node *told = &sim->oracle->nodes[index];
     uint64_t mask = ((1ull << sim->slots) - 1) & ~(told->closed_mask | told->left_mask);
+
+    mask &= ~sim->disk.holds[index].slot_mask; /* an earlier launcherd may still use them */
 
     for (uint32_t i = 0; i < told->shim_count; i++)
         if (told->shims[i].phase != SHIM_ENDED)

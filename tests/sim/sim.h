@@ -175,7 +175,10 @@ struct sim_node {
     bool has_welcome;    /* since launcherd started */
     uint64_t welcome_us; /* when is_welcome became true, on its clock */
     uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
-    bool is_leaving;                 /* launcherd was told to leave, at this time: */
+    uint64_t lease_us;               /* as the last welcome said */
+    uint64_t
+        known_lease_end_us; /* as lease_end_us, of what the running launcherd was told; 0: nothing */
+    bool is_leaving;        /* launcherd was told to leave, at this time: */
     uint64_t leave_at_us;
     uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
     bool leave_is_known;    /* the server has acknowledged that */
@@ -193,6 +196,7 @@ struct sim_server {
     uint32_t incarnation;
     uint32_t step_count;
     uint64_t started_us;
+    uint64_t lease_before_us; /* what the store had when it started */
     struct sim_clock clock;
     int64_t wall_ms; /* the wall clock minus true time */
     uint64_t paused_until_us;
@@ -220,6 +224,7 @@ struct sim_disk {
     struct rdzv_drain drains[DRAINS_MAX], synced_drains[DRAINS_MAX];
     struct rdzv_hold *holds, *synced_holds; /* [size.nodes]; of a node, by its number */
     uint64_t last_job_id, synced_last_id;   /* the highest that may have been given */
+    uint64_t lease_us, synced_lease_us;     /* the longest that may still be out */
 };
 
 #define SIM_ID_GAP 5u    /* numbers that a state of the past leaves out */
@@ -231,7 +236,7 @@ struct sim_past {
     bool is_known;        /* the server has said so since */
     uint32_t row_count;
     struct sim_row *rows; /* [size.jobs]; NULL: no copy was made */
-    uint64_t last_job_id;
+    uint64_t last_job_id, lease_us;
     uint32_t lost[SIM_IDS_MAX]; /* by job id: the client whose job it was, and 1 */
 };
 
@@ -245,8 +250,9 @@ struct sim_client {
     char request_id[REQUEST_ID_CHARS + 1];
     uint32_t nodes, nodes_min, nproc; /* nodes_min: below nodes in an elastic job */
     uint32_t spares;
-    bool joins; /* its workers are ddp-workers */
-    bool fails; /* a rank exits 3 in each generation: the job must end as failed */
+    bool joins;    /* its workers are ddp-workers */
+    bool fails;    /* a rank exits 3 in each generation: the job must end as failed */
+    bool says_why; /* then the same line is the last of its output each time */
     uint32_t steps, max_restarts;
     int32_t priority;
     uint64_t time_limit_us, grace_us;
@@ -307,7 +313,8 @@ struct sim {
     char rule[32], why[256]; /* after a failure: the rule, and how it was broken */
     struct sim_size size;
     uint32_t node_count, slots;
-    uint64_t lease_us;
+    uint64_t lease_us;   /* of the server, or the next one */
+    uint64_t longest_us; /* the longest lease of this run */
     struct sim_faults faults;
     struct sim_server server;
     struct sim_disk disk;
@@ -406,6 +413,7 @@ void orders_stop_shim(struct sim *sim, uint32_t node, struct sim_shim *shim);
 void disk_put(struct sim *sim, const struct rdzv_record *record);
 void disk_put_drains(struct sim *sim, const struct rdzv_drain *drains, uint32_t count);
 void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold);
+void disk_put_lease(struct sim *sim, uint64_t lease_us);
 /* Makes everything that was put durable. */
 void disk_commit(struct sim *sim);
 /* The process or machine is gone, and with it all uncommitted data. */
@@ -425,6 +433,7 @@ void store_end_run(void);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
 void store_put_hold(const struct rdzv_hold *hold);
+void store_put_lease(uint64_t lease_us);
 void store_commit_all(void);
 /* Checks that everything committed is there. */
 void store_crash(struct sim *sim);

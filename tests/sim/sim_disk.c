@@ -59,6 +59,12 @@ void disk_put_hold(struct sim *sim, const struct rdzv_hold *hold)
     store_put_hold(hold);
 }
 
+void disk_put_lease(struct sim *sim, uint64_t lease_us)
+{
+    sim->disk.lease_us = lease_us;
+    store_put_lease(lease_us);
+}
+
 void disk_put_gap(struct sim *sim, uint64_t job_id)
 {
     if (job_id > sim->disk.last_job_id)
@@ -78,6 +84,7 @@ void disk_put_back(struct sim *sim)
     }
     disk->row_count = disk->synced_count = past->row_count;
     disk->last_job_id = disk->synced_last_id = past->last_job_id;
+    disk->lease_us = disk->synced_lease_us = past->lease_us;
     disk->unsynced_count = 0;
 }
 
@@ -94,6 +101,7 @@ void disk_commit(struct sim *sim)
     disk->unsynced_count = 0;
     disk->synced_count = disk->row_count;
     disk->synced_last_id = disk->last_job_id;
+    disk->synced_lease_us = disk->lease_us;
     disk->synced_drain_count = disk->drain_count;
     memcpy(disk->synced_drains, disk->drains, disk->drain_count * sizeof *disk->drains);
     memcpy(disk->synced_holds, disk->holds, sim->size.nodes * sizeof *disk->holds);
@@ -106,6 +114,7 @@ void disk_crash(struct sim *sim)
     disk->unsynced_count = 0;
     disk->row_count = disk->synced_count;
     disk->last_job_id = disk->synced_last_id;
+    disk->lease_us = disk->synced_lease_us;
     for (uint32_t i = 0; i < disk->row_count; i++)
         set_row(&disk->written[i], &disk->synced[i].record);
     disk->drain_count = disk->synced_drain_count;

@@ -14,8 +14,7 @@ bool fault_strikes(struct sim *sim, enum sim_fault rate)
            sim_chance(sim, sim->faults.amount[rate]);
 }
 
-/* How long a process or machine is down: mostly short, sometimes longer than a lease. */
-static uint64_t down_us(struct sim *sim)
+uint64_t fault_down_us(struct sim *sim)
 {
     return sim_draw(sim, sim_chance(sim, 150) ? 90 * SECOND_US : 4 * SECOND_US);
 }
@@ -23,62 +22,6 @@ static uint64_t down_us(struct sim *sim)
 static uint32_t any_node(struct sim *sim)
 {
     return (uint32_t)sim_draw(sim, sim->node_count);
-}
-
-/* -- the server -- */
-
-/* number 1: the rows are rewritten as an older version of the server would have written them */
-static void restart_server(struct sim *sim, const struct sim_event *event)
-{
-    sim->server.tear = 0;
-    if (sim->server.alive)
-        return;
-    if (event->number == 1) {
-        sim_note(sim, "the stored jobs are as an older version has written them");
-        disk_downgrade(sim);
-        oracle_server_started(sim, true);
-    }
-    server_start(sim);
-}
-
-static void kill_server(struct sim *sim, bool is_old)
-{
-    if (!sim->server.alive)
-        return;
-    if (!is_old && fault_strikes(sim, FAULT_TORN))
-        sim->server.tear = 1 + (uint32_t)sim_draw(sim, sim_chance(sim, 700) ? 6 : 40);
-    else
-        server_kill(sim);
-    sim_at(sim, sim->now_us + down_us(sim),
-           (struct sim_event){.run = restart_server, .number = is_old});
-}
-
-/* A pause within a longer pause does not shorten it: pending events wait for the end of the longer
- * one. */
-static void pause_until(uint64_t *until_us, uint64_t at_us)
-{
-    if (*until_us < at_us)
-        *until_us = at_us;
-}
-
-static void pause_server(struct sim *sim)
-{
-    uint64_t us = sim_draw(sim, sim_chance(sim, 500) ? 40 * SECOND_US : 4 * SECOND_US);
-
-    if (!server_is_ready(sim))
-        return;
-    sim_note(sim, "the server is stopped for %.1f s", (double)us / 1e6);
-    oracle_time(sim);
-    pause_until(&sim->server.paused_until_us, sim->now_us + us);
-}
-
-static void set_wall_clock(struct sim *sim)
-{
-    int64_t by_ms = (int64_t)sim_draw(sim, 2 * 86400000ull) - 86400000;
-
-    sim_note(sim, "the server's wall clock is set by %lld s", (long long)(by_ms / 1000));
-    sim->server.wall_ms += by_ms;
-    oracle_wall_clock_set(sim);
 }
 
 /* -- nodes -- */
@@ -99,7 +42,7 @@ static void kill_node(struct sim *sim, bool with_machine)
         node_kill(sim, node);
     else
         return;
-    sim_at(sim, sim->now_us + down_us(sim) + (with_machine ? 3 * SECOND_US : 0),
+    sim_at(sim, sim->now_us + fault_down_us(sim) + (with_machine ? 3 * SECOND_US : 0),
            (struct sim_event){.run = restart_node, .node = node});
 }
 
@@ -126,7 +69,8 @@ static void pause_node(struct sim *sim, bool with_machine)
         return;
     sim_note(sim, "node%u: %s is stopped for %.1f s", index,
              with_machine ? "the machine" : "launcherd", (double)us / 1e6);
-    pause_until(with_machine ? &node->frozen_until_us : &node->paused_until_us, sim->now_us + us);
+    fault_pause_until(with_machine ? &node->frozen_until_us : &node->paused_until_us,
+                      sim->now_us + us);
     node->steady_us = UINT64_MAX;
     for (uint32_t i = 0; with_machine && i < SIM_SHIMS_MAX; i++)
         node->shims[i].facts.free_us = UINT64_MAX;
@@ -208,28 +152,14 @@ static void cut(struct sim *sim, bool unnoticed)
         net_close(sim, conn, sim_chance(sim, 500));
 }
 
-/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
-static void strike_twin(struct sim *sim)
-{
-    const uint32_t node = any_node(sim);
-    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
-
-    if (sim_chance(sim, 500)) {
-        isolate_node(sim, node, us, 0);
-    } else if (sim->nodes[node].alive) {
-        node_kill(sim, node);
-        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
-    }
-    twin_comes(sim, node);
-}
-
 static void lose_state(struct sim *sim)
 {
     const uint32_t node = any_node(sim);
 
     if (!sim->nodes[node].alive || !twin_lose_state(sim, node))
         return;
-    sim_at(sim, sim->now_us + down_us(sim), (struct sim_event){.run = restart_node, .node = node});
+    sim_at(sim, sim->now_us + fault_down_us(sim),
+           (struct sim_event){.run = restart_node, .node = node});
 }
 
 /* -- shims and workers -- */
@@ -389,9 +319,36 @@ static void stick_worker(struct sim *sim)
     sim_note(sim, "node%u: worker %u of job %llu g%u does not die of signals", node, worker_index,
              (unsigned long long)sim->nodes[node].shims[index].job_id,
              sim->nodes[node].shims[index].generation);
-    pause_until(&worker->unkillable_until_us, sim->now_us + sim_draw(sim, 300 * SECOND_US));
+    fault_pause_until(&worker->unkillable_until_us, sim->now_us + sim_draw(sim, 300 * SECOND_US));
     sim_at(sim, worker->unkillable_until_us + SECOND_US,
            (struct sim_event){.run = operator_comes, .node = node});
+}
+
+/* The node is cut off, or its launcherd is away, and meanwhile another machine has its name. */
+static void strike_twin(struct sim *sim)
+{
+    const uint64_t us = sim_draw(sim, 100 * SECOND_US);
+    uint32_t node, index;
+
+    if (any_shim(sim, &node, &index) == NULL)
+        node = any_node(sim);
+    if (sim_chance(sim, 500)) {
+        isolate_node(sim, node, us, 0);
+    } else if (sim->nodes[node].alive) {
+        node_kill(sim, node);
+        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
+    }
+    twin_comes(sim, node);
+}
+
+/* The server starts again with another --lease. Meanwhile a node is cut off, whose ranks have the one of before. */
+static void change_lease(struct sim *sim)
+{
+    uint32_t node, index;
+
+    outage_kill(sim, FAULT_LEASE);
+    if (any_shim(sim, &node, &index) != NULL && sim_chance(sim, 700))
+        isolate_node(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
 }
 
 /* -- the plan -- */
@@ -400,16 +357,17 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
 {
     switch (kind) {
     case FAULT_SERVER_KILL:
-        kill_server(sim, false);
-        break;
     case FAULT_SERVER_OLD:
-        kill_server(sim, true);
+        outage_kill(sim, kind);
+        break;
+    case FAULT_LEASE:
+        change_lease(sim);
         break;
     case FAULT_SERVER_PAUSE:
-        pause_server(sim);
+        outage_pause(sim);
         break;
     case FAULT_WALL_JUMP:
-        set_wall_clock(sim);
+        outage_set_clock(sim);
         break;
     case FAULT_CUT:
         cut(sim, false);
@@ -545,7 +503,8 @@ static void plan(struct sim *sim, enum sim_fault kind, uint32_t count, const str
 static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
-           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST;
+           kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
+           kind == FAULT_LEASE;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,

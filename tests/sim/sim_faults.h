@@ -44,7 +44,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(ORDER_LOST, 250, 3, "one kind of order does not arrive at a node that is up")                \
     X(LARGE_LOST, 250, 3, "large messages to or from a node that is up do not arrive")             \
     X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
-    X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")
+    X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")        \
+    X(LEASE, 200, 3, "the server dies, and starts again with another --lease")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
@@ -97,5 +98,19 @@ const char *fault_text(enum sim_fault kind);
 void faults_choose(struct sim *sim, const struct sim_mask *mask);
 /* Whether this fault happens now, at its rate, while faults go on. */
 bool fault_strikes(struct sim *sim, enum sim_fault rate);
+/* How long a process or machine is down: mostly short, sometimes longer than a lease. */
+uint64_t fault_down_us(struct sim *sim);
+/* A pause within a longer pause does not shorten it: pending events wait for the end of the longer
+ * one. */
+static inline void fault_pause_until(uint64_t *until_us, uint64_t at_us)
+{
+    if (*until_us < at_us)
+        *until_us = at_us;
+}
+
+/* sim_outages.c: the server dies, and starts again after a while: it may be SERVER_OLD or LEASE. */
+void outage_kill(struct sim *sim, enum sim_fault kind);
+void outage_pause(struct sim *sim);
+void outage_set_clock(struct sim *sim);
 
 #endif

@@ -36,6 +36,7 @@ static void keep(struct sim *sim, const struct sim_event *event)
     oracle_keep(sim);
     past->row_count = sim->disk.synced_count;
     past->last_job_id = sim->disk.synced_last_id;
+    past->lease_us = sim->disk.synced_lease_us;
     sim_note(sim, "the store is copied: %u jobs", past->row_count);
 }
 

@@ -418,6 +418,7 @@ void node_start(struct sim *sim, uint32_t index)
     node->incarnation++;
     node->conn = 0;
     node->is_welcome = node->has_welcome = node->is_leaving = false;
+    node->known_lease_end_us = 0;
     node->steady_us = sim_node_us(sim, index);
     init_core(sim, index);
     gpu_restore(sim, index);

@@ -366,6 +366,36 @@ static void load(struct sim *sim)
                                          .next_job_id = disk->last_job_id + 1});
 }
 
+static void write_lease(struct sim *sim)
+{
+    disk_put_lease(sim, sim->lease_us);
+    disk_commit(sim);
+}
+
+static void lease_before_is_over(struct sim *sim, const struct sim_event *event)
+{
+    if (sim->server.alive && sim->server.incarnation == event->incarnation)
+        write_lease(sim);
+}
+
+/* As the edge does it (rendezvous/server/listen.c). */
+static void keep_lease(struct sim *sim)
+{
+    const struct sim_server *server = &sim->server;
+
+    if (!server->alive)
+        return;
+    if (server->lease_before_us < sim->lease_us)
+        write_lease(sim);
+    else if (server->lease_before_us > sim->lease_us)
+        sim_at(sim,
+               sim_clock_at(sim, &server->clock,
+                            sim_clock_us(sim, &server->clock) + server->lease_before_us),
+               (struct sim_event){.run = lease_before_is_over,
+                                  .party = PARTY_SERVER,
+                                  .incarnation = server->incarnation});
+}
+
 void server_start(struct sim *sim)
 {
     struct sim_server *server = &sim->server;
@@ -373,6 +403,7 @@ void server_start(struct sim *sim)
         .jobs_max = sim->size.jobs,
         .nodes_max = sim->size.nodes,
         .lease_us = sim->lease_us,
+        .lease_before_us = sim->disk.lease_us,
         .beat_interval_us = BEAT_US,
         .suspect_us = NODE_SUSPECT_US,
         .lost_us = NODE_LOST_US,
@@ -386,6 +417,7 @@ void server_start(struct sim *sim)
     uint64_t bytes = rdzv_bytes(&options);
 
     sim_note(sim, "server starts");
+    sim->longest_us = sim->lease_us > sim->longest_us ? sim->lease_us : sim->longest_us;
     if (server->memory == NULL)
         server->memory = malloc(bytes);
     if (server->memory == NULL)
@@ -397,6 +429,7 @@ void server_start(struct sim *sim)
     server->tear = 0;
     server->incarnation++;
     server->started_us = sim->now_us;
+    server->lease_before_us = sim->disk.lease_us;
     server->paused_until_us = 0;
     server->clock.offset_us = SECOND_US + sim_draw(sim, 1000 * SECOND_US); /* perhaps a reboot */
     server->tick_us = 0;
@@ -404,6 +437,7 @@ void server_start(struct sim *sim)
     server->is_loading = true;
     load(sim);
     server->is_loading = false;
+    keep_lease(sim);
 }
 
 void server_kill(struct sim *sim)

@@ -49,8 +49,8 @@ static void choose_after(const struct sim *sim, struct sim_client *client, uint3
 }
 
 /* Every fifth client submits an array, every other time limit has a warning, half of the jobs with
- * a time limit go back into the queue when it is over, and a third of the programs repeat their
- * progress reports. This does not use the random sequence either. */
+ * a time limit go back into the queue when it is over, a third of the programs repeat their
+ * progress reports, and half of those that fail say the same each time. This does not use the random sequence either. */
 static void choose_more(const struct sim *sim, struct sim_client *client, uint32_t index)
 {
     const uint64_t mixed = (sim->seed * 43 + index + 11) * UINT64_C(0x9e3779b97f4a7c15);
@@ -60,6 +60,7 @@ static void choose_more(const struct sim *sim, struct sim_client *client, uint32
         client->array_at_most = (uint32_t)(mixed >> 37) % SWARM_ARRAY_MAX;
     }
     client->again_us = (mixed >> 45) % 3 == 0 ? AGAIN_US : 0;
+    client->says_why = client->fails && (mixed >> 54 & 1) != 0;
     client->requeues = client->time_limit_us != 0 && (mixed >> 52 & 1) != 0;
     if (client->requeues) { /* most of these run longer than their limit */
         client->steps += 30;

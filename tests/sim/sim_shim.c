@@ -182,12 +182,19 @@ void shim_kill(struct sim *sim, uint32_t node, uint32_t index)
     leave(sim, node, index);
 }
 
+static void add_last_line(const struct sim *sim, struct msg_shim_report *report)
+{
+    if (report->failed_rank >= 0 && client_of(sim, report->job_id)->says_why)
+        report->tail = "ValueError: too many values to unpack";
+}
+
 static void send_report(struct sim *sim, uint32_t node, struct sim_shim *shim)
 {
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
     struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
 
     shim_report(&shim->core, sim_node_us(sim, node), ranks, &msg.shim_report);
+    add_last_line(sim, &msg.shim_report);
     if (shim->conn != 0)
         net_send(sim, shim->conn, false, &msg);
 }
@@ -206,6 +213,7 @@ static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
     oracle_ended(sim, node, shim);
     shim->has_end = true;
     shim_report(&shim->core, sim_node_us(sim, node), shim->end_ranks, &shim->end);
+    add_last_line(sim, &shim->end);
     (void)snprintf(shim->end_cause, sizeof shim->end_cause, "%s", shim->end.cause);
     shim->end.cause = shim->end_cause;
     shim->end.blob.count = 0;
@@ -337,7 +345,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         .warn_after_us = shim->warn_after_us,
         .warn_signal = shim->warn_signal,
         .lease_until_us = launcher->lease_until_us,
-        .lease_us = sim->lease_us,
+        .lease_us = launcher->lease_us,
         .pid = ++sim->pid_next,
     };
     uint64_t slow_us = fault_strikes(sim, FAULT_SLOW_PREPARE) ? sim_draw(sim, 40 * SECOND_US) : 0;

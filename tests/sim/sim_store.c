@@ -73,6 +73,14 @@ void store_put_hold(const struct rdzv_hold *hold)
     store_write_hold(store, hold);
 }
 
+void store_put_lease(uint64_t lease_us)
+{
+    if (store == NULL)
+        return;
+    store_begin(store);
+    store_write_lease(store, lease_us);
+}
+
 /* The holds are there as committed. */
 static void check_holds(struct sim *sim)
 {
@@ -147,6 +155,8 @@ void store_crash(struct sim *sim)
     if (store == NULL)
         return;
     check_holds(sim);
+    if (store_lease_us(store) != disk->synced_lease_us)
+        sim_fail(sim, "store", "the longest lease is not in the store as committed");
     store_list(store, (struct store_viewer){.sees_all = true}, 0, UINT32_MAX, count_job, &count);
     if (count != disk->synced_count)
         sim_fail(sim, "store", "%u jobs are in the store, %u were committed", count,

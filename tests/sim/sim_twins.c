@@ -2,6 +2,7 @@
  * node. */
 #include "tests/sim/sim.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include "tests/sim/oracle.h"
@@ -32,7 +33,16 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTIT
 
 /* What the other process is: a program of the version before, which says no ids; another machine; a
  * copy of the node's state directory on another machine; another state directory on the same one. */
-enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_KINDS };
+enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE };
+
+/* The silent one is the one that is taken at once. */
+static enum twin_kind kind_of(uint64_t instance)
+{
+    static const enum twin_kind kinds[] = {TWIN_SILENT, TWIN_SILENT, TWIN_MACHINE, TWIN_COPY,
+                                           TWIN_STATE};
+
+    return kinds[instance % 5];
+}
 
 static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind,
                        char machine_id[IDENTITY_BYTES_MAX], char state_id[IDENTITY_BYTES_MAX])
@@ -50,7 +60,7 @@ static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind
 /* Says hello as this node. Returns the connection. */
 static uint32_t say_hello(struct sim *sim, uint32_t node, uint64_t instance)
 {
-    const enum twin_kind kind = (enum twin_kind)(instance % TWIN_KINDS);
+    const enum twin_kind kind = kind_of(instance);
     char name[NODE_NAME_BYTES_MAX], boot_id[64];
     char machine_id[IDENTITY_BYTES_MAX], state_id[IDENTITY_BYTES_MAX];
     struct msg msg = {.type = MSG_TYPE_NODE_HELLO};
@@ -143,11 +153,38 @@ static void deny(struct sim *sim, uint32_t conn, uint64_t job_id, uint32_t gener
     net_send(sim, conn, true, &msg);
 }
 
+/* A rank of a job that is on this node, too, dies elsewhere: its generation is stopped while the other process has the
+ * name. */
+static void fail_elsewhere(struct sim *sim, const struct sim_event *event)
+{
+    for (uint32_t n = 0; n < sim->node_count; n++)
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++) {
+            const struct sim_shim *shim = &sim->nodes[n].shims[s];
+
+            if (n == event->node || !shim->used || shim->is_orphan || !shim->workers[0].alive ||
+                node_find(sim, event->node, shim->job_id, shim->generation) == NULL)
+                continue;
+            sim_note(sim, "node%u: a worker of job %llu g%u dies", n,
+                     (unsigned long long)shim->job_id, shim->generation);
+            worker_end(sim, n, s, 0, 1000 + SIGSEGV);
+            return;
+        }
+}
+
+/* Another one of this node ends now, or has just ended: the first one would not get its name for too long. */
+static bool has_twin(const struct sim *sim, uint32_t node)
+{
+    for (uint32_t i = 0; i < sim->twin_count; i++)
+        if (sim->twins[i].node == node && sim->now_us < sim->twins[i].until_us + 2 * REIGN_US)
+            return true;
+    return false;
+}
+
 void twin_comes(struct sim *sim, uint32_t node)
 {
     struct sim_twin *twin;
 
-    if (sim->twin_count == SIM_TWINS_MAX)
+    if (sim->twin_count == SIM_TWINS_MAX || has_twin(sim, node))
         return;
     twin = &sim->twins[sim->twin_count++];
     *twin = (struct sim_twin){.node = node,
@@ -170,6 +207,9 @@ void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg)
             twin->until_us = sim->now_us + REIGN_US;
         event.run = beats;
         sim_at(sim, sim->now_us, event);
+        if ((twin->instance >> 8 & 3) != 0)
+            sim_at(sim, sim->now_us + (twin->instance >> 16 & 0xff) * SECOND_US / 128,
+                   (struct sim_event){.run = fail_elsewhere, .node = twin->node});
     } else if (msg->type == MSG_TYPE_ERROR) {
         net_close(sim, conn, true);
         twin->conn = 0;
@@ -177,6 +217,8 @@ void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg)
         sim_at(sim, sim->now_us + SECOND_US, event);
     } else if (msg->type == MSG_TYPE_STOP) {
         deny(sim, conn, msg->stop.job_id, msg->stop.generation);
+    } else if (msg->type == MSG_TYPE_START && (twin->instance >> 9 & 1) != 0) {
+        twin->until_us = sim->now_us; /* it ends without an answer */
     } else if (msg->type == MSG_TYPE_START) {
         deny(sim, conn, msg->start.job_id, msg->start.generation);
     }

@@ -93,7 +93,7 @@ static void look(struct sim *sim, const struct sim_event *event)
         return;
     if (sim->nodes[event->node].core.welcomed)
         warm->heard_us = sim->now_us;
-    if (sim->now_us >= warm->heard_us + sim->lease_us)
+    if (sim->now_us >= warm->heard_us + sim->nodes[event->node].core.lease_us)
         end(sim, event->node, warm, "the server was away for as long as the lease");
     else
         later(sim, event->node, warm, LOOK_US, look);

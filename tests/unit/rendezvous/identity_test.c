@@ -273,6 +273,34 @@ TEST(without_ids_a_part_counts_until_the_lease)
     runs_until_beat(59);
 }
 
+/* Nobody passes on what its ranks say, so their silence says nothing about them. */
+TEST(a_part_that_the_launcherd_does_not_know_does_not_hang)
+{
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.job_id = 1, .generation = 1, .step = 1}};
+    uint32_t looks = 0;
+
+    run_as(silent, true);
+    step_rank_report(1, (struct rank_report){
+                            .job_id = 1, .phase = SHIM_RUNNING, .joined = true, .has_world = true});
+    for (uint32_t i = 0; i < 3; i++) {
+        now_us += SECOND_US;
+        msg.progress.step++;
+        step_node(1, &msg);
+    }
+    close_a();
+    hello_as(3, silent, NULL, 0);
+    for (uint32_t i = 0; i < 50; i++) { /* the lease is not over */
+        pass(1);
+        looks += count_of(RDZV_LOOK);
+        step_beat(3, NULL, 0);
+        looks += count_of(RDZV_LOOK);
+        check(JOB_RUNNING, 1);
+        CHECK_EQ(rdzv_job_record(core, 1)->stopping, 0);
+    }
+    CHECK_EQ(looks, 0);
+}
+
 TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
 {
     const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};

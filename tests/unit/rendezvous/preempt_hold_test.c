@@ -193,4 +193,24 @@ TEST(not_for_a_job_that_does_not_use_the_nodes_there_are)
     CHECK_STR(job(1)->parts[0].node, "a");
 }
 
+/* Node b was lost with a job on it, and is back with a shim of it: its slots are free soon. The first job waits for that
+ * shim with half of each node reserved, so another may have the rest. */
+TEST(a_node_with_a_shim_of_an_ended_job_is_free_soon)
+{
+    uint64_t first, behind;
+
+    begin("a", 0);
+    hello(2, "b", SLOTS, 9);
+    first = submit_to("bob", 2, SLOTS / 2, 0);
+    CHECK_EQ(job(1)->preempted_by, first);
+    behind = submit_to("eve", 1, SLOTS / 2, -20);
+    CHECK_EQ(job(behind)->state, JOB_QUEUED);
+    report(1, 1, SHIM_ENDED, RANK_STOPPED);
+    CHECK_EQ(job(first)->state, JOB_QUEUED);
+    CHECK_EQ(job(1)->state, JOB_QUEUED);
+    CHECK_EQ(job(behind)->state, JOB_STARTING);
+    step_beat(2, NULL, 0);
+    CHECK_EQ(job(first)->state, JOB_STARTING);
+}
+
 TEST_MAIN
