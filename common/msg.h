@@ -347,6 +347,7 @@ struct msg_bytes {
     F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it as memory ran out */      \
     F(LINE, failed_core, 0, REASON_BYTES_MAX - 1) /* where its core file is, or who has it */      \
     F(BOOL, warm_late, 0, 0)                     /* warm processes did not take their ranks in time */ \
+    F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* its end is not stored on that node, and why; or "" */ \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 
 /* server -> node -> shim */
@@ -370,7 +371,7 @@ struct msg_bytes {
 #define MSG_LEASE(F, E, L)                                                                         \
     F(U64, until_us, 0, TIME_US_MAX)             /* CLOCK_BOOTTIME, the same clock on both sides */
 
-/* launcherd -> shim: the server is new, send the whole report again */
+/* launcherd -> shim: the server is new, send the whole report again (`all`); or a shim_hello, to show that it goes on */
 #define MSG_REPORT_REQUEST(F, E, L)                                                                \
     F(BOOL, all, 0, 0)
 

@@ -52,7 +52,7 @@ struct launcher_options {
         keep_us; /* how long the end of another server's shim is kept for that server; 0: ever */
 };
 
-/* How a generation ended on this node: the last report of its shim, which is dead now. */
+/* How a generation ended on this node: the last report of its shim. */
 struct launcher_end {
     bool is_known;
     int32_t failed_rank, failed_errno_exit;
@@ -63,6 +63,7 @@ struct launcher_end {
     char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
     bool failed_oom;
     char failed_core[REASON_BYTES_MAX];
+    char notice[REASON_BYTES_MAX];
 };
 
 struct launcher_shim {

@@ -32,11 +32,12 @@ static void store_end(struct launcher_shim *shim, const struct msg_shim_report *
     (void)snprintf(end->error, sizeof end->error, "%s", report->error);
     end->failed_oom = report->failed_oom;
     (void)snprintf(end->failed_core, sizeof end->failed_core, "%s", report->failed_core);
+    (void)snprintf(end->notice, sizeof end->notice, "%s", report->notice);
     (void)snprintf(shim->cause, sizeof shim->cause, "%s", report->cause);
 }
 
-/* If the shim had recorded a last report, the cause is taken from it; otherwise the cause is how its
- * process ended. */
+/* If the shim has told or stored a last report, the cause is taken from it; otherwise the cause is how its process
+ * ended. */
 static void on_death(const struct launcher *launcher, struct launcher_shim *shim,
                      const struct launcher_event *event)
 {
@@ -44,6 +45,8 @@ static void on_death(const struct launcher *launcher, struct launcher_shim *shim
         return;
     launcher_shim_set_dead(shim, event->now_us);
     shim->gone_age_us = event->age_us;
+    if (shim->end.is_known)
+        return;
     launcher_shim_set_cause(
         shim, "the shim of job %llu on %s %s%s%s", (unsigned long long)shim->job_id,
         launcher->options.name, event->text != NULL ? event->text : "is gone",
@@ -143,9 +146,10 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
     if (shim->dead)
         return;
     heard(shim, event->now_us);
-    if (msg->type == MSG_TYPE_SHIM_REPORT)
+    if (msg->type == MSG_TYPE_SHIM_REPORT) {
         set_phase(shim, msg->shim_report.phase);
-    else if (msg->type != MSG_TYPE_PROGRESS)
+        store_end(shim, &msg->shim_report, event->now_us);
+    } else if (msg->type != MSG_TYPE_PROGRESS)
         return;
     shim->connect_failures = 0; /* a hello alone is no reason to call it often */
     if (!launcher->welcomed || !launcher_is_ours(launcher, shim))
@@ -354,16 +358,20 @@ static void give_up(struct launcher *launcher, struct launcher_shim *shim, uint6
                     struct launcher_actions *actions)
 {
     static const struct fault fault = {.action = FAULT_DRAIN_RESTART};
+    const bool has_ended = shim->phase == SHIM_ENDED; /* then the shim itself is all that is left */
     char what[128];
 
-    (void)snprintf(what, sizeof what, "processes of job %llu do not die of SIGKILL",
-                   (unsigned long long)shim->job_id);
-    for (uint32_t i = 0; i < launcher_slots_with_gpu(launcher); i++)
+    (void)snprintf(what, sizeof what, "%s of job %llu do%s not die of SIGKILL",
+                   has_ended ? "the shim" : "processes", (unsigned long long)shim->job_id,
+                   has_ended ? "es" : "");
+    for (uint32_t i = 0; !has_ended && i < launcher_slots_with_gpu(launcher); i++)
         if ((shim->slot_mask >> i & 1) != 0)
             launcher_slot_drain(launcher, i, &fault, what, now_us, actions);
     launcher_shim_set_dead(shim, now_us);
-    launcher_shim_set_cause(shim, "%s on %s, and are left alone", what, launcher->options.name);
-    launcher_log(actions, "generation %u: %s", shim->generation, shim->cause);
+    if (!shim->end.is_known)
+        launcher_shim_set_cause(shim, "%s on %s, and are left alone", what, launcher->options.name);
+    launcher_log(actions, "generation %u: %s on %s, and %s left alone", shim->generation, what,
+                 launcher->options.name, has_ended ? "is" : "are");
     if (launcher->welcomed && launcher_is_ours(launcher, shim))
         launcher_report_dead(actions, shim, now_us);
     if (shim->forgotten)

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/status.h"
-#include "launcherd/node/file_work.h"
+#include "launcherd/files/file_work.h"
 
 struct node_warm;
 

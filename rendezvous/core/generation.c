@@ -460,6 +460,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     take_ranks(job, part, report);
     if (report->warm_late && !state->warm_late)
         note_late(rdzv, job, part);
+    trouble_end(rdzv, job, part, report);
     job_set_changed(rdzv, job);
     take_failure(rdzv, job, part, report);
     steps_note(rdzv, job, part);

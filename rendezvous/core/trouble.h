@@ -22,5 +22,8 @@ void trouble_beat(struct rdzv *rdzv, struct trouble *trouble, const char *node);
 void trouble_overdue(struct trouble *trouble, const char *cause);
 /* A start has gone on there, or an operator says that the node is well. */
 void trouble_clear(struct trouble *trouble);
+/* A part has reported. If its end is not stored on its node (the end counts all the same), people are told. */
+void trouble_end(struct rdzv *rdzv, const struct job *job, uint32_t part,
+                 const struct msg_shim_report *report);
 
 #endif

@@ -39,7 +39,7 @@ CORE_SYMBOLS = re.compile(
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
-# launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/node/file_work.h). Checked are calls
+# launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/files/file_work.h). Checked are calls
 # that name a path, change a file, or ask the user database. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
 LOOP_FOLDER = "launcherd/node"
@@ -295,7 +295,7 @@ def loop_findings(path, symbols, owner, reached):
     if allowed is None:
         for symbol in sorted(symbols[path]["used"]):
             if LOOP_FILE_CALLS.match(symbol):
-                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/node/file_work.h"
+                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/files/file_work.h"
     for symbol in sorted(symbols[path]["called"]):
         target = owner.get(symbol)
         if target is None or target == path:

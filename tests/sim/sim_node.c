@@ -58,21 +58,13 @@ static void connect_server(struct sim *sim, const struct sim_event *event)
 static void accepted(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
-    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
 
     if (!has_shim(sim, event) || !shim->alive || !sim->conns[event->conn].to_far.open)
         return;
     if (shim->conn != 0)
         sim->conns[shim->conn].to_far.open = false; /* only the newest connection counts */
     shim->conn = event->conn;
-    hello.shim_hello = (struct msg_shim_hello){
-        .protocol = PROTOCOL_VERSION,
-        .job_id = shim->job_id,
-        .generation = shim->generation,
-        .pid = 1,
-        .phase = shim->core.phase,
-    };
-    net_send(sim, shim->conn, false, &hello);
+    shim_send_hello(sim, shim);
     shim_event(sim, event->node, event->shim,
                (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
 }

@@ -16,6 +16,7 @@ from node_lib import World, is_alive, wait_until
 
 LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SLEEPER = ["sh", "-c", "echo begun; exec sleep 1000"]
+END_S = 8.0  # 2 s for the logs and 2 s for the end, on a machine that is busy
 LONGEST_SILENCE_S = 3.0  # between two beats, which come every half second
 
 
@@ -116,6 +117,64 @@ def test_the_disk_of_the_run_directories_freezes():
         world.server.forget(1, 1)
         world.server.forget(2, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def check_end(world, node, job, since_s):
+    """It has ended soon, and says which disk does not have its end."""
+    report = world.server.wait_phase(job, 1, "ended")
+    took = time.monotonic() - since_s
+    print(f"job {job} ended {took:.1f} s after that", flush=True)
+    assert took < END_S, f"it took {took:.1f} s"
+    assert report["notice"] == (f"the end of job {job} is not stored: the disk of {node.folder}/node0 (state directory) does not answer: "
+                                "write took longer than 2 s"), report
+    return report
+
+
+def test_the_end_of_a_job_does_not_wait_for_the_disk_of_its_run_directory():
+    """A stop and an exit are reported in a few seconds, with how each rank ended; the files are written when the disk answers again."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        run_sleeper(world, node, 1, 0)
+        os.mkfifo(f"{world.folder}/go")
+        world.server.start(2, 1, ["sh", "-c", f"read line < {world.folder}/go; exit 3"], slot_mask=2)
+        world.server.go(2, 1)
+        world.server.wait_phase(2, 1, "running")
+        world.note_token(node, 2, 1)
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=30_000_000)
+        report = check_end(world, node, 1, begun)
+        assert (report["cause"], report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("", "stopped", signal.SIGTERM), report
+        begun = time.monotonic()
+        node_lib.write_file(f"{world.folder}/go", "\n")
+        report = check_end(world, node, 2, begun)
+        assert report["cause"] == "rank 0 exited with code 3" and report["failed_rank"] == 0, report
+        check_alive(world, begun)
+        disk.thaw()
+        for job in (1, 2):
+            report = world.server.wait_report(job, 1, lambda r: not r["notice"], "the news that its end is stored")
+            assert report["phase"] == "ended" and os.path.exists(f"{node.run_dir(job, 1)}/end.msg"), report
+            world.forget(node, job, 1)
+
+
+def test_a_shim_that_cannot_store_its_end_dies():
+    """launcherd knows the end from the report, so it stays the same."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        run_sleeper(world, node, 1, 0)
+        shim = node.shim(1, 1)["pid"]
+        disk.freeze()
+        world.server.stop(1, 1, signal.SIGTERM)
+        first = check_end(world, node, 1, time.monotonic())
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: not is_alive(shim), "the shim to die")
+        disk.thaw()
+        report = world.server.wait_report(1, 1, lambda r: r["revision"] != first["revision"], "launcherd's report")
+        assert (report["ranks"], report["cause"]) == (first["ranks"], first["cause"]), report
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
 
 
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
