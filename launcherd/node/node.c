@@ -25,6 +25,7 @@
 #include "launcherd/node/node_server.h"
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
+#include "launcherd/node/node_silent.h"
 #include "launcherd/node/node_start.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/node/node_warm.h"
@@ -211,6 +212,12 @@ static void act(struct node *node, const struct launcher_action *action)
         node_stage_kill(&node->stage, action->job_id, action->generation, action->text);
         node_start_cancel(&node->shims, action->job_id, action->generation, action->text);
         node_sweep_kill(&node->shims, action->job_id, action->generation, action->text);
+        break;
+    case LAUNCHER_LOOK_SHIM:
+        node_silent_look(&node->shims, action->job_id, action->generation);
+        break;
+    case LAUNCHER_SIGNAL_RANKS:
+        node_silent_signal(&node->shims, action->job_id, action->generation, (int)action->signal);
         break;
     case LAUNCHER_ASK_GPU:
         node_gpus_ask(&node->gpus, action);

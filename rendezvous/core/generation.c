@@ -70,7 +70,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     job->more_until_us = 0;
     job->hang = (struct hang_job){0};
     job->pace = (struct straggler_job){0};
-    job->slow[0] = '\0';
+    job->slow[0] = job->silent[0] = '\0';
     job->has_new_checkpoint = false;
     job->is_ours = true;
     job->go_sent = job->world_sent = false;

@@ -54,7 +54,7 @@ LOOP_FILE_CALLS = re.compile(
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
-    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants)$",
+    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
