@@ -246,7 +246,7 @@ struct msg_bytes {
     L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
     F(BOOL, leaving, 0, 0)                       /* it ends once no job is on it: stop them */     \
     L(warm, warm_job, SLOTS_PER_NODE_MAX)        /* until their processes are gone */              \
-    L(silent, shim_silent, SHIMS_PER_NODE_MAX)
+    L(silent, shim_silent, SHIMS_SILENT_MAX)
 
 /* server -> node; the lease counts from `sent_us` */
 #define MSG_BEAT_ACK(F, E, L)                                                                      \

@@ -324,7 +324,7 @@ struct launcher_actions {
     /* Memory for what the messages and texts point to. */
     struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
     struct part_slot_closed closed[SLOTS_PER_NODE_MAX];
-    struct part_shim_silent silent[SHIMS_PER_NODE_MAX];
+    struct part_shim_silent silent[SHIMS_SILENT_MAX];
     struct part_cluster_seen seen[CLUSTERS_SEEN_MAX];
     struct slots_record slots;
     struct part_report_rank ranks[LAUNCHER_REPORTS_MAX][SLOTS_PER_NODE_MAX];

@@ -110,11 +110,11 @@ uint64_t launcher_silent_kill_us(const struct launcher_shim *shim)
 }
 
 uint32_t launcher_silent_list(const struct launcher *launcher, uint64_t now_us,
-                              struct part_shim_silent out[SHIMS_PER_NODE_MAX])
+                              struct part_shim_silent out[SHIMS_SILENT_MAX])
 {
     uint32_t count = 0;
 
-    for (uint32_t i = 0; i < launcher->shim_count; i++) {
+    for (uint32_t i = 0; i < launcher->shim_count && count < SHIMS_SILENT_MAX; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
         const uint64_t silent_us = now_us - shim->heard_at_us;
 

@@ -31,6 +31,6 @@ uint64_t launcher_silent_look_us(const struct launcher_shim *shim);
 uint64_t launcher_silent_kill_us(const struct launcher_shim *shim);
 /* For a beat. Returns their number. */
 uint32_t launcher_silent_list(const struct launcher *launcher, uint64_t now_us,
-                              struct part_shim_silent out[SHIMS_PER_NODE_MAX]);
+                              struct part_shim_silent out[SHIMS_SILENT_MAX]);
 
 #endif
