@@ -34,6 +34,7 @@
 #define QUEUED_PER_USER_DEFAULT 1000u          /* waiting jobs of one user */
 #define STORED_PER_USER_DEFAULT (256ull << 20) /* bytes of one user's jobs in the store */
 #define SHIMS_PER_NODE_MAX 128u
+#define SHIMS_SILENT_MAX 32u   /* that a beat lists as not answering */
 #define SLOTS_LISTED_MAX 1024u /* in one page of the list of nodes */
 #define DRAINS_MAX 512u        /* nodes and slots that operators drained */
 

@@ -73,6 +73,13 @@ struct msg_bytes {
     E(state, slot_state, SLOT_STATE_TABLE)       /* never free or busy */                          \
     F(U64, incident, 0, UINT64_MAX)              /* of drained: what slot_resume must name */      \
     F(LINE, reason, 0, REASON_BYTES_MAX - 1)
+/* one shim that does not answer its launcherd although its ranks run, as a beat lists it */
+#define PART_SHIM_SILENT(F, E, L)                                                                  \
+    F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
+    F(U32, generation, 1, GENERATION_MAX)                                                          \
+    F(U32, pid, 0, INT32_MAX)                                                                      \
+    F(U64, silent_us, 0, DURATION_US_MAX)        /* since it last said something */                \
+    F(LINE, state, 0, 31)                        /* of its process: "T (stopped)" */
 /* one job for which processes are kept warm on a node, as its beat lists it */
 #define PART_WARM_JOB(F, E, L)                                                                     \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
@@ -181,7 +188,7 @@ struct msg_bytes {
     F(U32, nproc_per_node, 1, SLOTS_PER_NODE_MAX)                                                  \
     F(U32, ranks_running, 0, RANKS_PER_JOB_MAX)                                                    \
     F(LINE, where, 0, REASON_BYTES_MAX - 1)      /* "node[0-1]"; empty while nowhere */            \
-    F(LINE, reason, 0, REASON_BYTES_MAX - 1)     /* why it waits, restarts or failed */            \
+    F(LINE, reason, 0, REASON_BYTES_MAX - 1)     /* why it waits, restarts or failed; what does not answer */ \
     F(BOOL, ended, 0, 0)                                                                           \
     F(I32, exit_code, 0, 255)                    /* the first failing rank's, or 128+N */          \
     F(U32, signal, 0, 64)                                                                          \
@@ -240,7 +247,8 @@ struct msg_bytes {
     L(shims, beat_shim, SHIMS_PER_NODE_MAX)                                                        \
     L(closed, slot_closed, SLOTS_PER_NODE_MAX)                                                     \
     F(BOOL, leaving, 0, 0)                       /* it ends once no job is on it: stop them */     \
-    L(warm, warm_job, SLOTS_PER_NODE_MAX)        /* until their processes are gone */
+    L(warm, warm_job, SLOTS_PER_NODE_MAX)        /* until their processes are gone */              \
+    L(silent, shim_silent, SHIMS_SILENT_MAX)
 
 /* server -> node; the lease counts from `sent_us` */
 #define MSG_BEAT_ACK(F, E, L)                                                                      \
@@ -349,6 +357,7 @@ struct msg_bytes {
     F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it as memory ran out */      \
     F(LINE, failed_core, 0, REASON_BYTES_MAX - 1) /* where its core file is, or who has it */      \
     F(BOOL, warm_late, 0, 0)                     /* warm processes did not take their ranks in time */ \
+    F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* its end is not stored on that node, and why; or "" */ \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 
 /* server -> node -> shim */
@@ -372,7 +381,7 @@ struct msg_bytes {
 #define MSG_LEASE(F, E, L)                                                                         \
     F(U64, until_us, 0, TIME_US_MAX)             /* CLOCK_BOOTTIME, the same clock on both sides */
 
-/* launcherd -> shim: the server is new, send the whole report again */
+/* launcherd -> shim: the server is new, send the whole report again (`all`); or a shim_hello, to show that it goes on */
 #define MSG_REPORT_REQUEST(F, E, L)                                                                \
     F(BOOL, all, 0, 0)
 
@@ -402,6 +411,7 @@ struct msg_bytes {
     P(beat_shim, PART_BEAT_SHIM)                                                                   \
     P(slot_closed, PART_SLOT_CLOSED)                                                               \
     P(cluster_seen, PART_CLUSTER_SEEN)                                                             \
+    P(shim_silent, PART_SHIM_SILENT)                                                               \
     P(warm_job, PART_WARM_JOB)                                                                     \
     P(slot, PART_SLOT)                                                                             \
     P(report_rank, PART_REPORT_RANK)                                                               \

@@ -67,7 +67,7 @@ static const char json[] =
     "           job.ranks[] {rank local_rank node pid slot state exit_code signal}\n"
     "           job.failed {rank node tail}; of a job of an array: job.array {job index count}\n"
     "           state: queued starting running restarting succeeded failed cancelled\n"
-    "  why      why.job as of ps; running_s cancelled waits_for_ranks[] not_known[]\n"
+    "  why      why.job as of ps; running_s cancelled not_stored waits_for_ranks[] not_known[]\n"
     "           why.failure, why.failures[] {generation at ran_s alone_s class rank local_rank "
     "node "
     "pid exit_code signal signal_name\n"

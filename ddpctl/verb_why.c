@@ -24,7 +24,7 @@ struct why_run {
     struct part_rank_move moves[FAILED_RANKS_MAX];
     struct msg_nodes nodes;
     struct part_node node_items[NODES_ASKED];
-    struct part_event cancel;
+    struct part_event cancel, unkept;
     uint64_t last_event;
     uint32_t page_events;
     struct job_pages pages;
@@ -137,6 +137,11 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
         const struct part_event *event = &msg->events.events.items[i];
 
         run->last_event = event->id;
+        if (strstr(event->text, " is not stored: ") != NULL) {
+            run->unkept = *event;
+            run->unkept.text = keep(run, event->text);
+            run->why.unkept = &run->unkept;
+        }
         if (strncmp(event->text, "cancel was asked for", 20) != 0)
             continue;
         run->cancel = *event;
@@ -268,7 +273,7 @@ static int ask_server(struct why_run *run)
 
     if (rc == CTL_OK && (run->job.state == JOB_QUEUED || run->job.state == JOB_RESTARTING))
         rc = ask_nodes(run);
-    if (rc == CTL_OK && run->job.state == JOB_CANCELLED)
+    if (rc == CTL_OK && run->job.ended)
         rc = ask_events(run);
     if (rc == CTL_OK && (run->job.state == JOB_STARTING || run->job.state == JOB_RUNNING))
         rc = ask_ranks(run);

@@ -48,6 +48,7 @@ struct why {
     const struct msg_job_info *job;  /* with the ranks; NULL: not asked */
     const struct msg_nodes *nodes;   /* of a job that waits; NULL: not asked */
     const struct part_event *cancel; /* says who cancelled the job; NULL: not known */
+    const struct part_event *unkept; /* says that its end is not stored on a node; NULL: none */
     struct why_store store;
     struct why_stack stacks[WHY_STACKS_MAX];
     uint32_t stack_count;

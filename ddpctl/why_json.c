@@ -161,6 +161,8 @@ void why_json(const struct why *why, struct buf *out)
     for (uint32_t i = 0; i < why->info->failures.count; i++)
         (void)cJSON_AddItemToArray(array, failure_new(&why->info->failures.items[i]));
     add_text(body, "cancelled", why->cancel != NULL ? why->cancel->text : "");
+    if (why->unkept != NULL)
+        add_text(body, "not_stored", why->unkept->text);
     add_moves(body, why->info);
     add_waits_for(body, why);
     add_store(body, &why->store);

@@ -339,6 +339,11 @@ static void running_text(const struct why *why, struct buf *out)
         buf_add_text(out, ": it has told of no progress");
     }
     buf_add_text(out, "\n");
+    if (job->reason[0] != '\0') {
+        buf_add_text(out, "  ");
+        add_escaped(job->reason, out);
+        buf_add_text(out, "\n");
+    }
     if (job->straggler[0] != '\0') {
         buf_add_text(out, "  straggler: ");
         add_escaped(job->straggler, out);

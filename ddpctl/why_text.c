@@ -455,6 +455,11 @@ void why_text(const struct why *why, const struct output_style *style, struct bu
         why_live_text(why, out);
         other_failures(why, NULL, out);
     }
+    if (why->unkept != NULL) {
+        buf_add_text(out, "  ");
+        add_escaped(why->unkept->text, out);
+        buf_add_text(out, "\n");
+    }
     for (uint32_t i = 0; i < why->unknown_count; i++) {
         buf_add_text(out, "  not known: ");
         add_escaped(why->unknown[i], out);

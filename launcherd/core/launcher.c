@@ -12,6 +12,7 @@
 #include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_orders.h"
 #include "launcherd/core/launcher_shims.h"
+#include "launcherd/core/launcher_silent.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -328,6 +329,7 @@ static void run_timers(struct launcher *launcher, uint64_t now_us, struct launch
         return;
     launcher_shims_connect(launcher, now_us, actions);
     launcher_shims_ask(launcher, now_us, actions);
+    launcher_silent_look(launcher, now_us, actions);
     launcher_shims_enforce(launcher, now_us, actions);
     launcher_shims_forget(launcher, now_us, actions);
 }
@@ -384,6 +386,7 @@ static void on_event(struct launcher *launcher, const struct launcher_event *eve
     case LAUNCHER_EVENT_SHIM_OPEN:
     case LAUNCHER_EVENT_SHIM_MSG:
     case LAUNCHER_EVENT_SHIM_CLOSED:
+    case LAUNCHER_EVENT_SHIM_LOOKED:
     case LAUNCHER_EVENT_SHIM_FAILED:
     case LAUNCHER_EVENT_SHIM_EXITED:
     case LAUNCHER_EVENT_SHIM_GONE:

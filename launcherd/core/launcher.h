@@ -16,6 +16,7 @@
  *   launcher_leave   the end of a node that leaves
  *   launcher_shims   events of the shims            launcher_evaluate  answers of NVML, Xids
  *   launcher_slots   states of the slots            launcher_report    reports about dead shims
+ *   launcher_silent  shims that do not answer
  *   launcher_table   the table of shims             launcher_seen      the newest job of each cluster
  *   launcher_actions the list of actions
  *   launcher_check   the invariants                 fault              the policy for GPU faults */
@@ -52,7 +53,7 @@ struct launcher_options {
         keep_us; /* how long the end of another server's shim is kept for that server; 0: ever */
 };
 
-/* How a generation ended on this node: the last report of its shim, which is dead now. */
+/* How a generation ended on this node: the last report of its shim. */
 struct launcher_end {
     bool is_known;
     int32_t failed_rank, failed_errno_exit;
@@ -63,6 +64,7 @@ struct launcher_end {
     char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
     bool failed_oom;
     char failed_core[REASON_BYTES_MAX];
+    char notice[REASON_BYTES_MAX];
 };
 
 struct launcher_shim {
@@ -85,7 +87,18 @@ struct launcher_shim {
     uint64_t
         ask_at_us; /* before it runs: when it is asked whether it still goes on; 0: it is not asked */
     uint32_t asks; /* in a row, without an answer */
-    bool is_held;  /* its order waits for the archive of its folder */
+    bool is_met;   /* it has said hello to this launcherd */
+    uint32_t pid;  /* of its process, once it was looked at */
+    uint64_t
+        heard_at_us; /* when it last said something; at first, when it was started or adopted */
+    bool is_silent; /* it was asked in vain (launcher_silent.h); its state is looked at, and then */
+    bool is_told;   /* people are told */
+    uint64_t look_at_us;  /* when to look again, while it is being stopped */
+    char state[32];       /* of its process: "T (stopped)" */
+    uint32_t ranks_left;  /* processes of ranks that run; UINT32_MAX: not known */
+    uint64_t stop_by_us;  /* when the grace of a stop is over; 0: none was ordered */
+    uint32_t stop_signal; /* of that stop */
+    bool is_held;         /* its order waits for the archive of its folder */
     bool got_go;
     uint64_t take_by_us;       /* its process was warm and must say hello by then; 0: it was not */
     bool warm_late;            /* a warm process did not, and another one was started */
@@ -179,13 +192,14 @@ enum launcher_event_type {
                                    * why, and the remedy, if trying again cannot help; else NULL */
     LAUNCHER_EVENT_SERVER_MSG, /* msg: refer, node_welcome, beat_ack, start, go, world, stop, forget,
                                    * report_ack, slot_resume, error */
-    /* The following eight have job_id and generation. */
+    /* The following nine have job_id and generation. */
     LAUNCHER_EVENT_SHIM_HELD, /* after SPAWN_SHIM: it waits for the archive of its folder; again for each piece
                                  * that comes, of this archive or one before it */
     LAUNCHER_EVENT_SHIM_WARM,   /* after SPAWN_SHIM: a process that was warm got the order */
     LAUNCHER_EVENT_SHIM_OPEN,   /* its socket is connected; msg: shim_hello */
     LAUNCHER_EVENT_SHIM_MSG,    /* msg: shim_report, progress */
     LAUNCHER_EVENT_SHIM_CLOSED, /* its socket is closed; the process may still be alive */
+    LAUNCHER_EVENT_SHIM_LOOKED, /* after LOOK_SHIM: pid, text (the state of its process), ranks_left */
     LAUNCHER_EVENT_SHIM_FAILED, /* SPAWN_SHIM failed; text: why */
     LAUNCHER_EVENT_SHIM_EXITED, /* its process is gone, but processes that it started are not yet */
     LAUNCHER_EVENT_SHIM_GONE,   /* its process is gone, and the processes that it started were
@@ -210,6 +224,7 @@ struct launcher_event {
     const struct seen_record *seen;
     const struct gpu_facts *gpu;
     uint32_t slot, xid;
+    uint32_t pid, ranks_left; /* SHIM_LOOKED; ranks_left UINT32_MAX: not known */
     uint64_t age_us;
     bool alive;
     bool is_other_server; /* SERVER_OPEN: not at the address of the last welcome */
@@ -233,15 +248,18 @@ enum launcher_action_type {
     LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
     LAUNCHER_KILL_SHIM,    /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
                             * processes are gone too, which may be never */
-    LAUNCHER_REMOVE,       /* job_id, generation: remove the run directory (logs stay) */
-    LAUNCHER_LOG,          /* text; level info */
+    LAUNCHER_LOOK_SHIM,    /* job_id, generation: SHIM_LOOKED follows */
+    LAUNCHER_SIGNAL_RANKS, /* job_id, generation, signal: to the processes of its ranks, which a shim that does not
+                            * answer cannot signal */
+    LAUNCHER_REMOVE, /* job_id, generation: remove the run directory (logs stay) */
+    LAUNCHER_LOG,    /* text; level info */
 };
 
 struct launcher_action {
     enum launcher_action_type type;
     uint64_t job_id;
     uint32_t generation;
-    uint32_t slot;
+    uint32_t slot, signal;
     uint64_t asked_us, bytes_max;
     const char *text; /* this and the pointers below: valid until the next step */
     const struct slots_record *slots;
@@ -272,6 +290,10 @@ struct launcher_action {
 #define LAUNCHER_ASKS_MAX 4u
 #define LAUNCHER_ASKS_GO_MAX 10u
 #define LAUNCHER_ASKS_HELD_MAX 14u
+/* One whose ranks run is asked likewise, but people are told, and it is not killed. After a stop, which it answers at
+ * once, it is asked sooner. */
+#define LAUNCHER_STOP_ASK_US 1000000u
+#define LAUNCHER_ASKS_STOP_MAX 3u
 /* A connection to the server has lasted when it has answers so long after its welcome. One that ends sooner is a
  * failed attempt: a server that welcomes this node and closes is called ever less often. If the same server is there
  * again at once, the connection did not hold. If it was gone meanwhile, or another one leads now, that was the reason. */
@@ -285,7 +307,7 @@ struct launcher_action {
 #define LAUNCHER_UNKILLABLE_US 60000000u
 
 /* Bounds of one step. Each is the sum of what its producers can give:
- *   an event:  two actions for each shim (connect, kill; or lease), one for each slot (a drain's
+ *   an event:  two actions for each shim (connect, kill; a question or a look; or lease), one for each slot (a drain's
  *              line), and of its own at most 10: the answer of a GPU gives 3 events with a line
  *              each, 2 drains and 1 closing with a line each, 9
  *   the slots: one action for each slot (a question, or a line that NVML hangs), and the record
@@ -307,6 +329,7 @@ struct launcher_actions {
     /* Memory for what the messages and texts point to. */
     struct part_beat_shim beat_shims[SHIMS_PER_NODE_MAX];
     struct part_slot_closed closed[SLOTS_PER_NODE_MAX];
+    struct part_shim_silent silent[SHIMS_SILENT_MAX];
     struct part_cluster_seen seen[CLUSTERS_SEEN_MAX];
     struct slots_record slots;
     struct part_report_rank ranks[LAUNCHER_REPORTS_MAX][SLOTS_PER_NODE_MAX];

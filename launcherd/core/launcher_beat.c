@@ -5,6 +5,7 @@
 #include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_report.h"
 #include "launcherd/core/launcher_seen.h"
+#include "launcherd/core/launcher_silent.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -82,6 +83,8 @@ void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_a
     beat->shims.items = actions->beat_shims;
     beat->closed.count = launcher_slots_list_closed(launcher, actions->closed);
     beat->closed.items = actions->closed;
+    beat->silent.count = launcher_silent_list(launcher, now_us, actions->silent);
+    beat->silent.items = actions->silent;
     launcher_leave_beat(launcher, beat);
     launcher->slots_changed = false;
     report_shims(launcher, now_us, actions);

@@ -59,15 +59,16 @@ bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,
 
         if (!is_alone(launcher, shim) || shim->phase == SHIM_ENDED)
             continue;
+        const struct msg_stop stop = {.job_id = shim->job_id,
+                                      .generation = shim->generation,
+                                      .signal = SIGTERM,
+                                      .grace_us = LAUNCHER_ALONE_GRACE_US,
+                                      .reason = "its node leaves, and no server answers"};
+
         launcher_shim_end_by(shim, now_us + LAUNCHER_ALONE_GRACE_US + LAUNCHER_STOP_SLACK_US);
         if (!shim->connected)
             continue;
-        launcher_send_shim(actions, shim, MSG_TYPE_STOP)->stop =
-            (struct msg_stop){.job_id = shim->job_id,
-                              .generation = shim->generation,
-                              .signal = SIGTERM,
-                              .grace_us = LAUNCHER_ALONE_GRACE_US,
-                              .reason = "its node leaves, and no server answers"};
+        launcher_send_shim(actions, shim, MSG_TYPE_STOP)->stop = stop;
         count++;
     }
     if (count > 0)

@@ -7,6 +7,7 @@
 #include "launcherd/core/launcher_report.h"
 #include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_shims.h"
+#include "launcherd/core/launcher_silent.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -126,7 +127,8 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
         launcher_report_dead(actions, shim, event->now_us);
         return;
     }
-    shim->started_at_us = event->now_us;
+    shim->started_at_us = shim->heard_at_us = event->now_us;
+    shim->ranks_left = UINT32_MAX;
     shim->ask_at_us = event->now_us + LAUNCHER_QUIET_US;
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SPAWN_SHIM,
                                                    .job_id = start->job_id,
@@ -172,9 +174,11 @@ void launcher_order(struct launcher *launcher, const struct launcher_event *even
         launcher_report_absent(actions, job_id, generation, "this node does not know the job");
     if (shim == NULL)
         return;
-    if (event->msg->type == MSG_TYPE_STOP && !shim->dead)
+    if (event->msg->type == MSG_TYPE_STOP && !shim->dead) {
         launcher_shim_end_by(shim,
                              event->now_us + event->msg->stop.grace_us + LAUNCHER_STOP_SLACK_US);
+        launcher_silent_stop(shim, &event->msg->stop, event->now_us, actions);
+    }
     if (event->msg->type == MSG_TYPE_FORGET) {
         on_forget(launcher, shim, event, actions);
     } else if (event->msg->type == MSG_TYPE_REPORT_ACK) {

@@ -43,6 +43,7 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .failed_oom = shim->end.is_known && shim->end.failed_oom,
         .failed_core = shim->end.is_known ? shim->end.failed_core : "",
         .warm_late = shim->warm_late,
+        .notice = shim->end.is_known ? shim->end.notice : "",
     };
     report->ranks.items = ranks;
     report->ranks.count = shim->end.is_known ? shim->end.rank_count : shim->local_count;
@@ -62,5 +63,6 @@ void launcher_report_absent(struct launcher_actions *actions, uint64_t job_id, u
         .tail = "",
         .error = "",
         .failed_core = "",
+        .notice = "",
     };
 }

@@ -7,6 +7,7 @@
 #include "launcherd/core/fault.h"
 #include "launcherd/core/launcher_report.h"
 #include "launcherd/core/launcher_seen.h"
+#include "launcherd/core/launcher_silent.h"
 #include "launcherd/core/launcher_slots.h"
 #include "launcherd/core/launcher_table.h"
 
@@ -32,11 +33,12 @@ static void store_end(struct launcher_shim *shim, const struct msg_shim_report *
     (void)snprintf(end->error, sizeof end->error, "%s", report->error);
     end->failed_oom = report->failed_oom;
     (void)snprintf(end->failed_core, sizeof end->failed_core, "%s", report->failed_core);
+    (void)snprintf(end->notice, sizeof end->notice, "%s", report->notice);
     (void)snprintf(shim->cause, sizeof shim->cause, "%s", report->cause);
 }
 
-/* If the shim had recorded a last report, the cause is taken from it; otherwise the cause is how its
- * process ended. */
+/* If the shim has told or stored a last report, the cause is taken from it; otherwise the cause is how its process
+ * ended. */
 static void on_death(const struct launcher *launcher, struct launcher_shim *shim,
                      const struct launcher_event *event)
 {
@@ -44,6 +46,8 @@ static void on_death(const struct launcher *launcher, struct launcher_shim *shim
         return;
     launcher_shim_set_dead(shim, event->now_us);
     shim->gone_age_us = event->age_us;
+    if (shim->end.is_known)
+        return;
     launcher_shim_set_cause(
         shim, "the shim of job %llu on %s %s%s%s", (unsigned long long)shim->job_id,
         launcher->options.name, event->text != NULL ? event->text : "is gone",
@@ -78,8 +82,13 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->connect_at_us = 0;
     shim->connect_failures = 0;
     shim->started_at_us = shim->foreign_until_us = shim->take_by_us = 0;
-    shim->ask_at_us = 0; /* its phase is not known before its hello */
+    shim->ask_at_us = event->now_us + LAUNCHER_QUIET_US;
     shim->asks = 0;
+    shim->is_met = false; /* its phase is not known before its hello */
+    shim->heard_at_us = event->now_us;
+    shim->is_silent = shim->is_told = false;
+    shim->stop_by_us = shim->look_at_us = 0;
+    shim->ranks_left = UINT32_MAX;
     shim->is_held = shim->got_go = false;
     shim->warm_late = false;
     shim->end_by_us = 0;
@@ -104,8 +113,9 @@ static void set_phase(struct launcher_shim *shim, enum shim_phase phase)
 }
 
 /* It goes on. */
-static void heard(struct launcher_shim *shim, uint64_t now_us)
+static void heard(struct launcher_shim *shim, uint64_t now_us, struct launcher_actions *actions)
 {
+    launcher_silent_heard(shim, now_us, actions);
     shim->asks = 0;
     shim->ask_at_us = now_us + LAUNCHER_QUIET_US;
 }
@@ -121,7 +131,8 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     shim->reported = false;
     set_phase(shim, event->msg->shim_hello.phase);
     shim->is_held = false;
-    heard(shim, event->now_us);
+    shim->is_met = true;
+    heard(shim, event->now_us, actions);
     if (shim->started_at_us == 0 && shim->phase == SHIM_PREPARING)
         shim->started_at_us = event->now_us;
     if (!launcher_is_ours(launcher, shim) || launcher->cluster[0] == '\0')
@@ -142,10 +153,11 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
     const struct msg *msg = event->msg;
     if (shim->dead)
         return;
-    heard(shim, event->now_us);
-    if (msg->type == MSG_TYPE_SHIM_REPORT)
+    heard(shim, event->now_us, actions);
+    if (msg->type == MSG_TYPE_SHIM_REPORT) {
         set_phase(shim, msg->shim_report.phase);
-    else if (msg->type != MSG_TYPE_PROGRESS)
+        store_end(shim, &msg->shim_report, event->now_us);
+    } else if (msg->type != MSG_TYPE_PROGRESS)
         return;
     shim->connect_failures = 0; /* a hello alone is no reason to call it often */
     if (!launcher->welcomed || !launcher_is_ours(launcher, shim))
@@ -181,7 +193,7 @@ static void start_again(struct launcher_shim *shim, uint64_t now_us,
     shim->connect_failures = 0;
     shim->connected = false;
     shim->started_at_us = now_us;
-    heard(shim, now_us);
+    heard(shim, now_us, actions);
     launcher_log(actions,
                  "job %llu, generation %u: the process that was warm for it has not become its "
                  "shim; another one is started",
@@ -238,7 +250,7 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
         return;
     if (event->type == LAUNCHER_EVENT_SHIM_HELD) {
         shim->is_held = true;
-        heard(shim, event->now_us);
+        heard(shim, event->now_us, actions);
     } else if (event->type == LAUNCHER_EVENT_SHIM_WARM)
         shim->take_by_us = event->now_us + LAUNCHER_TAKE_US;
     else if (event->type == LAUNCHER_EVENT_SHIM_OPEN)
@@ -247,6 +259,8 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
         on_shim_msg(launcher, shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_CLOSED)
         on_shim_closed(shim, event->now_us);
+    else if (event->type == LAUNCHER_EVENT_SHIM_LOOKED)
+        launcher_silent_looked(shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_EXITED)
         on_shim_exited(shim, event->now_us);
     else if (event->type == LAUNCHER_EVENT_SHIM_FAILED)
@@ -275,14 +289,27 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
 static bool is_watched(const struct launcher *launcher, const struct launcher_shim *shim)
 {
     return !shim->dead && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
-           launcher_is_ours(launcher, shim);
+           (!shim->adopted || shim->is_met) && launcher_is_ours(launcher, shim);
+}
+
+/* Whether it is to be asked, or has been asked in vain. */
+static bool is_asked(const struct launcher *launcher, const struct launcher_shim *shim)
+{
+    return is_watched(launcher, shim) ||
+           (launcher_silent_minds(launcher, shim) && !shim->is_silent);
+}
+
+static uint64_t ask_again_us(const struct launcher_shim *shim)
+{
+    return shim->stop_by_us != 0 ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
 }
 
 static uint32_t asks_max(const struct launcher_shim *shim)
 {
-    return shim->is_held  ? LAUNCHER_ASKS_HELD_MAX
-           : shim->got_go ? LAUNCHER_ASKS_GO_MAX
-                          : LAUNCHER_ASKS_MAX;
+    return shim->stop_by_us != 0                        ? LAUNCHER_ASKS_STOP_MAX
+           : shim->is_held                              ? LAUNCHER_ASKS_HELD_MAX
+           : shim->got_go && shim->phase < SHIM_RUNNING ? LAUNCHER_ASKS_GO_MAX
+                                                        : LAUNCHER_ASKS_MAX;
 }
 
 /* One that is not connected counts as asked, too. A question leaves in a step of its own each time, so a launcherd
@@ -293,12 +320,16 @@ void launcher_shims_ask(struct launcher *launcher, uint64_t now_us,
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];
 
-        if (!is_watched(launcher, shim) || now_us < shim->ask_at_us || shim->asks == asks_max(shim))
+        if (!is_asked(launcher, shim) || now_us < shim->ask_at_us)
             continue;
-        shim->asks++;
-        shim->ask_at_us = now_us + LAUNCHER_ASK_US;
-        if (shim->connected)
-            launcher_send_shim(actions, shim, MSG_TYPE_REPORT_REQUEST)->report_request.all = true;
+        if (shim->asks < asks_max(shim)) {
+            shim->asks++;
+            shim->ask_at_us = now_us + ask_again_us(shim);
+            if (shim->connected)
+                launcher_send_shim(actions, shim, MSG_TYPE_REPORT_REQUEST);
+        } else if (!is_watched(launcher, shim)) {
+            launcher_silent_begin(shim, now_us, actions);
+        }
     }
 }
 
@@ -326,6 +357,10 @@ static uint64_t due_us(const struct launcher *launcher, const struct launcher_sh
         return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
     if (shim->end_by_us != 0 && (may_run || shim->forgotten))
         at_us = shim->end_by_us;
+    if (may_run && launcher_silent_kill_us(shim) < at_us) {
+        at_us = launcher_silent_kill_us(shim);
+        *why = "it does not answer, and the job is to stop";
+    }
     if (may_run && lease_us != 0 && lease_us + LAUNCHER_LEASE_SLACK_US < at_us) {
         at_us = lease_us + LAUNCHER_LEASE_SLACK_US;
         *why = "it has not ended with its lease";
@@ -354,16 +389,20 @@ static void give_up(struct launcher *launcher, struct launcher_shim *shim, uint6
                     struct launcher_actions *actions)
 {
     static const struct fault fault = {.action = FAULT_DRAIN_RESTART};
+    const bool has_ended = shim->phase == SHIM_ENDED; /* then the shim itself is all that is left */
     char what[128];
 
-    (void)snprintf(what, sizeof what, "processes of job %llu do not die of SIGKILL",
-                   (unsigned long long)shim->job_id);
-    for (uint32_t i = 0; i < launcher_slots_with_gpu(launcher); i++)
+    (void)snprintf(what, sizeof what, "%s of job %llu do%s not die of SIGKILL",
+                   has_ended ? "the shim" : "processes", (unsigned long long)shim->job_id,
+                   has_ended ? "es" : "");
+    for (uint32_t i = 0; !has_ended && i < launcher_slots_with_gpu(launcher); i++)
         if ((shim->slot_mask >> i & 1) != 0)
             launcher_slot_drain(launcher, i, &fault, what, now_us, actions);
     launcher_shim_set_dead(shim, now_us);
-    launcher_shim_set_cause(shim, "%s on %s, and are left alone", what, launcher->options.name);
-    launcher_log(actions, "generation %u: %s", shim->generation, shim->cause);
+    if (!shim->end.is_known)
+        launcher_shim_set_cause(shim, "%s on %s, and are left alone", what, launcher->options.name);
+    launcher_log(actions, "generation %u: %s on %s, and %s left alone", shim->generation, what,
+                 launcher->options.name, has_ended ? "is" : "are");
     if (launcher->welcomed && launcher_is_ours(launcher, shim))
         launcher_report_dead(actions, shim, now_us);
     if (shim->forgotten)
@@ -434,8 +473,12 @@ uint64_t launcher_shims_timer_us(const struct launcher *launcher)
             at_us = own_us;
         if (shim->connect_at_us != 0 && shim->connect_at_us < at_us)
             at_us = shim->connect_at_us;
-        if (is_watched(launcher, shim) && shim->asks < asks_max(shim) && shim->ask_at_us < at_us)
+        if (is_asked(launcher, shim) && shim->ask_at_us < at_us &&
+            (shim->asks < asks_max(shim) || !is_watched(launcher, shim)))
             at_us = shim->ask_at_us;
+        own_us = launcher_silent_look_us(shim);
+        if (own_us < at_us)
+            at_us = own_us;
     }
     return at_us;
 }

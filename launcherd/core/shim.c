@@ -1,8 +1,10 @@
 #include "launcherd/core/shim.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <string.h>
 
+#include "common/utf8.h"
 #include "launcherd/core/shim_lease.h"
 #include "launcherd/core/shim_progress.h"
 #include "launcherd/core/shim_stop.h"
@@ -311,7 +313,9 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
 {
     const struct msg *msg = event->msg;
 
-    if (msg->type == MSG_TYPE_REPORT_REQUEST) {
+    if (msg->type == MSG_TYPE_REPORT_REQUEST && !msg->report_request.all) {
+        shim_add(actions, (struct shim_action){.type = SHIM_SEND_HELLO});
+    } else if (msg->type == MSG_TYPE_REPORT_REQUEST) {
         shim->acked = 0;
         shim->reported = 0;
     } else if (msg->type == MSG_TYPE_GO && is_ours(shim, msg->go.job_id, msg->go.generation)) {
@@ -366,11 +370,48 @@ static uint64_t exit_at_us(const struct shim *shim)
     return from_us + keep_us;
 }
 
+static void keep_end_if_due(struct shim *shim, struct shim_actions *actions)
+{
+    if (shim->phase != SHIM_ENDED || shim->end_ordered)
+        return;
+    shim->end_ordered = true;
+    shim_add(actions, (struct shim_action){.type = SHIM_KEEP_END});
+}
+
+__attribute__((format(printf, 2, 3))) static void note(struct shim *shim, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    utf8_printable_format(shim->notice, sizeof shim->notice, format, args);
+    va_end(args);
+}
+
+static void on_end_kept(struct shim *shim, const struct shim_event *event)
+{
+    assert(shim->end_ordered);
+    shim->end_known = true;
+    shim->is_recorded = event->text == NULL;
+    if (event->text == NULL && shim->notice[0] == '\0')
+        return;
+    shim_change(shim);
+    if (event->text == NULL)
+        shim->notice[0] = '\0';
+    else
+        note(shim, "the end of job %llu is not stored: %s",
+             (unsigned long long)shim->options.job_id, event->text);
+}
+
+bool shim_may_report(const struct shim *shim)
+{
+    return shim->launcher_open && (shim->phase != SHIM_ENDED || shim->end_known);
+}
+
 static void report_if_due(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
 {
     bool is_news = shim->reported < shim->revision;
     bool is_due = shim->acked < shim->revision && now_us >= shim->report_at_us;
-    if (!shim->launcher_open || (!is_news && !is_due))
+    if (!shim_may_report(shim) || (!is_news && !is_due))
         return;
     shim->reported = shim->revision;
     shim->report_at_us = now_us + REPORT_AGAIN_US;
@@ -379,7 +420,7 @@ static void report_if_due(struct shim *shim, uint64_t now_us, struct shim_action
 
 static void exit_if_done(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
 {
-    if (shim->phase != SHIM_ENDED || shim->exit_ordered)
+    if (!shim->end_known || shim->exit_ordered)
         return;
     if (!shim->forgotten && now_us < exit_at_us(shim))
         return;
@@ -399,11 +440,11 @@ static uint64_t next_timer_us(const struct shim *shim)
                              shim_warn_timer_us(shim),
                              shim_take_timer_us(shim)};
 
-    if (shim->launcher_open && shim->acked < shim->revision)
+    if (shim_may_report(shim) && shim->acked < shim->revision)
         candidates[0] = shim->report_at_us;
     if (shim->phase != SHIM_ENDED && shim->kill_at_us != UINT64_MAX)
         candidates[1] = shim->lease_until_us;
-    if (shim->phase == SHIM_ENDED && !shim->exit_ordered)
+    if (shim->end_known && !shim->exit_ordered)
         candidates[3] = exit_at_us(shim);
     for (uint32_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
         if (candidates[i] < at_us)
@@ -434,10 +475,6 @@ static void on_event(struct shim *shim, const struct shim_event *event,
     case SHIM_EVENT_LAUNCHER_CLOSED:
         shim->launcher_open = false;
         shim->alone_at_us = event->now_us;
-        break;
-    case SHIM_EVENT_RECORDED:
-        assert(shim->phase == SHIM_ENDED);
-        shim->is_recorded = true;
         break;
     case SHIM_EVENT_LAUNCHER_MSG:
         on_launcher_msg(shim, event, actions);
@@ -474,6 +511,9 @@ static void on_event(struct shim *shim, const struct shim_event *event,
         shim->tree_empty = true;
         shim_end_if_over(shim, event->now_us);
         break;
+    case SHIM_EVENT_END_KEPT:
+        on_end_kept(shim, event);
+        break;
     }
 }
 
@@ -503,6 +543,8 @@ static void check(const struct shim *shim, enum shim_phase phase_before, uint64_
     assert((shim->phase != SHIM_RUNNING && shim->phase != SHIM_STOPPING) || shim->go_taken);
     assert(shim->kill_at_us == 0 || shim->phase >= SHIM_STOPPING);
     assert(!shim->exit_ordered || shim->phase == SHIM_ENDED);
+    assert(shim->end_ordered == (shim->phase == SHIM_ENDED) &&
+           (!shim->end_known || shim->end_ordered));
     assert(!shim->store_runs || (shim->go_taken && shim->phase != SHIM_ENDED));
     assert(shim->failed_rank == -1 ||
            (shim->has_failed && shim->failed_rank >= first &&
@@ -524,6 +566,7 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     shim_take_check(shim, event, actions);
     shim_progress_send(shim, event->now_us,
                        event->type == SHIM_EVENT_EXITED ? event->local : UINT32_MAX, actions);
+    keep_end_if_due(shim, actions);
     report_if_due(shim, event->now_us, actions);
     exit_if_done(shim, event->now_us, actions);
     actions->timer_at_us = next_timer_us(shim);

@@ -7,6 +7,9 @@
  *   stopping   they are being signalled or killed
  *   ended      no process of the job is left; it exits after `forget`, or when launcherd stays away
  *
+ * The end is first stored, then reported: a disk that does not answer holds the report up for a moment only, and the
+ * report says so.
+ *
  * The first worker that fails stops the others without asking the server; so do `stop` and the end of
  * the lease (shim_stop.h says how). A report has the whole state; it is sent on every change, and each
  * second until it is acknowledged. */
@@ -70,6 +73,8 @@ struct shim {
     bool has_failed;      /* cause, failed_*: the first failure */
     bool go_taken;        /* SPAWN_ALL was ordered */
     bool exit_ordered;    /* SHIM_EXIT was ordered */
+    bool end_ordered;     /* SHIM_KEEP_END was ordered */
+    bool end_known;       /* END_KEPT came: the end may be reported */
     uint32_t stop_signal; /* last sent; 0: none */
     uint64_t check_at_us; /* stopping, all workers gone: when to look again; else 0 */
     uint64_t left_at_us;  /* all workers exited 0: when what they left gets SIGTERM; else 0 */
@@ -83,7 +88,8 @@ struct shim {
     enum failure_class failed_class;
     uint32_t failed_errno_exit; /* set even if no rank failed because none was started */
     char cause[REASON_BYTES_MAX];
-    struct msg_bytes blob; /* points into blob_bytes */
+    char notice[REASON_BYTES_MAX]; /* why its end is not stored; empty: it is */
+    struct msg_bytes blob;         /* points into blob_bytes */
     uint8_t blob_bytes[BLOB_BYTES_MAX];
     uint8_t world_bytes[BLOB_BYTES_MAX];
     uint32_t world_byte_count;
@@ -112,7 +118,7 @@ enum shim_event_type {
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
     SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
                                * does not count) */
-    SHIM_EVENT_RECORDED,      /* ended: who comes later reads the end from the disk */
+    SHIM_EVENT_END_KEPT, /* text: why the end is not stored; NULL: it is, which may come later, too */
 };
 
 struct shim_event {
@@ -143,7 +149,9 @@ enum shim_action_type {
     SHIM_SEND_REPORT, /* the report of shim_report(); the edge adds what it has about failed_rank */
     SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
-    SHIM_EXIT,          /* the end is reported and recorded: close everything and exit */
+    SHIM_SEND_HELLO,    /* an answer that shows that this process goes on */
+    SHIM_KEEP_END,      /* keep the report of the end; END_KEPT follows, soon in any case */
+    SHIM_EXIT, /* the end is reported and stored, or never will be: close everything and exit */
 };
 
 struct shim_action {
@@ -155,9 +163,9 @@ struct shim_action {
 };
 
 /* The most actions of one step: for each worker a `world`, a progress and a kill. Of every other
- * action at most one for the lease, two for the event, two for the grace, one for the store and one
- * for the warning. */
-#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 10)
+ * action at most one for the lease, two for the event, two for the grace, one for the store, one for
+ * the warning and one for the end. */
+#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 11)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;
@@ -172,6 +180,8 @@ void shim_init(struct shim *shim, const struct shim_options *options);
  * START. A second `go` or `world` is ignored; a second `stop` can shorten the grace or change the
  * signal; `forget` before the end kills at once. Asserts the invariants of the state. */
 void shim_step(struct shim *shim, const struct shim_event *event, struct shim_actions *actions);
+/* False: launcherd is not connected, or the end is not kept yet. A report that was ordered before waits, too. */
+bool shim_may_report(const struct shim *shim);
 /* Makes the report as of now. `ranks` [SLOTS_PER_NODE_MAX] backs its list. tail, error and whatever
  * else only the edge knows are left empty. */
 void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_rank *ranks,

@@ -13,7 +13,7 @@
 #include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
-#include "launcherd/node/file_work.h"
+#include "launcherd/files/file_work.h"
 #include "launcherd/node/node_adopt.h"
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_expire.h"
@@ -26,6 +26,7 @@
 #include "launcherd/node/node_server.h"
 #include "launcherd/node/node_shims.h"
 #include "launcherd/node/node_stage.h"
+#include "launcherd/node/node_silent.h"
 #include "launcherd/node/node_start.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/node/node_warm.h"
@@ -228,6 +229,12 @@ static void act(struct node *node, const struct launcher_action *action)
         node_stage_kill(&node->stage, action->job_id, action->generation, action->text);
         node_start_cancel(&node->shims, action->job_id, action->generation, action->text);
         node_sweep_kill(&node->shims, action->job_id, action->generation, action->text);
+        break;
+    case LAUNCHER_LOOK_SHIM:
+        node_silent_look(&node->shims, action->job_id, action->generation);
+        break;
+    case LAUNCHER_SIGNAL_RANKS:
+        node_silent_signal(&node->shims, action->job_id, action->generation, (int)action->signal);
         break;
     case LAUNCHER_ASK_GPU:
         node_gpus_ask(&node->gpus, action);

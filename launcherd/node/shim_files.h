@@ -12,8 +12,8 @@
 #include "common/buf.h"
 #include "common/msg.h"
 #include "common/status.h"
+#include "launcherd/files/file_work.h"
 #include "launcherd/node/child_files.h"
-#include "launcherd/node/file_work.h"
 #include "launcherd/process/rundir.h"
 
 struct node_shims;

@@ -7,8 +7,8 @@
 #include <sys/types.h>
 
 #include "common/status.h"
+#include "launcherd/files/file_work.h"
 #include "launcherd/node/child_files.h"
-#include "launcherd/node/file_work.h"
 
 struct node_warm;
 

@@ -20,10 +20,11 @@
 #include "common/stage.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/devices.h"
-#include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/preflight.h"
+#include "launcherd/shim/shim_end.h"
+#include "launcherd/shim/shim_self.h"
 #include "launcherd/shim/shim_workers.h"
 #include "launcherd/shim/worker_stop.h"
 #include "launcherd/shim/worker_ends.h"
@@ -54,7 +55,9 @@ struct shim_io {
     struct arena order_arena;
     struct msg order; /* MSG_TYPE_START */
     const char *run_dir;
-    bool end_logged, end_written, leaving;
+    struct file_works *files;
+    struct shim_end end;
+    bool leaving;
     uint32_t event_count, event_at; /* events that actions have queued; the index of the next one */
     struct shim_event events[4 * SLOTS_PER_NODE_MAX];
 };
@@ -99,30 +102,45 @@ static void on_flush(uv_prepare_t *flush)
     struct shim_workers_texts texts;
     struct msg msg;
     uv_prepare_stop(flush);
+    if (!shim_may_report(&io->core))
+        return; /* the end is being kept: another report follows */
     fill_report(io, &msg, ranks, &texts);
     send_launcher(io, &msg);
 }
 
-/* Called before anything is sent. From here on it is known how the workers ended, even if this
- * process is killed. What fails is tried again with the next step. */
-static void write_end(struct shim_io *io)
+static void on_end_kept(void *owner, const char *problem);
+
+/* Nothing of the end is sent before this is done: from then on it is known how the workers ended, even if this process
+ * is killed. */
+static void keep_end(struct shim_io *io)
 {
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
     struct shim_workers_texts texts;
     struct msg msg;
-    struct err err;
+    const char *problem;
 
-    assert(!io->end_written && io->core.phase == SHIM_ENDED);
     fill_report(io, &msg, ranks, &texts);
-    if (!io->end_logged)
-        log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
-                 msg.shim_report.cause);
-    io->end_written = rundir_write_msg(io->run_dir, "end.msg", &msg, &err) == STATUS_OK;
-    if (io->end_written)
-        post(io, (struct shim_event){.type = SHIM_EVENT_RECORDED});
-    else if (!io->end_logged)
-        log_line(LOG_ERROR, about(io), "%s", err.text);
-    io->end_logged = true;
+    log_line(LOG_INFO, about(io), "ended%s%s", msg.shim_report.cause[0] != '\0' ? ": " : "",
+             msg.shim_report.cause);
+    io->end = (struct shim_end){.files = io->files, .owner = io, .on_stored = on_end_kept};
+    problem = shim_end_store(&io->end, io->run_dir, &msg);
+    if (problem != NULL)
+        post(io, (struct shim_event){.type = SHIM_EVENT_END_KEPT, .text = problem});
+}
+
+static void send_hello(struct shim_io *io)
+{
+    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
+
+    hello.shim_hello = (struct msg_shim_hello){
+        .protocol = msg_protocol(),
+        .job_id = io->order.start.job_id,
+        .generation = io->order.start.generation,
+        .pid = (uint32_t)getpid(),
+        .phase = io->core.phase,
+        .schema = msg_schema(),
+    };
+    send_launcher(io, &hello);
 }
 
 static void leave(struct shim_io *io)
@@ -130,6 +148,8 @@ static void leave(struct shim_io *io)
     if (io->leaving)
         return;
     io->leaving = true;
+    shim_end_close(&io->end);
+    file_works_close(io->files);
     shim_workers_close(&io->workers);
     preflight_close(&io->preflight);
     listener_close(&io->listener);
@@ -189,6 +209,12 @@ static void act(struct shim_io *io, const struct shim_action *action)
     case SHIM_END_STORE:
         workers_store_end(&io->workers);
         break;
+    case SHIM_SEND_HELLO:
+        send_hello(io);
+        break;
+    case SHIM_KEEP_END:
+        keep_end(io);
+        break;
     case SHIM_EXIT:
         leave(io);
         break;
@@ -217,8 +243,6 @@ static void step_once(struct shim_io *io, struct shim_event *event)
     /* Warm workers without a rank would keep the shim waiting. */
     if (io->core.phase >= SHIM_STOPPING)
         warm_workers_drop(&io->workers.warm);
-    if (io->core.phase == SHIM_ENDED && !io->end_written)
-        write_end(io);
     for (uint32_t i = 0; i < io->actions.count; i++)
         act(io, &io->actions.items[i]);
 }
@@ -304,7 +328,6 @@ static const struct conn_handlers link_handlers = {on_link_message, on_link_clos
 
 static void take_link(struct shim_io *io, struct shim_link *link)
 {
-    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
     struct shim_link *last = io->link;
 
     assert(!io->leaving);
@@ -314,15 +337,7 @@ static void take_link(struct shim_io *io, struct shim_link *link)
         step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_CLOSED});
     }
     io->link = link;
-    hello.shim_hello = (struct msg_shim_hello){
-        .protocol = msg_protocol(),
-        .job_id = io->order.start.job_id,
-        .generation = io->order.start.generation,
-        .pid = (uint32_t)getpid(),
-        .phase = io->core.phase,
-        .schema = msg_schema(),
-    };
-    send_launcher(io, &hello);
+    send_hello(io);
     step(io, (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
 }
 
@@ -366,50 +381,19 @@ static void on_connection(struct listener *listener)
         take_link(io, link);
 }
 
-/* Takes over the token of the warm workers, and the cgroup that warm_main wrote into the run
- * directory. */
-static void take_warm(const struct shim_io *io, struct warm_workers *warm, struct rundir_shim *self)
-{
-    struct rundir_shim before;
-    struct err err;
-
-    (void)snprintf(self->token, sizeof self->token, "%s", warm->token);
-    if (rundir_read_shim(io->run_dir, &before, &err) == STATUS_OK &&
-        strcmp(before.token, warm->token) == 0)
-        (void)snprintf(warm->cgroup, sizeof warm->cgroup, "%s", before.cgroup);
-}
-
-/* The path of the job's cgroup, unique because of the token. Empty if `base` is. */
-static void name_cgroup(const struct shim_io *io, const char *base, const char *token,
-                        char out[PATH_MAX])
-{
-    const struct msg_start *start = &io->order.start;
-    out[0] = '\0';
-    if (base[0] != '\0')
-        (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu-g%u-%.8s", PATH_MAX - 300, base, start->cluster,
-                       (unsigned long long)start->job_id, start->generation, token);
-}
-
 static enum status introduce(struct shim_io *io, const char *cgroup_base, struct warm_workers *warm,
                              struct rundir_shim *self, struct err *err)
 {
     char address[PATH_MAX + 8];
 
-    *self = (struct rundir_shim){.pid = getpid(), .start_ticks = proc_start_ticks(getpid())};
-    if (warm->count > 0)
-        take_warm(io, warm, self);
-    else
-        proc_token_make(self->token);
-    proc_boot_id(self->boot_id, sizeof self->boot_id);
-    name_cgroup(io, cgroup_base, self->token, self->cgroup);
-    if (warm->cgroup[0] != '\0')
-        (void)snprintf(self->cgroup, sizeof self->cgroup, "%s", warm->cgroup);
+    shim_self_describe(self, io->run_dir, &io->order.start, cgroup_base, warm);
     (void)snprintf(address, sizeof address, "unix:%s/shim.sock", io->run_dir);
     io->listener.owner = io;
     io->listener.on_connection = on_connection;
     enum status status = listener_open(&io->listener, &io->loop, address, 0600, err);
     if (status != STATUS_OK)
         return status;
+    io->listener.unlink_path[0] = '\0'; /* launcherd removes it with the run directory */
     return rundir_write_shim(io->run_dir, self, err);
 }
 
@@ -440,6 +424,16 @@ static void open_loop(struct shim_io *io)
     rc = rc != 0 ? rc : uv_signal_start(&io->stop_signal, on_stop_signal, stop_signal());
     assert(rc == 0); /* fails only without memory or descriptors, at the start of a process */
     io->timer.data = io->flush.data = io->child_signal.data = io->stop_signal.data = io;
+}
+
+static void on_end_kept(void *owner, const char *problem)
+{
+    struct shim_io *io = owner;
+
+    log_line(problem != NULL ? LOG_ERROR : LOG_INFO, about(io), "the end is %sstored%s%s",
+             problem != NULL ? "not " : "", problem != NULL ? ": " : "",
+             problem != NULL ? problem : "");
+    step(io, (struct shim_event){.type = SHIM_EVENT_END_KEPT, .text = problem});
 }
 
 static void init_core(struct shim_io *io, char *const *arguments)
@@ -579,7 +573,9 @@ int shim_main(char *const *arguments)
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     open_loop(&io);
     init_core(&io, arguments);
-    if (init_workers(&io, arguments, &err) != STATUS_OK) {
+    if (shim_self_files(&io.files, &io.loop, io.run_dir, arguments[SHIM_ARG_LOG_DIR], &err) !=
+            STATUS_OK ||
+        init_workers(&io, arguments, &err) != STATUS_OK) {
         log_line(LOG_ERROR, about(&io), "%s", err.text);
         return 1;
     }
@@ -587,7 +583,9 @@ int shim_main(char *const *arguments)
     begin_preflight(&io, arguments);
     connect_first(&io);
     uv_run(&io.loop, UV_RUN_DEFAULT);
-    if (!shim_workers_are_closed(&io.workers))
+    const bool hangs = file_works_hanging(io.files) > 0;
+    file_works_free(&io.files);
+    if (hangs || !shim_workers_are_closed(&io.workers))
         _exit(0);
     int rc = uv_loop_close(&io.loop);
     assert(rc == 0);

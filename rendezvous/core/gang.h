@@ -38,6 +38,8 @@ struct part_state {
     bool has_joined; /* all its ranks have joined */
     bool warm_late;  /* see msg.h; the job's events have it already */
     bool cannot_run; /* the command cannot be run there */
+    bool is_silent;  /* its shim does not answer its launcherd, although its ranks run */
+    bool is_unkept;  /* its end is not stored on its node, and people were told */
     bool is_late;    /* its step is overdue, and that was dealt with */
     uint8_t step;    /* enum part_step */
     enum shim_phase phase;

@@ -70,7 +70,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
     job->more_until_us = 0;
     job->hang = (struct hang_job){0};
     job->pace = (struct straggler_job){0};
-    job->slow[0] = '\0';
+    job->slow[0] = job->silent[0] = '\0';
     job->has_new_checkpoint = false;
     job->is_ours = true;
     job->go_sent = job->world_sent = false;
@@ -460,6 +460,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     take_ranks(job, part, report);
     if (report->warm_late && !state->warm_late)
         note_late(rdzv, job, part);
+    trouble_end(rdzv, job, part, report);
     job_set_changed(rdzv, job);
     take_failure(rdzv, job, part, report);
     steps_note(rdzv, job, part);

@@ -324,6 +324,7 @@ static void on_node_msg(struct rdzv *rdzv, const struct rdzv_event *event)
         steps_heard(rdzv, node);
         history_beat(rdzv, node);
         reconcile_list(rdzv, node);
+        reconcile_silent(rdzv, node, &event->msg->beat);
         reconcile_leaving(rdzv, node);
         warm_heard(rdzv, node, &event->msg->beat);
     } else if (event->msg->type == MSG_TYPE_SHIM_REPORT) {

@@ -1,6 +1,7 @@
 #include "rendezvous/core/reconcile.h"
 
 #include <signal.h>
+#include <stdio.h>
 
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
@@ -147,5 +148,63 @@ void reconcile_leaving(struct rdzv *rdzv, const struct node *node)
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return; /* at the next beat */
         (void)generation_stop_planned(rdzv, roster_part(rdzv, node, i, &part), why);
+    }
+}
+
+static const struct part_shim_silent *find_silent(const struct msg_beat *beat,
+                                                  const struct job *job)
+{
+    for (uint32_t i = 0; i < beat->silent.count; i++)
+        if (beat->silent.items[i].job_id == job->record.job_id &&
+            beat->silent.items[i].generation == job->record.generation)
+            return &beat->silent.items[i];
+    return NULL;
+}
+
+/* "the shim of job 7 on node n2, pid 123, does not answer since 20:31:07 UTC: state T (stopped)" */
+static void describe_silent(const struct rdzv *rdzv, const struct node *node,
+                            const struct part_shim_silent *shim, char text[REASON_BYTES_MAX])
+{
+    const int64_t at_ms = rdzv->out.wall_ms - (int64_t)(shim->silent_us / 1000);
+    const uint32_t second = at_ms > 0 ? (uint32_t)(at_ms / 1000 % 86400) : 0;
+
+    text_format(text,
+                "the shim of job %llu on node %.60s, pid %u, does not answer since %02u:%02u:%02u "
+                "UTC: state %s; nobody sees how its ranks end, but a cancel ends them",
+                (unsigned long long)shim->job_id, node->name, shim->pid, second / 3600,
+                second / 60 % 60, second % 60, shim->state);
+}
+
+static void note_silent(struct rdzv *rdzv, const struct node *node, struct job *job, uint32_t part,
+                        const struct part_shim_silent *shim)
+{
+    char text[REASON_BYTES_MAX];
+
+    job->gang.parts[part].is_silent = shim != NULL;
+    if (shim != NULL) {
+        describe_silent(rdzv, node, shim, text);
+        (void)snprintf(job->silent, sizeof job->silent, "%s", text);
+    } else {
+        text_format(text, "its shim on node %s answers again", node->name);
+        job->silent[0] = '\0';
+    }
+    job_log(rdzv, job, text);
+    job_set_changed(rdzv, job);
+}
+
+void reconcile_silent(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat)
+{
+    if (beat->silent.count == 0)
+        node->trouble.silent[0] = '\0';
+    else if (node->trouble.silent[0] == '\0')
+        describe_silent(rdzv, node, &beat->silent.items[0], node->trouble.silent);
+    for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
+        uint32_t part;
+        struct job *job = roster_part(rdzv, node, i, &part);
+        const struct part_shim_silent *shim = find_silent(beat, job);
+
+        if ((shim != NULL) != job->gang.parts[part].is_silent &&
+            actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
+            note_silent(rdzv, node, job, part, shim);
     }
 }

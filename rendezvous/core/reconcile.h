@@ -8,6 +8,8 @@
  * list is not gone. Call it before reconcile_list. */
 void reconcile_unknown(struct rdzv *rdzv, struct node *node);
 /* The node has sent its list of shims (hello, beat). */
+/* What the beat says about shims that do not answer, for people. */
+void reconcile_silent(struct rdzv *rdzv, struct node *node, const struct msg_beat *beat);
 void reconcile_list(struct rdzv *rdzv, struct node *node);
 /* The node has sent the report of one shim. */
 void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shim_report *report);

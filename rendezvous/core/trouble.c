@@ -52,3 +52,22 @@ void trouble_clear(struct trouble *trouble)
     trouble->is_overdue = false;
     trouble->text[0] = '\0';
 }
+
+void trouble_end(struct rdzv *rdzv, const struct job *job, uint32_t part,
+                 const struct msg_shim_report *report)
+{
+    struct part_state *state = &job->gang.parts[part];
+    const bool is_unkept = report->notice != NULL && report->notice[0] != '\0';
+    char text[REASON_BYTES_MAX];
+
+    if (state->node == NODE_NONE || is_unkept == state->is_unkept)
+        return;
+    state->is_unkept = is_unkept;
+    if (is_unkept)
+        trouble_overdue(&rdzv->nodes[state->node].trouble, report->notice);
+    else
+        trouble_clear(&rdzv->nodes[state->node].trouble);
+    text_format(text, "node %s: %s", job->record.parts[part].node,
+                is_unkept ? report->notice : "the end of its part is stored now");
+    job_log(rdzv, job, text);
+}

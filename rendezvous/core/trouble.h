@@ -8,11 +8,12 @@
 #define TROUBLE_RECONNECTS 3u /* after this many in a row people are told */
 
 struct trouble {
-    uint64_t hello_at_us;        /* its newest hello */
-    uint32_t reconnects;         /* of one process, in a row, each soon after the hello before */
-    uint64_t since_us;           /* reconnects > 0: since when */
-    bool is_overdue;             /* it has let a deadline pass, and no start has gone on since */
-    char text[REASON_BYTES_MAX]; /* for people; empty: nothing is wrong */
+    uint64_t hello_at_us;          /* its newest hello */
+    uint32_t reconnects;           /* of one process, in a row, each soon after the hello before */
+    uint64_t since_us;             /* reconnects > 0: since when */
+    bool is_overdue;               /* it has let a deadline pass, and no start has gone on since */
+    char text[REASON_BYTES_MAX];   /* for people; empty: nothing is wrong */
+    char silent[REASON_BYTES_MAX]; /* of shims there that do not answer, for people; or empty */
 };
 
 /* It says hello. `is_same`: the process that said the last one. */
@@ -22,5 +23,8 @@ void trouble_beat(struct rdzv *rdzv, struct trouble *trouble, const char *node);
 void trouble_overdue(struct trouble *trouble, const char *cause);
 /* A start has gone on there, or an operator says that the node is well. */
 void trouble_clear(struct trouble *trouble);
+/* A part has reported. If its end is not stored on its node (the end counts all the same), people are told. */
+void trouble_end(struct rdzv *rdzv, const struct job *job, uint32_t part,
+                 const struct msg_shim_report *report);
 
 #endif

@@ -101,6 +101,8 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
     assert(job != NULL);
     rdzv_summary(&job->record, out);
     out->straggler = job->slow;
+    if (job->silent[0] != '\0')
+        out->reason = job->silent;
     out->spares_held = job->spare_count;
     out->spares_warm = job->warm_count;
     if (job->told_generation != 0)
@@ -153,7 +155,7 @@ void rdzv_node_at(const struct rdzv *rdzv, uint32_t index, uint64_t now_us, stru
     };
     out->reconnects = node->trouble.reconnects;
     if (out->notice == NULL || out->notice[0] == '\0')
-        out->notice = node->trouble.text;
+        out->notice = node->trouble.text[0] != '\0' ? node->trouble.text : node->trouble.silent;
     fill_drain(node, slots_drain_of(rdzv, node->name, RDZV_WHOLE_NODE), out);
 }
 

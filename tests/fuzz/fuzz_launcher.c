@@ -146,6 +146,10 @@ static void carry_out(const struct launcher_action *action)
         FUZZ_CHECK(dir != NULL);
         note_killed(dir);
         break;
+    case LAUNCHER_LOOK_SHIM:
+    case LAUNCHER_SIGNAL_RANKS:
+        FUZZ_CHECK(dir != NULL);
+        break;
     case LAUNCHER_SAVE_SLOTS:
     case LAUNCHER_SAVE_SEEN:
     case LAUNCHER_LOG:

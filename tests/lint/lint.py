@@ -39,7 +39,7 @@ CORE_SYMBOLS = re.compile(
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
-# launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/node/file_work.h). Checked are calls
+# launcherd's loop makes no call to the file system, since a disk may never answer (launcherd/files/file_work.h). Checked are calls
 # that name a path, change a file, ask the user database, start a process or wait for one. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
 LOOP_FOLDER = "launcherd/node"
@@ -56,7 +56,7 @@ LOOP_FILE_CALLS = re.compile(
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
-    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants)$",
+    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
@@ -297,7 +297,7 @@ def loop_findings(path, symbols, owner, reached):
     if allowed is None:
         for symbol in sorted(symbols[path]["used"]):
             if LOOP_FILE_CALLS.match(symbol):
-                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/node/file_work.h"
+                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/files/file_work.h"
     for symbol in sorted(symbols[path]["called"]):
         target = owner.get(symbol)
         if target is None or target == path:

@@ -2,6 +2,7 @@
 #include "tests/sim/oracle_facts.h"
 
 #define KILL_SLACK_US 150000u
+#define SILENT_US 3000000u /* after a stop launcherd asks a shim for 4 s, and then looks at it */
 #define LEASE_SLACK_US 5000000u /* launcherd kills a stuck shim this long after the lease, */
 #define STOP_SLACK_US 10000000u /* and after the grace; the documented figures */
 #define ALONE_US                                                                                   \
@@ -375,6 +376,15 @@ static bool is_deaf(const struct sim *sim, const struct sim_shim *shim)
            sim->now_us >= shim->facts.deaf_at_us + DEAF_US;
 }
 
+/* It is to stop, the grace is over or no rank is left, and it has not been able to answer launcherd. */
+static bool is_silent(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    return shim->facts.order_us != 0 &&
+           (sim_node_us(sim, node) >= shim->facts.order_us || !shim_has_workers(shim)) &&
+           (shim->conn == 0 || sim->now_us < shim->paused_until_us + SECOND_US) &&
+           sim->now_us >= shim->facts.deaf_at_us + SILENT_US;
+}
+
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -387,7 +397,8 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
     const bool was_alone = sim->nodes[node].is_leaving &&
                            now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;
 
-    if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim))
+    if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim) &&
+        !is_silent(sim, node, shim))
         sim_fail(sim, "grace", "node%u: launcherd kills the shim of job %llu g%u for no reason",
                  node, (unsigned long long)shim->job_id, shim->generation);
 }

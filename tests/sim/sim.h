@@ -497,6 +497,8 @@ struct sim_shim *node_find(struct sim *sim, uint32_t node, uint64_t job_id, uint
 /* sim_shim.c */
 void shim_spawn(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
+/* To launcherd, if it is connected. */
+void shim_send_hello(struct sim *sim, const struct sim_shim *shim);
 void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
 /* Tells launcherd when the process is gone, and when all its workers are gone. */

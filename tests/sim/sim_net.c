@@ -137,6 +137,7 @@ static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
 {
     const struct sim_conn *conn = &sim->conns[id];
     const struct sim_shim *shim = shim_of(sim, conn);
+    const struct launcher_shim *known;
 
     if (conn->is_server && sim->nodes[conn->node].conn == id) {
         if (orders_is_lost(sim, conn->node, msg->type) || warm_takes(sim, conn->node, msg))
@@ -145,8 +146,9 @@ static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
         node_step(sim, conn->node,
                   (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
     } else if (!conn->is_server && shim != NULL) {
+        known = launcher_find(&sim->nodes[conn->node].core, shim->job_id, shim->generation);
         node_step(sim, conn->node,
-                  (struct launcher_event){.type = msg->type == MSG_TYPE_SHIM_HELLO
+                  (struct launcher_event){.type = known == NULL || !known->connected
                                                       ? LAUNCHER_EVENT_SHIM_OPEN
                                                       : LAUNCHER_EVENT_SHIM_MSG,
                                           .job_id = shim->job_id,

@@ -58,21 +58,13 @@ static void connect_server(struct sim *sim, const struct sim_event *event)
 static void accepted(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
-    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
 
     if (!has_shim(sim, event) || !shim->alive || !sim->conns[event->conn].to_far.open)
         return;
     if (shim->conn != 0)
         sim->conns[shim->conn].to_far.open = false; /* only the newest connection counts */
     shim->conn = event->conn;
-    hello.shim_hello = (struct msg_shim_hello){
-        .protocol = PROTOCOL_VERSION,
-        .job_id = shim->job_id,
-        .generation = shim->generation,
-        .pid = 1,
-        .phase = shim->core.phase,
-    };
-    net_send(sim, shim->conn, false, &hello);
+    shim_send_hello(sim, shim);
     shim_event(sim, event->node, event->shim,
                (struct shim_event){.type = SHIM_EVENT_LAUNCHER_OPEN});
 }
@@ -237,6 +229,39 @@ static void kill_shim(struct sim *sim, uint32_t node, const struct launcher_acti
     shim_kill(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
 }
 
+static void looked(struct sim *sim, const struct sim_event *event)
+{
+    const struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];
+
+    if (is_current(sim, event) && has_shim(sim, event) && shim->alive)
+        node_step(sim, event->node,
+                  (struct launcher_event){.type = LAUNCHER_EVENT_SHIM_LOOKED,
+                                          .job_id = shim->job_id,
+                                          .generation = shim->generation,
+                                          .text = "T (stopped)",
+                                          .ranks_left = shim_has_workers(shim) ? 1 : 0});
+}
+
+static void look_at_shim(struct sim *sim, uint32_t node, const struct launcher_action *action)
+{
+    const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+
+    if (shim != NULL)
+        sim_at(sim, sim->now_us + 100,
+               shim_event_at(sim, node, (uint32_t)(shim - sim->nodes[node].shims), looked));
+}
+
+/* In the place of a shim that does not answer. */
+static void signal_ranks(struct sim *sim, uint32_t node, const struct launcher_action *action)
+{
+    struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+
+    if (shim == NULL || !shim->alive)
+        return;
+    shim->facts.was_asked = true;
+    worker_signal_all(sim, node, (uint32_t)(shim - sim->nodes[node].shims), action->signal);
+}
+
 static void connect_later(struct sim *sim, uint32_t node, const struct launcher_action *action)
 {
     const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
@@ -313,6 +338,12 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         break;
     case LAUNCHER_KILL_SHIM:
         kill_shim(sim, node, action);
+        break;
+    case LAUNCHER_LOOK_SHIM:
+        look_at_shim(sim, node, action);
+        break;
+    case LAUNCHER_SIGNAL_RANKS:
+        signal_ranks(sim, node, action);
         break;
     case LAUNCHER_ASK_GPU:
     case LAUNCHER_SAVE_SLOTS:

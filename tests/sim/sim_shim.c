@@ -199,17 +199,30 @@ static void send_report(struct sim *sim, uint32_t node, struct sim_shim *shim)
         net_send(sim, shim->conn, false, &msg);
 }
 
-static void recorded(struct sim *sim, const struct sim_event *event)
+void shim_send_hello(struct sim *sim, const struct sim_shim *shim)
+{
+    struct msg hello = {.type = MSG_TYPE_SHIM_HELLO};
+
+    hello.shim_hello = (struct msg_shim_hello){
+        .protocol = PROTOCOL_VERSION,
+        .job_id = shim->job_id,
+        .generation = shim->generation,
+        .pid = 1,
+        .phase = shim->core.phase,
+    };
+    if (shim->conn != 0)
+        net_send(sim, shim->conn, false, &hello);
+}
+
+static void end_kept(struct sim *sim, const struct sim_event *event)
 {
     if (living(sim, event) != NULL)
-        shim_event(sim, event->node, event->shim, (struct shim_event){.type = SHIM_EVENT_RECORDED});
+        shim_event(sim, event->node, event->shim, (struct shim_event){.type = SHIM_EVENT_END_KEPT});
 }
 
 /* The shim's end is written to disk before it is reported. */
 static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
 {
-    if (shim->core.phase != SHIM_ENDED || shim->has_end)
-        return;
     oracle_ended(sim, node, shim);
     shim->has_end = true;
     shim_report(&shim->core, sim_node_us(sim, node), shim->end_ranks, &shim->end);
@@ -217,8 +230,6 @@ static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
     (void)snprintf(shim->end_cause, sizeof shim->end_cause, "%s", shim->end.cause);
     shim->end.cause = shim->end_cause;
     shim->end.blob.count = 0;
-    sim_at(sim, sim->now_us,
-           own_event(sim, node, (uint32_t)(shim - sim->nodes[node].shims), recorded));
     if (shim->is_orphan) /* nobody will ever tell it to exit */
         leave(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
 }
@@ -281,6 +292,14 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         event.run = store_exited;
         sim_at(sim, sim->now_us + 100 + sim_draw(sim, 2000), event);
         break;
+    case SHIM_SEND_HELLO:
+        shim_send_hello(sim, shim);
+        break;
+    case SHIM_KEEP_END:
+        record_end(sim, node, shim);
+        event.run = end_kept;
+        sim_at(sim, sim->now_us + 200, event);
+        break;
     case SHIM_EXIT:
         leave(sim, node, index);
         break;
@@ -297,7 +316,6 @@ void shim_event(struct sim *sim, uint32_t node, uint32_t index, struct shim_even
         return;
     event.now_us = sim_node_us(sim, node);
     shim_step(&shim->core, &event, &actions);
-    record_end(sim, node, shim);
     for (uint32_t i = 0; i < actions.count && shim->alive; i++)
         carry_out(sim, node, index, &actions.items[i]);
     if (!shim->alive || actions.timer_at_us == UINT64_MAX)

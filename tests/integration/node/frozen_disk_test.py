@@ -17,6 +17,7 @@ from node_lib import World, is_alive, wait_until
 
 LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SLEEPER = ["sh", "-c", "echo begun; exec sleep 1000"]
+END_S = 8.0  # 2 s for the logs and 2 s for the end, on a machine that is busy
 LONGEST_SILENCE_S = 3.0  # between two beats, which come every half second
 
 
@@ -288,6 +289,114 @@ def test_an_ended_shim_leaves_when_launcherd_stays_away():
         begin_again(world, node, 1)
         report = world.server.wait_for("shim_report", since=since)
         assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report
+        world.server.forget(1, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+
+
+def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "logs")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        node.kill()
+        disk.freeze()
+        begin_again(world, node, 1)
+        world.server.stop(1, 1, signal.SIGKILL)
+        wait_until(lambda: not is_alive(pid), "the worker to be stopped through the new launcherd")
+        world.server.wait_phase(1, 1, "ended")
+        assert "(logs) does not answer: mkdir took longer than 10 s: no job can start here until it does" in node.log_text()
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def test_launcherd_does_not_start_without_its_state():
+    """What cannot be read is not gone: it does not begin as if nothing ran here."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        node.kill()
+        disk.freeze()
+        assert node.begin().wait() == 1
+        assert f"the disk of {node.folder}/node0 (state directory) does not answer: " in node.log_text(), node.log_text()
+        assert is_alive(pid)
+        disk.thaw()
+        begin_again(world, node, 1)
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def run_side_by_side(tests):
+    """Each waits for deadlines most of the time, and sets variables of its process."""
+    runs = [subprocess.Popen([sys.executable, *sys.argv[:3], test.__name__.replace("test_", "", 1)], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True) for test in tests]
+    failed = 0
+    for run in runs:
+        print(run.communicate()[0], end="", flush=True)
+        failed += run.returncode != 0
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    TESTS = [value for name, value in list(globals().items()) if name.startswith("test_")]
+    sys.exit(run_tests(TESTS, sys.argv[3:]) if len(sys.argv) > 3 else run_side_by_side(TESTS))
+
+
+def check_end(world, node, job, since_s):
+    """It has ended soon, and says which disk does not have its end."""
+    report = world.server.wait_phase(job, 1, "ended")
+    took = time.monotonic() - since_s
+    print(f"job {job} ended {took:.1f} s after that", flush=True)
+    assert took < END_S, f"it took {took:.1f} s"
+    assert report["notice"] == (f"the end of job {job} is not stored: the disk of {node.folder}/node0 (state directory) does not answer: "
+                                "write took longer than 2 s"), report
+    return report
+
+
+def test_the_end_of_a_job_does_not_wait_for_the_disk_of_its_run_directory():
+    """A stop and an exit are reported in a few seconds, with how each rank ended; the files are written when the disk answers again."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        run_sleeper(world, node, 1, 0)
+        os.mkfifo(f"{world.folder}/go")
+        world.server.start(2, 1, ["sh", "-c", f"read line < {world.folder}/go; exit 3"], slot_mask=2)
+        world.server.go(2, 1)
+        world.server.wait_phase(2, 1, "running")
+        world.note_token(node, 2, 1)
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=30_000_000)
+        report = check_end(world, node, 1, begun)
+        assert (report["cause"], report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("", "stopped", signal.SIGTERM), report
+        begun = time.monotonic()
+        node_lib.write_file(f"{world.folder}/go", "\n")
+        report = check_end(world, node, 2, begun)
+        assert report["cause"] == "rank 0 exited with code 3" and report["failed_rank"] == 0, report
+        check_alive(world, begun)
+        disk.thaw()
+        for job in (1, 2):
+            report = world.server.wait_report(job, 1, lambda r: not r["notice"], "the news that its end is stored")
+            assert report["phase"] == "ended" and os.path.exists(f"{node.run_dir(job, 1)}/end.msg"), report
+            world.forget(node, job, 1)
+
+
+def test_a_shim_that_cannot_store_its_end_dies():
+    """launcherd knows the end from the report, so it stays the same."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        run_sleeper(world, node, 1, 0)
+        shim = node.shim(1, 1)["pid"]
+        disk.freeze()
+        world.server.stop(1, 1, signal.SIGTERM)
+        first = check_end(world, node, 1, time.monotonic())
+        os.kill(shim, signal.SIGKILL)
+        wait_until(lambda: not is_alive(shim), "the shim to die")
+        disk.thaw()
+        report = world.server.wait_report(1, 1, lambda r: r["revision"] != first["revision"], "launcherd's report")
+        assert (report["ranks"], report["cause"]) == (first["ranks"], first["cause"]), report
         world.server.forget(1, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
 

@@ -13,7 +13,7 @@ CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",
               has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="node", cause="",
-              tail="", error="", failed_oom=False, failed_core="", warm_late=False, ranks=[RANK])
+              tail="", error="", failed_oom=False, failed_core="", warm_late=False, notice="", ranks=[RANK])
 VALID = [
     (None, "client_hello", CLIENT_HELLO),
     (None, "node_hello", NODE_HELLO),
@@ -33,7 +33,7 @@ VALID = [
     ("node", "node_data", dict(request_id=1, bytes="", problem="p", node_ms=1, server_ms=0)),
     ("client", "input", dict(request_id=1, job_id=1, generation=1, rank=0, offset=0, bytes="", is_end=False, rows=24, columns=80)),
     ("node", "input_state", dict(request_id=1, taken=0, is_closed=False, problem="")),
-    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED], leaving=False, warm=[])),
+    ("node", "beat", dict(sent_us=1, shims=[SHIM], closed=[CLOSED], leaving=False, warm=[], silent=[])),
     ("node", "node_event", dict(slot=0, text="x")),
     ("node", "shim_report", REPORT),
     ("node", "progress", dict(job_id=1, generation=1, rank=0, epoch=1, epochs=1, step=1, steps=1,

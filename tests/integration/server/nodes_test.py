@@ -155,7 +155,7 @@ def end_part(peer, start):
     ranks = [dict(rank=start["rank_base"] + i, state="stopped", pid=100 + i, exit_code=0, signal=15, joined=False) for i in range(NPROC)]
     peer.send("shim_report", job_id=start["job_id"], generation=1, revision=1, phase="ended", master_port=0, blob="", has_world=False,
               failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="unsaid", cause="", tail="", error="", failed_oom=False, failed_core="",
-              warm_late=False, ranks=ranks)
+              warm_late=False, notice="", ranks=ranks)
 
 
 def check_status(server, job, states):
@@ -200,7 +200,7 @@ def test_a_wide_job_outlives_the_server():
                 assert info["state"] == "starting" and info["generation"] == 1, info
                 assert [(r["node"], r["slot"]) for r in ranks_of(later, job)] == [(r["node"], r["slot"]) for r in before]
                 peers += [say_hello(again.address, i, lambda i: 0) for i in range(WIDTH)]  # they list no shim: the start orders were lost
-                peers[WIDTH].send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[])  # the first order had to wait for the others' addresses
+                peers[WIDTH].send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], silent=[])  # the first order had to wait for the others' addresses
                 start = start_of(peers[WIDTH])
                 assert start["rank_base"] == next(r["rank"] for r in before if r["node"] == "node0") == 0
                 assert len(start["nodes"]) == WIDTH, start["nodes"]
@@ -268,7 +268,7 @@ def test_versions():
             peer, answer = greet(process.address, kind, PROTOCOL + 1, mood="good")
             assert answer["type"] == welcome, answer
             if kind == "node_hello":
-                peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], mood={"a": [1]})
+                peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], silent=[], mood={"a": [1]})
                 assert peer.recv() == dict(type="beat_ack", sent_us=1)
             else:
                 peer.send("job_list", all=True, after_id=0, limit=5, mood=1)

@@ -393,11 +393,11 @@ def test_protocol_version_is_checked():
                 assert len(messages) == 1 and messages[0]["code"] == "refused", messages
                 assert "99" in messages[0]["message"], messages
         with Peer(process.address) as peer:
-            peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[])
+            peer.send("beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], silent=[])
             messages = peer.recv_until_closed()
             assert messages[0]["code"] == "bad_request" and "hello" in messages[0]["message"]
         with Client(process.address) as client:
-            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[])
+            expect_refused("bad_request", client.ask, "beat", sent_us=1, shims=[], closed=[], leaving=False, warm=[], silent=[])
             client.submit()  # the connection is still good
 
 

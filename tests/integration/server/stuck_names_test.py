@@ -46,7 +46,7 @@ def test_nodes_are_heard_meanwhile():
         waiting = Peer(process.address)
         waiting.send("client_hello", **CLIENT_HELLO)
         for i in range(3):
-            node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False, warm=[])
+            node.send("beat", sent_us=i + 1, shims=[], closed=[], leaving=False, warm=[], silent=[])
             while True:
                 message = node.recv()
                 if message["type"] == "beat_ack":

@@ -74,7 +74,7 @@ TEST(what_they_were_made_from_is_taken)
         " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\",\"after\":\"\",\"limit\":1} ",
         "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
         "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[],\"leaving\":"
-        "false,\"warm\":[{\"job_id\":\"1\",\"state\":\"ready\"}]}",
+        "false,\"warm\":[{\"job_id\":\"1\",\"state\":\"ready\"}],\"silent\":[]}",
         "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,"
         "\"restarts_given\":true,\"grace_us\":\"1\","

@@ -34,6 +34,8 @@ static void describe(const struct launcher_action *action, char *out, size_t out
                                         [LAUNCHER_SPAWN_AGAIN] = "spawn-again",
                                         [LAUNCHER_CONNECT_SHIM] = "connect",
                                         [LAUNCHER_KILL_SHIM] = "kill",
+                                        [LAUNCHER_LOOK_SHIM] = "look",
+                                        [LAUNCHER_SIGNAL_RANKS] = "signal",
                                         [LAUNCHER_REMOVE] = "remove",
                                         [LAUNCHER_END] = "end",
                                         [LAUNCHER_LEFT] = "left",

@@ -318,11 +318,43 @@ TEST(reports_until_acked)
 
 TEST(a_new_server_gets_the_report_again)
 {
-    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST};
+    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST, .report_request.all = true};
     running(1);
     ack(6, shim.revision);
     CHECK_STR(message(7, &request), "report(running)");
     CHECK_STR(event(7 + SECOND_US, SHIM_EVENT_TICK), "report(running)");
+}
+
+TEST(a_question_is_answered_without_a_report)
+{
+    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST};
+    running(1);
+    ack(6, shim.revision);
+    CHECK_STR(message(7, &request), "hello");
+    CHECK_STR(event(7 + SECOND_US, SHIM_EVENT_TICK), "");
+}
+
+/* The end is reported when it is stored, or when that takes too long. */
+TEST(an_end_that_cannot_be_stored_is_reported)
+{
+    struct shim_event late = {.type = SHIM_EVENT_END_KEPT, .text = "the disk does not answer"};
+    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST, .report_request.all = true};
+
+    running(1);
+    disk_hangs = true;
+    (void)exited(10, 0, 0, 0);
+    CHECK_STR(event(11, SHIM_EVENT_TREE_EMPTY), "keep-end");
+    CHECK_STR(message(12, &request), "");
+    CHECK_STR(event(12 + SECOND_US, SHIM_EVENT_TICK), "");
+    CHECK(actions.timer_at_us > 12 + SECOND_US); /* it does not spin */
+    CHECK_STR(step(13 + SECOND_US, late), "report(ended)");
+    CHECK_STR(report(13).notice, "the end of job 7 is not stored: the disk does not answer");
+    CHECK_STR(report(13).cause, "");
+    ack(14 + SECOND_US, shim.revision);
+    CHECK_STR(event(15 + SECOND_US, SHIM_EVENT_END_KEPT), "report(ended)"); /* it answers again */
+    CHECK_STR(report(15).notice, "");
+    CHECK_STR(forget(16 + SECOND_US), "exit");
+    disk_hangs = false;
 }
 
 TEST(joins_and_world)
@@ -423,7 +455,6 @@ TEST(an_end_on_the_disk_is_kept_for_a_minute_without_launcherd)
     running(1);
     exited(6, 0, 0, 0);
     event(7, SHIM_EVENT_TREE_EMPTY);
-    event(8, SHIM_EVENT_RECORDED);
     CHECK_STR(event(LEASE_US + 3000ull * SECOND_US, SHIM_EVENT_TICK), "report(ended)");
     CHECK_STR(event(LEASE_US + 3001ull * SECOND_US, SHIM_EVENT_LAUNCHER_CLOSED), "");
     CHECK_EQ(actions.timer_at_us, LEASE_US + 3061ull * SECOND_US);
@@ -440,20 +471,24 @@ TEST(an_end_after_launcherd_went_is_kept_for_a_minute)
     event(6, SHIM_EVENT_LAUNCHER_CLOSED);
     exited(7, 0, 0, 0);
     event(8, SHIM_EVENT_TREE_EMPTY);
-    event(9, SHIM_EVENT_RECORDED);
     CHECK_EQ(actions.timer_at_us, 8 + 60ull * SECOND_US);
     CHECK_STR(event(8 + 60ull * SECOND_US, SHIM_EVENT_TICK), "exit");
 }
 
 TEST(an_end_that_is_on_no_disk_is_kept_for_an_hour)
 {
+    const struct shim_event late = {.type = SHIM_EVENT_END_KEPT, .text = "the disk is full"};
+
+    disk_hangs = true;
     running(1);
     exited(6, 0, 0, 0);
     event(7, SHIM_EVENT_TREE_EMPTY);
+    CHECK_STR(step(7, late), "report(ended)");
     event(8, SHIM_EVENT_LAUNCHER_CLOSED);
     CHECK_EQ(actions.timer_at_us, LEASE_US + 3600ull * SECOND_US);
     CHECK_STR(event(actions.timer_at_us - 1, SHIM_EVENT_TICK), "");
     CHECK_STR(event(LEASE_US + 3600ull * SECOND_US, SHIM_EVENT_TICK), "exit");
+    disk_hangs = false;
 }
 
 /* The largest number of actions in one step. */

@@ -7,6 +7,7 @@
 
 struct shim shim;
 struct shim_actions actions;
+bool disk_hangs;
 static char trace[4096];
 
 static const char *action_text(const struct shim_action *action)
@@ -48,23 +49,41 @@ static const char *action_text(const struct shim_action *action)
         return text;
     case SHIM_END_STORE:
         return "end-store";
+    case SHIM_SEND_HELLO:
+        return "hello";
+    case SHIM_KEEP_END:
+        return "keep-end";
     case SHIM_EXIT:
         return "exit";
     }
     return "?";
 }
 
-/* The actions of one event, as text. */
+static void add_text(const char *text)
+{
+    const size_t used = strlen(trace);
+
+    (void)snprintf(trace + used, sizeof trace - used, "%s%s", used > 0 ? " " : "", text);
+}
+
 const char *step(uint64_t now_us, struct shim_event event)
 {
+    struct shim_event kept = {.type = SHIM_EVENT_END_KEPT, .now_us = now_us};
+    bool keeps_end = false;
+
     event.now_us = now_us;
     shim_step(&shim, &event, &actions);
     trace[0] = '\0';
     for (uint32_t i = 0; i < actions.count; i++) {
-        size_t used = strlen(trace);
-        (void)snprintf(trace + used, sizeof trace - used, "%s%s", i > 0 ? " " : "",
-                       action_text(&actions.items[i]));
+        keeps_end = keeps_end || actions.items[i].type == SHIM_KEEP_END;
+        if (disk_hangs || actions.items[i].type != SHIM_KEEP_END)
+            add_text(action_text(&actions.items[i]));
     }
+    if (!keeps_end || disk_hangs)
+        return trace;
+    shim_step(&shim, &kept, &actions);
+    for (uint32_t i = 0; i < actions.count; i++)
+        add_text(action_text(&actions.items[i]));
     return trace;
 }
 

@@ -12,6 +12,9 @@
 extern struct shim shim;
 extern struct shim_actions actions;
 
+/* Then the end is not stored until the test says so. Else that is done at once, and is in no text. */
+extern bool disk_hangs;
+
 /* The actions of one event, as text: "kill report(stopping)". */
 const char *step(uint64_t now_us, struct shim_event event);
 const char *event(uint64_t now_us, enum shim_event_type type);

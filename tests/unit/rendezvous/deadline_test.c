@@ -422,4 +422,77 @@ TEST(reconnects_are_counted_told_once_and_named)
                      "the way");
 }
 
+static void beat_silent(uint32_t node, uint32_t count)
+{
+    const struct part_shim_silent shim = {.job_id = 1,
+                                          .generation = job()->generation,
+                                          .pid = 77,
+                                          .silent_us = 31 * SECOND_US,
+                                          .state = "T (stopped)"};
+    struct msg msg = {.type = MSG_TYPE_BEAT};
+
+    msg.beat.shims.items = listed[node];
+    msg.beat.shims.count = listed_count[node];
+    msg.beat.silent.items = &shim;
+    msg.beat.silent.count = count;
+    step_node(conns[node], &msg);
+}
+
+TEST(a_shim_that_does_not_answer_is_shown_with_its_job_and_its_node)
+{
+    struct part_job shown;
+    struct part_node at;
+
+    begin(1);
+    submit((struct msg_submit){.nodes = 1});
+    report(0, 0, SHIM_READY, false);
+    report(0, 0, SHIM_RUNNING, false);
+    beat_silent(0, 1);
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 1);
+    rdzv_job_part(core, 1, &shown);
+    rdzv_node_at(core, 0, now_us, &at);
+    CHECK(strstr(shown.reason, "the shim of job 1 on node n1, pid 77, does not answer since ") !=
+          NULL);
+    CHECK(strstr(shown.reason, " UTC: state T (stopped)") != NULL);
+    CHECK_STR(at.notice, shown.reason);
+    beat_silent(0, 1);
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 0); /* once */
+    CHECK_EQ(job()->state, JOB_RUNNING);
+    beat_silent(0, 0);
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 1);
+    rdzv_job_part(core, 1, &shown);
+    rdzv_node_at(core, 0, now_us, &at);
+    CHECK_STR(shown.reason, "");
+    CHECK_STR(at.notice, "");
+}
+
+TEST(an_end_that_is_not_stored_counts_and_is_shown)
+{
+    struct part_report_rank rank = {.rank = 0, .state = RANK_EXITED};
+    struct msg msg = {.type = MSG_TYPE_SHIM_REPORT};
+    struct part_node at;
+
+    begin(1);
+    submit((struct msg_submit){.nodes = 1});
+    report(0, 0, SHIM_READY, false);
+    report(0, 0, SHIM_RUNNING, false);
+    msg.shim_report = (struct msg_shim_report){.job_id = 1,
+                                               .generation = 1,
+                                               .revision = 9,
+                                               .phase = SHIM_ENDED,
+                                               .failed_rank = -1,
+                                               .cause = "",
+                                               .tail = "",
+                                               .error = "",
+                                               .failed_core = "",
+                                               .notice = "the end of job 1 is not stored: a disk"};
+    msg.shim_report.ranks.items = &rank;
+    msg.shim_report.ranks.count = 1;
+    step_node(conns[0], &msg);
+    CHECK_EQ(find(RDZV_LOG_EVENT) != NULL, true);
+    CHECK_STR(find(RDZV_LOG_EVENT)->text, "node n1: the end of job 1 is not stored: a disk");
+    rdzv_node_at(core, 0, now_us, &at);
+    CHECK_STR(at.notice, "the end of job 1 is not stored: a disk");
+}
+
 TEST_MAIN

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/node/file_work_inside.h"
+#include "launcherd/files/file_work_inside.h"
 
 /* A call is one of a few texts that threads share, so it travels as a number with the disk. */
 static const char *const calls[] = {"a call",  "mkdir",   "open",    "read", "write",

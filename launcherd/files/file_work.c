@@ -1,4 +1,4 @@
-#include "launcherd/node/file_work.h"
+#include "launcherd/files/file_work.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "common/fnv.h"
-#include "launcherd/node/file_work_inside.h"
+#include "launcherd/files/file_work_inside.h"
 
 #define STACK_BYTES (1024u * 1024u) /* address space; what is not touched takes no memory */
 #ifndef FILE_WORK_IDLE_MS
@@ -24,7 +24,7 @@
 static const uint32_t lane_threads[FILE_LANE_COUNT] = {
     [FILE_LANE_START] = 4,  [FILE_LANE_SWEEP] = 4, [FILE_LANE_REMOVE] = 2, [FILE_LANE_CONNECT] = 2,
     [FILE_LANE_KEEP] = 1,   [FILE_LANE_LOGS] = 2,  [FILE_LANE_EXPIRE] = 1, [FILE_LANE_STAGE] = 2,
-    [FILE_LANE_GAUGES] = 1, [FILE_LANE_ASK] = 4,
+    [FILE_LANE_GAUGES] = 1, [FILE_LANE_ASK] = 4,   [FILE_LANE_RANKS] = 1,  [FILE_LANE_END] = 1,
 };
 
 struct file_works {

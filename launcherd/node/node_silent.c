@@ -1,0 +1,92 @@
+#include "launcherd/node/node_silent.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "launcherd/process/proc.h"
+
+#define PROCESSES_MAX 1024u
+
+/* proc(5) */
+static const char *describe(char state)
+{
+    switch (state) {
+    case 'R':
+        return "R (running)";
+    case 'S':
+        return "S (sleeping)";
+    case 'D':
+        return "D (waits in the kernel)";
+    case 'T':
+        return "T (stopped)";
+    case 't':
+        return "t (stopped by a debugger)";
+    case 'Z':
+        return "Z (ended)";
+    default:
+        return "unknown";
+    }
+}
+
+/* A rank is a child of its shim; another process with its number is not. */
+static bool is_rank(const struct node_shim *shim, uint32_t index, struct proc_stat *stat)
+{
+    return shim->pids[index] > 0 && proc_stat_of(shim->pids[index], stat) &&
+           stat->ppid == shim->pid && stat->state != 'Z';
+}
+
+static uint32_t count_ranks(const struct node_shim *shim)
+{
+    struct proc_stat stat;
+    uint32_t count = 0;
+
+    if (shim->rank_count == 0)
+        return UINT32_MAX;
+    for (uint32_t i = 0; i < shim->rank_count; i++)
+        count += is_rank(shim, i, &stat);
+    return count;
+}
+
+void node_silent_look(struct node_shims *shims, uint64_t job_id, uint32_t generation)
+{
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
+    struct launcher_event event;
+    struct proc_stat stat;
+
+    if (shim == NULL || shim->exited)
+        return;
+    event = node_shim_event(shim, LAUNCHER_EVENT_SHIM_LOOKED);
+    event.pid = (uint32_t)shim->pid;
+    event.text = describe(proc_stat_of(shim->pid, &stat) ? stat.state : '?');
+    event.ranks_left = count_ranks(shim);
+    shims->host->post(shims->host->owner, event);
+}
+
+static bool is_of_rank(const struct node_shim *shim, const struct proc_found *found)
+{
+    for (uint32_t i = 0; i < shim->rank_count; i++)
+        if (shim->pids[i] > 0 && (shim->pids[i] == found->session || shim->pids[i] == found->group))
+            return true;
+    return false;
+}
+
+void node_silent_signal(struct node_shims *shims, uint64_t job_id, uint32_t generation, int signal)
+{
+    const struct node_shim *shim = node_shim_find(shims, job_id, generation);
+    struct proc_found *found = calloc(PROCESSES_MAX, sizeof *found);
+    uint32_t count = 0, sent = 0;
+
+    if (shim != NULL && !shim->exited && shim->pid > 0 && found != NULL)
+        count = proc_find_descendants(shim->pid, NULL, NULL, found, PROCESSES_MAX);
+    for (uint32_t i = 0; i < count && i < PROCESSES_MAX; i++) {
+        if (!is_of_rank(shim, &found[i]))
+            continue;
+        proc_signal_exactly(&found[i], signal);
+        sent++;
+    }
+    if (shim != NULL)
+        log_line(LOG_WARNING, node_shim_about(shim),
+                 "its shim does not answer: %u processes of its ranks get signal %d from here",
+                 sent, signal);
+    free(found);
+}

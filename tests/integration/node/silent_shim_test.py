@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""A shim is stopped while its ranks run: it is told of, and a stop ends its ranks in its place. silent_shim_test.py LAUNCHERD [NAME...]"""
+import os
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import node_lib
+from ddpproto import run_tests
+from node_lib import World, is_alive, wait_until
+
+LAUNCHERD = os.path.abspath(sys.argv[1])
+STOPPED_S = 10.0  # a stop of ranks that obey it: launcherd asks the shim for 4 s first
+
+
+def begin(world, argv):
+    node = world.node()
+    world.server.start(1, 1, argv)
+    world.server.go(1, 1)
+    pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+    shim = world.note_token(node, 1, 1)["pid"]
+    return node, pid, shim
+
+
+def stop_process(pid):
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "the process to stop")
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def wait_told(world, shim):
+    beat = world.server.wait_for("beat", lambda m: m["silent"], what="a beat that tells of it")
+    told = beat["silent"][0]
+    assert (told["job_id"], told["generation"], told["pid"], told["state"]) == (1, 1, shim, "T (stopped)"), told
+    return told
+
+
+def test_it_is_told_of_and_a_stop_ends_its_ranks():
+    """The ranks get the signal of the stop, and with it the shim ends: no grace is waited for, nor another process touched."""
+    with World(LAUNCHERD) as world:
+        path = f"{world.folder}/term"
+        node, pid, shim = begin(world, ["sh", "-c", f"trap 'echo > {path}; exit 0' TERM; while :; do sleep 0.05; done"])
+        stop_process(shim)
+        wait_told(world, shim)
+        assert is_alive(pid)
+        lines = re.findall(r"job 1, generation 1: its shim, pid (\d+), does not answer since \d+ s: state T \(stopped\)", node.log_text())
+        assert lines == [str(shim)], node.log_text()
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=60_000_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        print(f"ended {took:.1f} s after the stop", flush=True)
+        assert took < STOPPED_S and os.path.exists(path), (took, report)
+        assert "it does not answer, and the job is to stop" in report["cause"], report
+        assert not is_alive(shim)
+        world.forget(node, 1, 1)
+
+
+def test_it_answers_again():
+    with World(LAUNCHERD) as world:
+        node, _, shim = begin(world, ["sleep", "1000"])
+        stop_process(shim)
+        wait_told(world, shim)
+        since = len(world.server.messages)
+        os.kill(shim, signal.SIGCONT)
+        world.server.wait_for("beat", lambda m: not m["silent"], since=since)
+        assert "its shim answers again" in node.log_text()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=30_000_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert (report["ranks"][0]["state"], report["cause"]) == ("stopped", ""), report
+        world.forget(node, 1, 1)
+
+
+def test_a_stop_of_one_that_has_just_been_stopped_takes_its_grace():
+    """Nobody has missed it yet. A rank that ignores SIGTERM is killed with its shim when the grace is over."""
+    with World(LAUNCHERD) as world:
+        node, pid, shim = begin(world, ["sh", "-c", "trap '' TERM; while :; do sleep 0.05; done"])
+        stop_process(shim)
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=6_000_000)
+        world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        print(f"ended {took:.1f} s after the stop", flush=True)
+        assert 6 <= took < 12 and not is_alive(pid), took
+        world.forget(node, 1, 1)
+
+
+def test_one_that_is_stopped_while_launcherd_is_away():
+    """The next launcherd gets no hello from it, and knows none of its ranks: the end of the grace ends them."""
+    with World(LAUNCHERD) as world:
+        node, pid, shim = begin(world, ["sleep", "1000"])
+        node.kill()
+        stop_process(shim)
+        since = len(world.server.messages)
+        node.begin().ready()
+        world.server.wait_for("beat", lambda m: m["silent"], since=since)
+        assert is_alive(pid)
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=1_000_000)
+        world.server.wait_phase(1, 1, "ended")
+        assert not is_alive(pid) and not is_alive(shim)
+        world.forget(node, 1, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
