@@ -113,11 +113,17 @@ def run_row(row, bench, end):
 
 
 def chosen(only, quick):
-    names = only.split(",") if only else [row.name for row in ROWS if row.quick or not quick]
-    unknown = set(names) - {row.name for row in ROWS}
+    """By name, or by the first words of names: "pytorch" are all forms."""
+    if not only:
+        return [row for row in ROWS if row.quick or not quick]
+
+    def is_of(row, name):
+        return row.name == name or row.name.startswith(name + " ")
+    names = only.split(",")
+    unknown = [name for name in names if not any(is_of(row, name) for row in ROWS)]
     if unknown:
-        sys.exit(f"no such row: {', '.join(sorted(unknown))}; there are {', '.join(row.name for row in ROWS)}")
-    return [row for row in ROWS if row.name in names]
+        sys.exit(f"no such row: {', '.join(unknown)}; there are {', '.join(row.name for row in ROWS)}")
+    return [row for row in ROWS if any(is_of(row, name) for name in names)]
 
 
 def heading(facts):
@@ -165,7 +171,7 @@ def headlines(wanted, results):
     for kind in ("measured", "not measured", "failed", "cut"):
         names = [row.name for row in wanted if row.name in results and results[row.name].kind == kind]
         if names:
-            yield f"{len(names)} rows {kind}" + (f" ({', '.join(names)})" if kind != "measured" else "")
+            yield f"rows {kind}: " + (str(len(names)) if kind == "measured" else ", ".join(names))
 
 
 def measure(args, facts, wanted, end):

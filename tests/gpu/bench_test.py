@@ -21,7 +21,7 @@ import bench_run  # noqa: E402
 import report  # noqa: E402
 import standin  # noqa: E402
 
-PYTHON = os.path.join(HERE, "standin", "python")
+PYTHON = os.path.join(HERE, "standin", "python-with-torch")
 ROUND = "import sys\nfor line in sys.stdin:\n    print('round 40.0', flush=True)\nprint('bytes 1048576', flush=True)"
 HANG = "import time\nprint('ready', flush=True)\ntime.sleep(100)"
 DIE = "print('ready', flush=True)\ninput()\nraise SystemExit(9)"

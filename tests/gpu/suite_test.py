@@ -195,6 +195,8 @@ def the_calls_fit(_folder):
         assert call.phases[0] == "device" and not suite.cut(phases, calls.BUDGET_S - calls.SPARE_S)[1], call
         assert list(call.phases) == [name for name in known if name in call.phases], "not in the order of their value"
     assert "every-plan" not in known and suite.SIDE_BY_SIDE <= 2
+    assert [name for name in known if suite.takes_the_rest(known[name])] == ["bench"]
+    assert not suite.cut(list(known.values()), 540)[1], "tests/gpu/run does not fit into its own time"
     for phase in known.values():
         assert 0 < phase.estimate_s <= phase.limit_s, phase
     for name in ("net", "torch", "train", "resume", "ranks", "kill", "term", "launcher"):
