@@ -79,7 +79,7 @@ def serve(args):
     torch.backends.cudnn.benchmark = True
     form = torch.channels_last if "channels_last" in args.serve else torch.contiguous_format
     net = make().to(args.device, memory_format=form)
-    mode = "max-autotune" if "max-autotune" in args.serve else None
+    mode = next((name for name in ("max-autotune", "reduce-overhead") if name in args.serve), None)
     model = torch.compile(net, mode=mode) if "compile" in args.serve else net
     images = torch.rand(args.batch, channels, size, size).to(args.device, memory_format=form)
     labels = torch.randint(classes, (args.batch,)).to(args.device)

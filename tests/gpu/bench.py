@@ -1,11 +1,11 @@
 """Speed on a GPU, ours beside PyTorch in the same call; one Markdown report, one JSON.
 
-usage: bench.py BUILD [--seconds N] [--quick] [--only PART,...] [--list] [--python PYTHON] [--out FILE]
+usage: bench.py BUILD [--budget SECONDS] [--quick] [--only ROW,...] [--list] [--python PYTHON] [--out FILE]
 
-Run it with a Python that has torch, or name one by --python; where PyTorch is missing or fails, only ours is
-measured and the row has the reason. Parts run in order of their value; each has an estimate and a limit. The report lists the parts that are left
-out because they do not fit into --seconds. --quick: no torch.compile, fewer rounds. FILE.json lies beside --out's FILE.md.
-Exit: 0 measured; 1 a part of ours failed; 77 no GPU, or no part fitted."""
+Rows run in order of their value, each with a limit of its own, and each is in the report as soon as it is there. A row that does not
+fit into --budget is cut; the report says which. Run it with a Python that has torch, or name one by --python; where PyTorch is
+missing, fails or compiles for too long, its row has the reason and no other row is the poorer. --quick: no torch.compile, fewer
+rounds. FILE.json lies beside --out's FILE.md. Exit: 0 measured; 1 a row of ours failed; 77 no GPU, or no row fitted."""
 
 import argparse
 import dataclasses
@@ -18,33 +18,62 @@ import tempfile
 import time
 import typing
 
-import bench_parts as parts
+import bench_rows as rows
 import report
-from bench_run import Failed
+from bench_run import Failed, NotMeasured
 
 SPARE_S = 5.0  # for the report
+LEAST_S = 3.0  # with less no row is begun
 
 
 @dataclasses.dataclass
-class Part:
+class Row:
     name: str
     words: str
     run: typing.Callable
-    estimate_s: float
-    quick_s: float  # the estimate with --quick
+    estimate_s: float  # on an H100
     limit_s: float
+    quick: bool = True  # also with --quick
 
 
-PARTS = [
-    Part("resnet256", "ResNet-50 O2, batch 256, beside PyTorch AMP channels_last, eager and compiled, fp16 and bf16",
-         lambda bench: parts.resnet(bench, 256), 200, 40, 300),
-    Part("breakdown", "where a ResNet-50 step's time goes, against the roofs", parts.breakdown, 20, 15, 90),
-    Part("convnet", "an epoch of the ConvNet beside the seed's loop", parts.convnet, 70, 40, 150),
-    Part("start", "from spawn to the first step", parts.first_step, 50, 50, 150),
-    Part("variants", "stage two, recorded steps, deterministic, types", parts.variants, 130, 110, 300),
-    Part("resnet512", "ResNet-50 O2, batch 512, beside PyTorch", lambda bench: parts.resnet(bench, 512), 220, 50, 300),
-    Part("nccl", "sizes of buckets and maxCTAs over all GPUs of the node", parts.nccl, 5, 5, 300),
-]
+@dataclasses.dataclass
+class Result:
+    kind: str  # measured, failed, not measured, cut
+    figure: str
+    seconds: float = 0.0
+    lines: list = dataclasses.field(default_factory=list)
+    data: object = None
+
+
+EAGER, COMPILED = "pytorch channels_last", "pytorch compile reduce-overhead channels_last"
+ROWS = [
+    Row("cold", "from spawn to the end of the first step, nothing cached", rows.start("nothing cached"), 20, 110),
+    Row("cached", "the same with plans cached", rows.start("plans cached"), 6, 30),
+    Row("as it is", "ResNet-50 O2 fp16 at 256: the step, and where its time goes", rows.as_it_is, 12, 60),
+    Row("stats auto", "DDP_CUDA_STATS=auto: statistics out of convolutions where that is faster", rows.variant([], {"DDP_CUDA_STATS": "auto"}),
+        25, 60),
+    Row("bf16", "bf16", rows.variant(["--low-type", "bf16"], {}), 20, 60),
+    Row("pytorch fp16", "PyTorch AMP channels_last, eager, fp16, and ours in turns", rows.peer(EAGER, "fp16"), 35, 70),
+    Row("pytorch bf16", "PyTorch AMP channels_last, eager, bf16, and ours in turns", rows.peer(EAGER, "bf16"), 40, 70),
+    Row("pytorch compiled", "PyTorch compiled with CUDA graphs (reduce-overhead), fp16, and ours in turns", rows.peer(COMPILED, "fp16"), 90, 110,
+        False),
+    Row("norms", "every batch norm by our kernels and by plans, against a copy", rows.norms, 12, 20),
+    Row("convnet", "an epoch of the ConvNet", rows.convnet, 5, 30),
+    Row("convnet loop", "the same by the tutorial's loop in PyTorch", rows.convnet_peer("seed", "the tutorial's loop", 20), 30, 60),
+    Row("convnet captured", "the same in PyTorch with images on the GPU and a captured step",
+        rows.convnet_peer("captured", "PyTorch's captured step", 1.2), 15, 40),
+    Row("pytorch start", "from spawn to PyTorch's first step", rows.torch_start, 20, 40),
+    Row("no graph", "DDP_CUDA_GRAPH=0: nothing recorded", rows.variant([], {"DDP_CUDA_GRAPH": "0"}), 10, 40),
+    Row("deterministic", "--deterministic", rows.variant(["--deterministic"], {}), 20, 60),
+    Row("stats 1", "DDP_CUDA_STATS=1: statistics in the convolution", rows.variant([], {"DDP_CUDA_STATS": "1"}), 15, 60),
+    Row("stats 2", "DDP_CUDA_STATS=2: ... and norms on the way in", rows.variant([], {"DDP_CUDA_STATS": "2"}), 15, 60),
+    Row("tf32", "O0 with --tf32", rows.variant(["--opt-level", "O0", "--tf32"], {}), 20, 60),
+    Row("pytorch max-autotune", "PyTorch compiled with max-autotune, fp16, and ours in turns",
+        rows.peer("pytorch compile max-autotune channels_last", "fp16"), 200, 300, False),
+    Row("convnet compiled", "the tutorial's loop under autocast and torch.compile",
+        rows.convnet_peer("seed-amp-compile", "the tutorial's loop, compiled", None), 60, 90, False),
+] + [Row(f"nccl {mib} MiB {ctas}", f"buckets of {mib} MiB, {f'maxCTAs {ctas}' if ctas else 'the maxCTAs of NCCL'}, over all GPUs",
+         rows.nccl(mib, ctas), 20, 60) for mib, ctas in rows.NCCL_WAYS]
 
 
 def output_of(*argv):
@@ -57,51 +86,44 @@ def output_of(*argv):
 
 def facts_of(args):
     names = output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
-    torch = output_of(args.python, "-c", "import torch; print(torch.__version__, torch.version.cuda, torch.backends.cudnn.version())")
+    # without importing it, which takes seconds of the budget
+    torch = output_of(args.python, "-c", "import importlib.metadata as m; print(m.version('torch'))")
     return {"date": datetime.date.today().isoformat(), "commit": report.commit_of(args.build), "gpus": names,
             "torch": torch or f"none in {os.path.basename(args.python)}", "cpus": os.cpu_count(), "quick": args.quick}
 
 
-def estimate_of(part, quick, gpus):
-    if part.name == "nccl" and gpus > 1:
-        return 150.0
-    return part.quick_s if quick else part.estimate_s
-
-
-def run_part(part, bench, end):
-    """Lines for the report, and what goes into the JSON."""
-    estimate_s = estimate_of(part, bench.quick, bench.gpus)
+def run_row(row, bench, end):
     left = end - time.monotonic()
-    if estimate_s > left:
-        words = f"left out: takes about {estimate_s:.0f} s, {max(0.0, left):.0f} s were left"
-        print(f"-- {part.name}: {words}", flush=True)
-        return [words[0].upper() + words[1:] + "."], {"left_out": words}
-    print(f"-- {part.name}: {part.words}", flush=True)
+    if row.estimate_s > left or left < LEAST_S:
+        return Result("cut", f"takes about {row.estimate_s:.0f} s, {max(0.0, left):.0f} s were left")
     begun = time.monotonic()
-    bench.deadline = min(begun + part.limit_s, end)
+    bench.deadline = min(begun + row.limit_s, end)
     try:
-        lines, data, figure = part.run(bench)
-    except (Failed, KeyError, ValueError) as failure:
-        words = f"{type(failure).__name__}: {failure}" if not isinstance(failure, Failed) else str(failure)
-        print(f"   {part.name}: failed: {words}", flush=True)
-        return [f"Failed: {words}."], {"failed": words, "seconds": round(time.monotonic() - begun, 1)}
-    print(f"figure: {figure}", flush=True)
-    return lines, {"figures": data, "seconds": round(time.monotonic() - begun, 1)}
+        lines, data, figure = row.run(bench)
+        result = Result("measured", figure, lines=lines, data=data)
+        bench.figures[row.name] = data
+    except NotMeasured as why:
+        result = Result("not measured", str(why))
+    except Failed as failure:
+        result = Result("failed", str(failure))
+    except Exception as failure:  # also a mistake of ours here costs its own row only
+        result = Result("failed", f"{type(failure).__name__}: {failure}")
+    result.seconds = time.monotonic() - begun
+    return result
 
 
-def chosen(only):
-    if only is None:
-        return PARTS
+def chosen(only, quick):
+    """By name, or by the first words of names: "pytorch" are all forms."""
+    if not only:
+        return [row for row in ROWS if row.quick or not quick]
+
+    def is_of(row, name):
+        return row.name == name or row.name.startswith(name + " ")
     names = only.split(",")
-    unknown = set(names) - {part.name for part in PARTS}
+    unknown = [name for name in names if not any(is_of(row, name) for row in ROWS)]
     if unknown:
-        sys.exit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(part.name for part in PARTS)}")
-    return [part for part in PARTS if part.name in names]
-
-
-def write(path, text):
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+        sys.exit(f"no such row: {', '.join(unknown)}; there are {', '.join(row.name for row in ROWS)}")
+    return [row for row in ROWS if any(is_of(row, name) for name in names)]
 
 
 def heading(facts):
@@ -110,45 +132,96 @@ def heading(facts):
             f"{'; --quick' if facts['quick'] else ''}. Made by `tests/gpu/bench.py`; ratios are of the same call.", ""]
 
 
-def measure(args, facts, wanted):
-    end = time.monotonic() + args.seconds - SPARE_S
-    lines, results = heading(facts), {}
-    with tempfile.TemporaryDirectory(prefix="ddp-bench-") as folder:
-        bench = parts.Bench(args.build, args.python, args.quick, len(facts["gpus"]), folder, args.net)
-        for part in wanted:
-            said, results[part.name] = run_part(part, bench, end)
-            lines += [f"## {part.name}: {part.words}", "", *said, ""]
-            if args.out:  # whatever comes, what was measured is there
-                write(args.out, "\n".join(lines))
-                write(os.path.splitext(args.out)[0] + ".json", json.dumps({**facts, "parts": results}, indent=1) + "\n")
-    print("\n".join(lines))
-    if any("failed" in result for result in results.values()):
-        return 1
-    return 0 if any("figures" in result for result in results.values()) else 77
+def text_of(facts, wanted, results):
+    lines = [*heading(facts), "| row | what | result | s |", "|---|---|---|---|"]
+    for row in wanted:
+        result = results.get(row.name, Result("not reached", "ended before it"))
+        words = result.figure if result.kind == "measured" else f"{result.kind}: {result.figure}"
+        lines.append(f"| {row.name} | {report.cell(row.words)} | {report.cell(words)} | {result.seconds:.1f} |")
+    cut = [row.name for row in wanted if row.name in results and results[row.name].kind == "cut"]
+    if cut:
+        lines += ["", f"Cut, since they did not fit into the time: {', '.join(cut)}."]
+    for row in wanted:
+        if row.name in results and results[row.name].lines:
+            lines += ["", f"## {row.name}: {row.words}", "", *results[row.name].lines]
+    return "\n".join(lines) + "\n"
+
+
+def write(path, text):
+    """Whole or not at all: whoever ends us keeps what there is."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def keep(args, facts, wanted, results):
+    if args.out:
+        write(args.out, text_of(facts, wanted, results))
+        entries = {name: {"result": result.kind, "words": result.figure, "seconds": round(result.seconds, 1), "figures": result.data}
+                   for name, result in results.items()}
+        write(os.path.splitext(args.out)[0] + ".json", json.dumps({**facts, "rows": entries}, indent=1) + "\n")
+
+
+def headlines(wanted, results):
+    """For the table of tests/gpu/run."""
+    for name in ("cold", "as it is", "pytorch fp16"):
+        if name in results:
+            result = results[name]
+            yield f"{name}: {result.figure}" if result.kind == "measured" else f"{name}: {result.kind}: {result.figure}"
+    for kind in ("measured", "not measured", "failed", "cut"):
+        names = [row.name for row in wanted if row.name in results and results[row.name].kind == kind]
+        if names:
+            yield f"rows {kind}: " + (str(len(names)) if kind == "measured" else ", ".join(names))
+
+
+def measure(args, facts, wanted, end):
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="ddp-bench-", ignore_cleanup_errors=True) as folder:
+        bench = rows.Bench(args.build, args.python, args.quick, len(facts["gpus"]), folder, args.net)
+        try:
+            for row in wanted:
+                print(f"-- {row.name}: {row.words}", flush=True)
+                result = results[row.name] = run_row(row, bench, end)
+                print(f"   {row.name}: {result.kind}, {result.seconds:.1f} s: {result.figure}", flush=True)
+                keep(args, facts, wanted, results)
+        finally:
+            bench.close_ours()
+    print(text_of(facts, wanted, results))
+    for line in headlines(wanted, results):
+        print(f"figure: {line}")
+    kinds = {result.kind for result in results.values()}
+    return 1 if "failed" in kinds else 0 if "measured" in kinds else 77
 
 
 def main():
+    begun = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("build")
-    parser.add_argument("--seconds", type=float, default=540)
+    parser.add_argument("--budget", type=float, default=540, metavar="SECONDS")
     parser.add_argument("--quick", action="store_true", help="no torch.compile, fewer rounds")
-    parser.add_argument("--only", metavar="PART,...")
-    parser.add_argument("--list", action="store_true", help="parts and what they take")
+    parser.add_argument("--only", metavar="ROW,...")
+    parser.add_argument("--list", action="store_true", help="rows and what they take")
     parser.add_argument("--python", default=sys.executable, help="one that has torch")
-    parser.add_argument("--net", nargs=2, default=("resnet50", "256"), metavar=("ARCH", "BATCH"), help="another one for the parts by --profile")
+    parser.add_argument("--net", nargs="+", default=("resnet50", "256"), metavar="ARCH BATCH [WORDS]",
+                        help="another one, and words for bench_resnet and bench_norms")
     parser.add_argument("--out", metavar="FILE.md")
     args = parser.parse_args()
     args.build = os.path.abspath(args.build)
-    wanted = chosen(args.only)
+    wanted = chosen(args.only, args.quick)
     if args.list:
-        for part in wanted:
-            print(f"{part.name:10s} about {estimate_of(part, args.quick, 1):4.0f} s, at most {part.limit_s:4.0f} s: {part.words}")
+        left = args.budget - SPARE_S
+        for row in wanted:
+            fits = row.estimate_s <= left
+            left -= row.estimate_s if fits else 0
+            print(f"{row.name:20s} about {row.estimate_s:4.0f} s, at most {row.limit_s:4.0f} s: {row.words}{'' if fits else ' [cut]'}")
         return 0
     facts = facts_of(args)
     if not facts["gpus"]:
         print("skip: nvidia-smi finds no GPU")
         return 77
-    return measure(args, facts, wanted)
+    if len(facts["gpus"]) < 2 and not args.only:
+        wanted = [row for row in wanted if not row.name.startswith("nccl")]  # a world of one reduces nothing
+    return measure(args, facts, wanted, begun + args.budget - SPARE_S)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,42 @@
-"""Programs under a time limit for bench.py: one at a time, or several that take turns."""
+"""Programs under a time limit for bench.py: one that runs alone, or several that take turns."""
 import os
 import queue
 import re
-import signal
 import statistics
 import subprocess
 import sys
 import threading
 import time
 
+import processes
+
 
 class Failed(Exception):
     """Ours failed; the text is for the report."""
 
 
-def kill(process):
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    process.wait()
+class NotMeasured(Exception):
+    """A peer, or what this machine lacks; the text is for the report. Ours is not to blame."""
 
 
 def start(argv, env=None, **more):
+    """(process, its mark)"""
+    environ, mark = processes.marked({**os.environ, **(env or {})})
     try:
-        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True,
-                                env={**os.environ, **(env or {})}, **more)
+        return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, env=environ,
+                                **more), mark
     except OSError as error:
         raise Failed(f"{argv[0]}: {error.strerror}") from error
+
+
+def end(process, mark):
+    """With all that it started. Returns words for the report where something stays."""
+    left = processes.end(mark)
+    try:
+        process.wait(processes.GONE_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        left = left or {process.pid: "the program"}
+    return processes.words_of(left)
 
 
 def last_line(text):
@@ -39,30 +48,36 @@ def run(argv, limit_s, env=None):
     """What it printed. Failed: it cannot start, ends with another code than 0, or takes longer."""
     if limit_s <= 0:
         raise Failed(f"no time left to start {os.path.basename(argv[0])}")
-    process = start(argv, env, stderr=subprocess.STDOUT)
+    process, mark = start(argv, env, stderr=subprocess.STDOUT)
+    late, text, stayed = False, "", ""
     try:
         text = process.communicate(timeout=limit_s)[0]
-    except subprocess.TimeoutExpired as late:
-        kill(process)
-        raise Failed(f"{os.path.basename(argv[0])} took more than {limit_s:.0f} s and was killed") from late
+    except subprocess.TimeoutExpired as error:
+        late, text = True, error.stdout or b""
     finally:
-        if process.poll() is None:
-            kill(process)
-    sys.stderr.write(text)
+        stayed = end(process, mark)
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    sys.stderr.write("".join(f"   | {line}\n" for line in text.splitlines()))  # no figure of its own for the log's reader
+    name = os.path.basename(argv[0])
+    if late:
+        raise Failed(f"{name} took more than its {limit_s:.0f} s and was killed; its last line: {last_line(text)}{stayed}")
     if process.returncode != 0:
-        raise Failed(f"{os.path.basename(argv[0])} ended with {process.returncode}: {last_line(text)}")
+        raise Failed(f"{name} ended with {process.returncode}: {last_line(text)}{stayed}")
     return text
 
 
 class Turns:
-    """A program that does one round for every line that it reads, and prints "round MILLISECONDS"."""
+    """A program that does one round for every line that it reads, and prints "round MILLISECONDS". What is said of it after it
+    ended or was late is in `error`."""
 
     def __init__(self, name, argv, env=None):
         self.name, self.times, self.error, self.peak_mb = name, [], None, None
+        self.begun = time.monotonic()
+        self.settled_s = None  # until it was ready for the first round
         self.lines = queue.Queue()
-        self.process = None
+        self.process = self.mark = None
         try:
-            self.process = start(argv, env, stdin=subprocess.PIPE)
+            self.process, self.mark = start(argv, env, stdin=subprocess.PIPE)
         except Failed as failure:
             self.error = str(failure)
             return
@@ -73,23 +88,26 @@ class Turns:
             self.lines.put(line.strip())
         self.lines.put(None)
 
-    def line(self, deadline):
+    def line(self, deadline, doing):
         """None: it ended, or the time is over."""
+        begun = time.monotonic()
         try:
-            return self.lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            return self.lines.get(timeout=max(0.0, deadline - begun))
         except queue.Empty:
-            self.error = "did not answer in time"
+            self.error = f"{doing} took more than {max(0.0, deadline - begun):.0f} s"
             return None
 
     def give_up(self, what):
+        """Ends it, whatever it does."""
         code = self.process.poll()
         self.error = self.error or (f"{what}: exit code {code}" if code is not None else what)
-        kill(self.process)
+        self.error += end(self.process, self.mark)
 
     def wait_ready(self, deadline):
-        if self.error is None and self.line(deadline) != "ready":
+        if self.error is None and self.line(deadline, "its start (imports, compilation, warming up)") != "ready":
             self.process_ended()
             self.give_up("does not run here")
+        self.settled_s = time.monotonic() - self.begun
 
     def process_ended(self):
         """For its exit code, where it is on its way out."""
@@ -101,63 +119,44 @@ class Turns:
             pass
 
     def round(self, deadline, counts=True):
+        """Its milliseconds; None: there are none, and no more will come."""
         if self.error is not None:
-            return
+            return None
         try:
             self.process.stdin.write("\n")
             self.process.stdin.flush()
         except OSError:
             self.process_ended()
             self.give_up("ended in the middle")
-            return
-        answer = self.line(deadline)
+            return None
+        answer = self.line(deadline, "a round" if self.times or counts else "its start and first round")
         found = re.fullmatch(r"round ([0-9.]+)", answer or "")
         if not found:
             self.process_ended()
             self.give_up("ended in the middle" if answer is None else f"said {answer[:80]}")
-        elif counts:
+            return None
+        if counts:
             self.times.append(float(found.group(1)))
+        return float(found.group(1))
 
     def close(self, deadline):
-        if self.process is None:
+        if self.process is None or self.process.returncode is not None:
             return
         if self.error is None:
-            self.process.stdin.close()
-            answer = self.line(deadline)
+            try:
+                self.process.stdin.close()
+            except OSError:
+                pass
+            answer = self.line(deadline, "its end")
             while answer is not None:
                 if answer.startswith("bytes "):
                     self.peak_mb = round(int(answer.split()[1]) / 2**20)
-                answer = self.line(deadline)
-        kill(self.process)
+                answer = self.line(deadline, "its end")
+            if self.times:
+                self.error = None  # its rounds are there, however long it takes to end
+        stayed = end(self.process, self.mark)
+        if stayed:
+            self.error = (self.error or "it was measured") + stayed
 
     def ms(self):
-        return statistics.median(self.times) if self.times and self.error is None else None
-
-
-def take_turns(ours, peers, rounds, deadline):
-    """All have settled before the first round, one after the other, so that none is tuned beside another's work. A peer that
-    takes too long, with settling or with a round, does not take the others' time."""
-    everybody = []
-
-    def share(part):
-        now = time.monotonic()
-        return now + part * (deadline - now)
-
-    try:
-        for turns, is_ours in [(ours, True), *[(make, False) for make in peers]]:
-            one = turns()
-            everybody.append(one)
-            if is_ours:
-                one.round(deadline, counts=False)
-            else:
-                one.wait_ready(share(0.75))
-        for _ in range(rounds):
-            for one in everybody:
-                one.round(deadline if one is everybody[0] else share(0.5))
-        for one in everybody:
-            one.close(deadline)
-    finally:
-        for one in everybody:
-            if one.process is not None and one.process.poll() is None:
-                kill(one.process)
-    return everybody
+        return statistics.median(self.times) if self.times else None

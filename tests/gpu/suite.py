@@ -3,8 +3,9 @@
     tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--list]
 
 BUILD is a build folder, or what tests/gpu/pack made of one. Writes one table, DATE-gpu.md, and with --out all logs beside it.
-A phase that fails stops no other; one over its limit is killed with all its children. Phases that may share the GPU run
-side by side; the others follow one after the other. Exit: 0 all passed; 1 some failed, or there was no time
+A phase that fails stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run
+side by side; the others follow one after the other. What does not fit into --budget by the phases' estimates is cut before anything
+runs, the least valuable (the last of --list) first. Exit: 0 all passed; 1 some failed, or there was no time
 left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
@@ -22,12 +23,13 @@ import tempfile
 import threading
 import time
 
-import bench_run
+import processes
 import report
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
 SIDE_BY_SIDE = 2  # more take one another's time on the GPU, and run into their limits together
+SPARE_S = 10  # for unpacking and reports
 TAIL_BYTES = 6000
 COUNTS = re.compile(r"\d+ passed, \d+ failed")
 
@@ -38,6 +40,7 @@ class Phase:
     words: str
     argv: list
     limit_s: float
+    estimate_s: float = 0  # on an H100
     alone: bool = False
     least_s: float = 5  # with less time left it is not begun
     env: dict = dataclasses.field(default_factory=dict)
@@ -50,34 +53,60 @@ def phases_of(build, out, stem, seed):
     def script(name, *args):
         return [sys.executable, os.path.join(HERE, "phases", name), build, *args]
 
+    def tests(name, *on_the_standin):
+        """A C test; the stand-in GPU is slow."""
+        return tool(f"tests/gpu/test-gpu-{name}", *(on_the_standin if is_standin else ()))
+
+    is_standin = os.environ.get("DDP_GPU_STANDIN") == "1"
     drawn = {"DDP_SEED": str(seed)}
     one = {"DDP_CUDA_CANDIDATES": "1"}  # numbers do not depend on which plan is the fastest: no time to find it
-    phases = [
-        Phase("device", "GPU, driver and libraries are there", script("device.py"), 90),
+    cores = {"OMP_NUM_THREADS": "1" if is_standin else "6", "OMP_WAIT_POLICY": "passive"}
+    phases = [  # in the order of their value
+        Phase("device", "GPU, driver and libraries are there", script("device.py"), 90, 10),
         Phase("kernels", "every kernel against its reference in C, to the bit, random inputs, poisoned outputs",
-              tool("tests/gpu/test-gpu-kernels"), 200, env=drawn),
-        Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tool("tests/gpu/test-gpu-plans"), 200,
-              env=drawn),
+              tool("tests/gpu/test-kernels-standin", "sgd_every_size") if is_standin else tests("kernels"), 100, 5, env=drawn),
+        Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tests("plans"), 150, 40, env=drawn),
         Phase("net", "layers, ConvNet and ResNets at every opt level against the CPU backend; recorded steps",
-              tool("tests/gpu/test-gpu-net"), 240, env={"OMP_NUM_THREADS": "6", "OMP_WAIT_POLICY": "passive", **one}),
-        Phase("nccl", "NCCL's communicator of one rank: averages queued, recorded, aborted", tool("tests/gpu/test-gpu-nccl"), 120),
-        Phase("torch", "a ResNet-50 step at O0 to O3 beside PyTorch, both against float64", script("torch_step.py"), 240, env=one),
-        Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 240, env=one),
-        Phase("resume", "resume with --deterministic at every opt level: the same bits", script("resume.py"), 200, env=one),
-        Phase("every-plan", "plans of every layer of the models are built (DDP_TEST_PLANS=all)",
-              tool("tests/unit/worker/backend/cuda/plans/test-cuda-plans"), 200, env={"DDP_TEST_PLANS": "all"}),
-        Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 240, env=drawn),
-        Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 240,
-              env=drawn),
-        Phase("ranks", "2 and 4 ranks on the GPU over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 150, True, env=one),
-        Phase("kill", "kill -9 in every place, SIGTERM: the GPU is back at its baseline", script("kill.py"), 120, True, env=one),
-        Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 90, True, env=one),
-        Phase("ncu", "counters of a batch norm backward and the stem's weight gradient", script("ncu.py"), 90, True),
+              tests("net", "odd_layers_at_every_level"), 150, 95, env={**cores, **one}),
+        Phase("nccl", "NCCL's communicator of one rank: averages queued, recorded, aborted", tests("nccl"), 60, 10),
+        Phase("train", "training at every opt level: the CPU's losses", script("train.py"), 150, 50, env=one),
+        Phase("torch", "a ResNet-50 step at O0 to O3 beside PyTorch, both against float64", script("torch_step.py"), 120, 40, env=one),
+        Phase("kill", "kill -9 in every place: the GPU is back at its baseline", script("kill.py"), 90, 60, True, env=one),
+        Phase("term", "SIGTERM while plans are built and in training: the GPU is back at its baseline", script("kill.py", "term"), 40, 15, True,
+              env=one),
+        Phase("launcher", "kill -9 under launcherd: the slot is proved free and used again", script("launcher.py"), 90, 30, True, env=one),
+        Phase("resume", "resume with --deterministic at every opt level: the same bits", script("resume.py"), 120, 50, env=one),
+        Phase("ranks", "2 and 4 ranks on the GPU over Gloo: the CPU's losses; NCCL refused", script("ranks.py"), 150, 60, True, env=one),
         Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
-                                               os.path.join(out, f"{stem}-bench.md"), "--seconds", "{seconds}"], 540, True, least_s=60),
+                                               os.path.join(out, f"{stem}-bench.md"), "--budget", "{seconds}", *bench_words(is_standin)],
+              540, 60, True, least_s=20),
+        Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 240, 120, env=drawn),
+        Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 240, 60,
+              env=drawn),
+        Phase("ncu", "counters of a batch norm backward and the stem's weight gradient", script("ncu.py"), 90, 60, True),
+        Phase("every-plan", "plans of every layer of the models are built (DDP_TEST_PLANS=all)",
+              tool("tests/unit/worker/backend/cuda/plans/test-cuda-plans"), 200, 100, env={"DDP_TEST_PLANS": "all"}),
     ]
     # Beside a real driver engines are compiled too, for every net: minutes, for what `net` and `train` show.
-    return [phase for phase in phases if phase.name != "every-plan" or os.environ.get("DDP_GPU_STANDIN") == "1"]
+    return [phase for phase in phases if phase.name != "every-plan" or is_standin]
+
+
+def bench_words(is_standin):
+    """A small net on the stand-in GPU, and its own PyTorch."""
+    return ["--net", "convnet", "2", "--python", os.path.join(HERE, "standin", "python-with-torch")] if is_standin else []
+
+
+def needed_s(phases):
+    beside = [phase.estimate_s for phase in phases if not phase.alone]
+    return max([sum(beside) / SIDE_BY_SIDE, *beside]) + sum(phase.estimate_s for phase in phases if phase.alone) + SPARE_S
+
+
+def cut(phases, budget_s):
+    """(those that fit by their estimates, those that do not): the last are the least valuable."""
+    kept, left_out = [], []
+    for phase in phases:
+        (kept if needed_s([*kept, phase]) <= budget_s else left_out).append(phase)
+    return kept, left_out
 
 
 def phases_from(path):
@@ -93,18 +122,15 @@ class Budget:
         return self.end - time.monotonic()
 
 
-RUNNING = set()  # process groups of phases
+RUNNING = set()  # marks of phases
 ENDING = threading.Event()
 
 
 def on_term(*_):
     """SIGTERM, as at the end of a lent machine's time: ends the running phases; results so far are written already."""
     ENDING.set()
-    for group in list(RUNNING):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+    for mark in list(RUNNING):
+        processes.end(mark)
     sys.exit(128 + signal.SIGTERM)
 
 
@@ -120,9 +146,9 @@ def lines_of(path, word):
 
 
 def figures_of(log):
-    """What the phase calls its figures; else the last line of a C test: "5 passed, 0 failed, 1 skipped"."""
+    """Its last line of counts, "5 passed, 0 failed, 1 skipped", and what it calls its figures."""
     counts = [line for line in tail_of(log).splitlines() if COUNTS.match(line)]
-    return "; ".join(lines_of(log, "figure:")) or (counts[-1] if counts else "")
+    return "; ".join([*counts[-1:], *lines_of(log, "figure:")])
 
 
 def judge(code, limit_s, was_cut, log):
@@ -146,21 +172,23 @@ def run_phase(phase, budget, logs, environ):
         return report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "")
     argv = [word.replace("{seconds}", str(int(limit_s - 3))) for word in phase.argv]
     print(f"-- {phase.name}: {phase.words}", flush=True)
+    marked, mark = processes.marked({**environ, **phase.env})
     with open(log, "wb") as file:
+        RUNNING.add(mark)
         try:
-            process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT,
-                                       env={**environ, **phase.env}, start_new_session=True)
+            process = subprocess.Popen(argv, stdout=file, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, cwd=ROOT, env=marked,
+                                       start_new_session=True)
         except OSError as error:
             return report.Row(phase.name, phase.words, report.FAILED, 0.0, f"{argv[0]}: {error.strerror}", str(error))
-        RUNNING.add(process.pid)
         try:
             code = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            bench_run.kill(process)  # and whatever it left
-            RUNNING.discard(process.pid)
+            stayed = processes.end(mark)  # and whatever it left
+            RUNNING.discard(mark)
     result, figure = judge(code, limit_s, limit_s < phase.limit_s, log)
+    figure += processes.words_of(stayed)
     row = report.Row(phase.name, phase.words, result, time.monotonic() - begin, figure, tail_of(log))
     print(f"   {phase.name}: {result}, {row.seconds:.1f} s {figure}", flush=True)
     return row
@@ -172,7 +200,11 @@ def not_here(phase, why):
 
 def run_all(phases, budget, logs, environ, on_row):
     """Calls on_row(rows) after each phase."""
+    phases, left_out = cut(phases, budget.left())
     rows = {phase.name: report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "") for phase in phases}
+    for phase in left_out:
+        rows[phase.name] = report.Row(phase.name, phase.words, report.NO_TIME, 0.0, f"cut: takes about {phase.estimate_s:.0f} s", "")
+        print(f"-- {phase.name}: cut, takes about {phase.estimate_s:.0f} s", flush=True)
     lock = threading.Lock()
 
     def keep(phase, row=None):
@@ -191,10 +223,14 @@ def run_all(phases, budget, logs, environ, on_row):
     with concurrent.futures.ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for job in [pool.submit(keep, phase) for phase in rest if not phase.alone]:
             job.result()
-    for phase in rest:
-        if phase.alone:
-            keep(phase)
+    for phase in sorted((phase for phase in rest if phase.alone), key=takes_the_rest):
+        keep(phase)
     return list(rows.values())
+
+
+def takes_the_rest(phase):
+    """Of the time: it comes last."""
+    return any("{seconds}" in word for word in phase.argv)
 
 
 # -- where programs and libraries lie --
@@ -296,9 +332,6 @@ def run_here(parser, options, scratch):
     os.makedirs(out, exist_ok=True)
     stem = report.new_stem(out)
     phases = choose(parser, phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed), options)
-    for phase in phases:  # plans that are chosen while others use the GPU are not for the benchmark
-        if phase.name == "bench":
-            phase.env["XDG_CACHE_HOME"] = os.path.join(scratch, "cache-bench")
     path = os.path.join(out, f"{stem}.md")
     device_log = os.path.join(scratch, "device.log")
 
@@ -310,8 +343,9 @@ def run_here(parser, options, scratch):
         text = report.text_of(rows, facts, options.budget)
         if report.exit_code(rows) != 77 or options.out:  # nothing measured is no result
             os.makedirs(out, exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
+            with open(path + ".new", "w", encoding="utf-8") as file:
                 file.write(text)
+            os.replace(path + ".new", path)
             if options.out:
                 keep_logs(phases, scratch, os.path.join(out, f"{stem}-logs.txt"))
         return text

@@ -13,7 +13,9 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import first_hour  # noqa: E402
+import bench  # noqa: E402
+import calls  # noqa: E402
+import processes  # noqa: E402
 import suite  # noqa: E402
 PASS = ["sh", "-c", "echo figure: 42 images; echo 'fact: device: a test'"]
 FAIL = ["sh", "-c", "echo 'what went wrong | here'; exit 3"]
@@ -66,7 +68,7 @@ def a_hung_phase_is_ended_and_results_are_written(folder):
     child = os.path.join(folder, "child")
     suite = start(folder, [
         {"name": "device", "argv": PASS}, {"name": "bad", "argv": FAIL}, {"name": "skips", "argv": SKIP},
-        {"name": "hangs", "argv": ["sh", "-c", f"sleep 300 & echo $! > {child}; wait"], "limit_s": 1},
+        {"name": "hangs", "argv": ["sh", "-c", f"setsid sh -c 'echo $$ > {child}; exec sleep 300' & wait"], "limit_s": 1},
         {"name": "gone", "argv": ["/nonexistent/program"]}, {"name": "good", "argv": PASS, "alone": True},
         {"name": "late", "argv": PASS, "alone": True, "least_s": 400, "limit_s": 400},
         {"name": "left-out", "argv": FAIL}], "--skip", "left-out", "--budget", "300")
@@ -82,7 +84,56 @@ def a_hung_phase_is_ended_and_results_are_written(folder):
     assert "## bad: failed" in text and "    what went wrong | here" in text, text
     with open(glob.glob(os.path.join(folder, "*-gpu-logs.txt"))[0], encoding="utf-8") as logs:
         assert "==== bad\nwhat went wrong | here" in logs.read()
-    wait_for("the end of the hung phase's child", lambda: is_gone(pid_in(child)))
+    assert is_gone(pid_in(child)), "what the hung phase started in a session of its own still runs"
+
+
+# A daemon: another session, another parent, and the environment of its own.
+DAEMON = """import os, sys
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(str(os.getpid()))
+        os.execvp("sleep", ["sleep", "300"])
+    os._exit(0)
+os.wait()
+print("left", flush=True)
+os.execvpe("sh", ["sh", "-c", "env -i sleep 300 & echo $!; wait"], os.environ)
+"""
+
+
+def all_that_a_program_started_is_ended(folder):
+    note = os.path.join(folder, "daemon")
+    environ, mark = processes.marked(os.environ)
+    other, _ = processes.marked(os.environ)
+    bystander = subprocess.Popen(["sleep", "300"], env=other)
+    program = subprocess.Popen([sys.executable, "-c", DAEMON, note], env=environ, stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout.readline() == "left\n"
+        bare = int(program.stdout.readline())
+        wait_for("the daemon", lambda: os.path.exists(note) and open(note, encoding="ascii").read())
+        wait_for("all four", lambda: {program.pid, bare, pid_in(note)} <= set(processes.alive(mark)))
+        assert not processes.end(mark)
+        program.wait()
+        assert is_gone(bare) and is_gone(pid_in(note)) and bystander.poll() is None
+    finally:
+        processes.end(mark)
+        program.stdout.close()
+        bystander.kill()
+        bystander.wait()
+
+
+def the_budget_cuts_the_least_valuable(folder):
+    """Before anything runs, and the results name them."""
+    phases = [{"name": "device", "argv": PASS, "estimate_s": 5}, {"name": "first", "argv": PASS, "estimate_s": 50, "alone": True},
+              {"name": "second", "argv": PASS, "estimate_s": 60, "alone": True}, {"name": "third", "argv": PASS, "estimate_s": 10, "alone": True}]
+    suite = start(folder, phases, "--budget", "100")
+    said = suite.communicate(timeout=60)[0]
+    assert suite.returncode == 1 and said.index("second: cut") < said.index("-- device: about"), said
+    text = results(folder)
+    outcome = {name: row(text, name)[2] for name in ("first", "second", "third")}
+    assert outcome == {"first": "passed", "second": "not run: no time left", "third": "passed"}, text
+    assert row(text, "second")[4] == "cut: takes about 60 s", text
 
 
 def sigterm_ends_the_phase_and_keeps_the_results(folder):
@@ -110,42 +161,69 @@ def without_a_gpu_nothing_is_tried(folder):
 FAKE_RUN = '''#!/bin/sh
 echo "$@" >>"$FAKE_LOG"
 case $* in *bench*) [ -e "$FAKE_LOG.cut" ] && { rm "$FAKE_LOG.cut"; kill -9 $$; } ;; esac
-case $* in *resume*) exit 1 ;; esac
+case $* in *kill*) exit 1 ;; esac
 '''
 
 
-def the_first_hour_goes_on_where_it_was_cut(folder):
-    """Call 2 is killed in the middle, as when a lent machine is taken back."""
+def calls_go_on_where_they_were_cut(folder):
+    """Call 1 is killed in the middle, as when a rented machine is taken back."""
     fake, log = os.path.join(folder, "run"), os.path.join(folder, "log")
     with open(fake, "w", encoding="utf-8") as file:
         file.write(FAKE_RUN)
     os.chmod(fake, 0o755)
     with open(log + ".cut", "w", encoding="ascii"):
         pass
-    first_hour.RUN = fake
+    calls.RUN = fake
     os.environ["FAKE_LOG"] = log
-    options = argparse.Namespace(build="/b", out=os.path.join(folder, "out"), next=False, call=None)
-    codes = [first_hour.run_all(options), first_hour.run_all(options), first_hour.run_all(options)]
+    options = argparse.Namespace(build="/b", out=os.path.join(folder, "out"), next=False, call=None, budget=200.0)
+    codes = [calls.run_all(options), calls.run_all(options), calls.run_all(options)]
     options.call = 1
-    codes.append(first_hour.run_all(options))
+    codes.append(calls.run_all(options))
     assert codes == [128 + 9, 1, 0, 0], codes
     with open(log, encoding="utf-8") as file:
-        only = [line.split(" --only ")[1].strip() for line in file]
-    calls = [",".join(call.phases) for call in first_hour.CALLS]
-    assert only == [calls[0], calls[1], calls[1], calls[2], calls[3], calls[0]], only
+        ran = [line.split() for line in file]
+    assert [words[-1] for words in ran] == [",".join(calls.CALLS[at].phases) for at in (0, 0, 1, 0)], ran
+    assert all(words[words.index("--budget") + 1] == "170" for words in ran), ran
 
 
-def the_first_hour_fits(_folder):
-    """Its phases are there, and all of it takes half an hour of calls of ten minutes at most."""
+def the_calls_fit(_folder):
+    """Both, and two starts of a machine, into fifteen minutes; nothing of them is cut as long as the estimates hold."""
     known = {phase.name: phase for phase in suite.phases_of("", "", "", 0)}
-    assert sum(call.minutes for call in first_hour.CALLS) <= 30 and max(call.minutes for call in first_hour.CALLS) <= 10
-    for call in first_hour.CALLS:
-        alone = sum(known[name].limit_s for name in call.phases if known[name].alone and name != "bench")
-        assert call.phases[0] == "device" and alone <= 60 * call.minutes + 60, call
-    assert known["launcher"].limit_s == 90 and "every-plan" not in known and suite.SIDE_BY_SIDE <= 2
-    for name in ("net", "torch", "train", "resume", "ranks", "kill", "launcher"):
+    assert calls.BUDGET_S <= 360
+    for call in calls.CALLS:
+        phases = [known[name] for name in call.phases]
+        assert call.phases[0] == "device" and not suite.cut(phases, calls.BUDGET_S - calls.SPARE_S)[1], call
+        assert list(call.phases) == [name for name in known if name in call.phases], "not in the order of their value"
+    assert "every-plan" not in known and suite.SIDE_BY_SIDE <= 2
+    assert [name for name in known if suite.takes_the_rest(known[name])] == ["bench"]
+    assert not suite.cut(list(known.values()), 540)[1], "tests/gpu/run does not fit into its own time"
+    for phase in known.values():
+        assert 0 < phase.estimate_s <= phase.limit_s, phase
+    for name in ("net", "torch", "train", "resume", "ranks", "kill", "term", "launcher"):
         assert known[name].env["DDP_CUDA_CANDIDATES"] == "1", name
     assert "DDP_CUDA_CANDIDATES" not in known["bench"].env
+    rows = [row.name for row in bench.ROWS]
+    assert rows[:8] == ["cold", "cached", "as it is", "stats auto", "bf16", "pytorch fp16", "pytorch bf16", "pytorch compiled"], rows
+    first = bench.ROWS[:rows.index("convnet captured") + 1]
+    assert sum(row.estimate_s for row in first) <= calls.BUDGET_S - calls.SPARE_S - known["device"].estimate_s - bench.SPARE_S
+    assert all(row.estimate_s <= row.limit_s for row in bench.ROWS)
+
+
+def tolerances_follow_pytorch(_folder):
+    """Where its distances are known, and never below what both CPUs need."""
+    sys.path.insert(0, os.path.join(HERE, "phases"))
+    import common
+    import train
+    lines = '''{"model": "resnet18", "level": "O0", "off": 0.0003}
+{"model": "convnet", "level": "O0", "off": 1e-07}
+{"model": "convnet", "level": "O3", "why": "not for Half"}
+{"model": "toynet", "lev'''  # killed while it wrote
+    found, why = train.distances_in(lines)
+    assert len(found) == 2 and why == "convnet O3: not for Half", (found, why)
+    assert train.allowed(found, "resnet18", "O0")[0] == 4 * 0.0003 > common.TOLERANCES["O0"]
+    for model, level in (("convnet", "O0"), ("toynet", "O2"), ("convnet", "O3")):
+        assert train.allowed(found, model, level)[0] == common.TOLERANCES[level], (model, level)
+    assert train.allowed({("convnet", "O0"): float("nan")}, "convnet", "O0")[0] == common.TOLERANCES["O0"]
 
 
 # As ncu --csv prints it (Nsight Compute's manual, "Command Line Options", --csv), with the lines of the program before it.
@@ -174,7 +252,8 @@ def the_byte_budget_is_the_page_s(_folder):
 def main():
     for test in (a_hung_phase_is_ended_and_results_are_written, sigterm_ends_the_phase_and_keeps_the_results,
                  without_a_gpu_nothing_is_tried,
-                 the_first_hour_goes_on_where_it_was_cut, the_first_hour_fits, counters_are_read, the_byte_budget_is_the_page_s):
+                 all_that_a_program_started_is_ended, the_budget_cuts_the_least_valuable, calls_go_on_where_they_were_cut, the_calls_fit,
+                 tolerances_follow_pytorch, counters_are_read, the_byte_budget_is_the_page_s):
         with tempfile.TemporaryDirectory(prefix="ddp-suite-") as folder:
             test(folder)
             print(f"ok {test.__name__}", flush=True)

@@ -1,30 +1,35 @@
-"""kill -9 of a worker wherever it may be, then the GPU back at its baseline within 5 s; and SIGTERM's orderly end.
-usage: kill.py BUILD"""
+"""kill -9 of a worker wherever it may be, then the GPU back at its baseline within 5 s. usage: kill.py BUILD [term]
+
+term: SIGTERM instead, while plans are built and in training, with its orderly end. That half is short, and a phase of its own."""
 import glob
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 
 import gpu
 import common
 
+SMALL = ["--opt-level", "O2", "-a", "convnet", "-b", "8" if common.IS_STANDIN else "100", "--epochs", "100000"]  # until it is ended
 MODEL = ["--opt-level", "O2", *(["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50", "-b", "64"])]
 TRIES = 5
 TERM_WITHIN_S = 12  # ddp-worker gives itself 8
+PLANS_DONE = "Selected optimization level"  # the first line after they are built
 
 
 class Victim:
     """A worker of which the lines are watched."""
 
-    def __init__(self, where, args, name, cache):
+    def __init__(self, where, args, name, cache, model=None):
         self.folder = os.path.join(where, name)
         os.makedirs(self.folder)
         self.lines = []
         self.came = threading.Condition()
         self.process = subprocess.Popen(
-            [common.WORKER, "--device", "cuda", "--seed", "3", "-p", "1", *MODEL, "--checkpoint-dir", os.path.join(self.folder, "ckpt"), *args],
+            [common.WORKER, "--device", "cuda", "--seed", "3", "-p", "1", *(model or MODEL), "--checkpoint-dir",
+             os.path.join(self.folder, "ckpt"), *args],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
             env=common.environ(XDG_CACHE_HOME=cache or os.path.join(self.folder, "cache")))
         self.reader = threading.Thread(target=self.read, daemon=True)
@@ -77,7 +82,7 @@ def in_plans(victim):
     victim.wait_for("training on")
     if not common.IS_STANDIN:
         time.sleep(0.5)
-    return "" if victim.has("Selected optimization level") else "on the GPU, the net is not made yet"
+    return "" if victim.has(PLANS_DONE) else "on the GPU, the net is not made yet"
 
 
 def in_first_step(victim):
@@ -145,35 +150,50 @@ def resume_after(checks, where, data):
     checks.that(f"Step [{done + 1}/" in said, f"training goes on after step {done}")
 
 
-def terminate(checks, where, data, baseline, place, wait, codes):
-    victim = Victim(where, [data], f"term {place}".replace(" ", "-"), cache_for(where, wait))
-    begin = time.monotonic()
-    try:
-        wait(victim)
-        begin = time.monotonic()
-    finally:
-        code = victim.end(signal.SIGTERM, TERM_WITHIN_S)
-    took = time.monotonic() - begin
-    back = baseline.seconds_until_back()
-    checks.that(code in codes, f"SIGTERM {place}: exit code {code} after {took:.2f} s")
-    checks.that(back is not None, f"SIGTERM {place}: the GPU is as before")
+def terminate(checks, where, data, baseline, place, wait, code, model):
+    """As kill_in, but what the worker says to it is its exit code."""
+    for attempt in range(TRIES):
+        victim = Victim(where, [data], f"term {place} {attempt}".replace(" ", "-"), None, model)
+        evidence, begin = "", time.monotonic()
+        try:
+            evidence = wait(victim)
+            begin = time.monotonic()
+        finally:
+            got = victim.end(signal.SIGTERM, TERM_WITHIN_S)
+        took = time.monotonic() - begin
+        if evidence and not (wait is in_plans and victim.has(PLANS_DONE)):
+            checks.that(got == code, f"SIGTERM {place} ({evidence}): exit code {got} after {took:.2f} s")
+            checks.that(baseline.seconds_until_back() is not None, f"SIGTERM {place}: the GPU is as before")
+            return took if got == code else None
+    checks.that(False, f"SIGTERM {place}: in {TRIES} tries it never was there: {victim.tail()}")
+    return None
+
+
+# Before its handler is there SIGTERM ends a worker as it ends any program. The ConvNet would have its plans too soon.
+TERM_PLACES = (("while plans are built", in_plans, -signal.SIGTERM, MODEL), ("in training", in_training, 128 + signal.SIGTERM, SMALL))
+
+
+def kill_everywhere(checks, where, data):
+    common.train("cuda", [*MODEL, "--max-steps", "1", data], XDG_CACHE_HOME=os.path.join(where, "cache"))
+    baseline = gpu.Baseline()
+    times = [checks.attempt(f"kill -9 {place}", kill_in, checks, where, data, baseline, place, wait, args) for place, wait, args in PLACES]
+    checks.attempt("resume", resume_after, checks, where, data)
+    known = [took for took in times if took is not None]
+    common.figure(f"{len(known)} of {len(PLACES)} places, free after {max(known, default=float('nan')):.2f} s at most")
+
+
+def terminate_everywhere(checks, where, data):
+    baseline = gpu.Baseline()
+    times = [checks.attempt(f"SIGTERM {place[0]}", terminate, checks, where, data, baseline, *place) for place in TERM_PLACES]
+    known = [took for took in times if took is not None]
+    common.figure(f"SIGTERM in {len(known)} of {len(TERM_PLACES)} places, ended after {max(known, default=float('nan')):.2f} s at most")
 
 
 def main():
     checks = common.Checks()
-    times = []
     with common.folder() as where:
         data = common.write_data(os.path.join(where, "data"), 256 if common.IS_STANDIN else 2000)
-        common.train("cuda", [*MODEL, "--max-steps", "1", data], XDG_CACHE_HOME=os.path.join(where, "cache"))
-        baseline = gpu.Baseline()
-        for place, wait, args in PLACES:
-            times.append(checks.attempt(f"kill -9 {place}", kill_in, checks, where, data, baseline, place, wait, args))
-        checks.attempt("resume", resume_after, checks, where, data)
-        # before its handler is there SIGTERM ends a worker as it ends any program
-        checks.attempt("SIGTERM", terminate, checks, where, data, baseline, "while plans are built", in_plans, (-15,))
-        checks.attempt("SIGTERM", terminate, checks, where, data, baseline, "in training", in_training, (143,))
-    known = [took for took in times if took is not None]
-    common.figure(f"{len(known)} of {len(PLACES)} places, free after {max(known, default=float('nan')):.2f} s at most")
+        (terminate_everywhere if sys.argv[2:] == ["term"] else kill_everywhere)(checks, where, data)
     checks.end()
 
 

@@ -351,6 +351,12 @@ void cuda_additions_time(struct cuda *cuda);
 
 /* Call once for a net, with its first set of plans and before its layers are opened. */
 enum status cuda_norms_choose(struct cuda *cuda, struct err *err);
+/* Whether two layers are batch norms that take the same time. */
+bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b);
+/* Microseconds of a pass over memory of its own; both get the norm as cuda_layer. 0: not known.
+ * prepare: runs once before, for what the pass reads; NULL: random values do. */
+float cuda_norm_time_us(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured prepare,
+                        cuda_measured pass);
 
 /* -- norm.c -- */
 
@@ -363,7 +369,21 @@ struct cuda_norm_needs {
 struct cuda_norm_needs cuda_norm_needs(const struct cuda *cuda, const struct cuda_layer *norm);
 /* Forward and backward of the pool of a norm that runs as a plan. */
 enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
-/* Forward and backward by our own kernels, the pool included. */
+/* By plans, the pool included. */
+enum status cuda_norm_plan_forward(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+enum status cuda_norm_plan_backward(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
+/* What our own kernels do in training, in this order, the pool included. */
+enum cuda_norm_part {
+    CUDA_NORM_SUMS,
+    CUDA_NORM_APPLY,
+    CUDA_NORM_BACKWARD_SUMS, /* and the gradients of scale and shift */
+    CUDA_NORM_BACKWARD_APPLY,
+    CUDA_NORM_PARTS
+};
+/* One part, for measurements. */
+enum status cuda_norm_own_part(struct cuda *cuda, struct cuda_layer *norm, enum cuda_norm_part part,
+                               struct err *err);
+/* All parts. */
 enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err);
 
 /* -- stats_choose.c: which batch norm takes its statistics from the convolution before it -- */

@@ -1,6 +1,7 @@
 /* Batch norm, with the addition, the ReLU and the max pool that are fused into it. Training uses
  * plans or our own kernels (norm_choose.c), evaluation uses our own. Synchronised statistics always
  * use our kernels. */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "worker/backend/cuda/exec/internal.h"
@@ -215,15 +216,12 @@ static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct
     return cuda_launched(cuda, layer, code, "statistics", err);
 }
 
-static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+static enum status own_apply(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
-    enum status status = own_stats(cuda, layer, err);
     int code;
 
-    if (status != STATUS_OK)
-        return status;
     if (layer->graph->fused_pool) {
         code = cuda->kernels->norm_pool(&norm, &pool, layer->in[0]->data, layer->stats,
                                         layer->out.data, cuda->training ? layer->place : NULL,
@@ -235,6 +233,13 @@ static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, stru
                                      layer->out.data, cuda->training ? layer->mask : NULL,
                                      cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm", err);
+}
+
+static enum status own_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const enum status status = own_stats(cuda, layer, err);
+
+    return status == STATUS_OK ? own_apply(cuda, layer, err) : status;
 }
 
 static enum status plan_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
@@ -290,15 +295,17 @@ enum status cuda_norm_pool_pass(struct cuda *cuda, struct cuda_layer *norm, stru
     return status == STATUS_OK ? pool_backward(cuda, norm, err) : status;
 }
 
+enum status cuda_norm_plan_forward(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
+{
+    const enum status status = plan_forward(cuda, norm, err);
+
+    return status == STATUS_OK && norm->graph->fused_pool ? pool_forward(cuda, norm, err) : status;
+}
+
 static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
-    enum status status;
-
-    if (!layer->uses_plans || !cuda->training)
-        return own_forward(cuda, layer, err);
-    status = plan_forward(cuda, layer, err);
-    return status == STATUS_OK && layer->graph->fused_pool ? pool_forward(cuda, layer, err)
-                                                           : status;
+    return layer->uses_plans && cuda->training ? cuda_norm_plan_forward(cuda, layer, err)
+                                               : own_forward(cuda, layer, err);
 }
 
 /* -- backward -- */
@@ -337,21 +344,8 @@ static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
                                              cuda->stream);
 }
 
-static int own_gradient_apply(struct cuda *cuda, struct cuda_layer *layer,
-                              const struct kernel_norm *norm)
-{
-    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
-
-    if (layer->graph->fused_pool)
-        return cuda->kernels->norm_pool_backward_apply(norm, &pool, layer->in[0]->data,
-                                                       layer->out.grad, layer->place, layer->stats,
-                                                       layer->coefs, layer->dx[0], cuda->stream);
-    return cuda->kernels->norm_backward_apply(norm, layer->in[0]->data, layer->out.grad,
-                                              layer->mask, layer->stats, layer->coefs, layer->dx[0],
-                                              skip_grad(layer), cuda->stream);
-}
-
-static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+/* Sums, and what follows from them: the gradients of scale and shift, and layer->coefs. */
+static enum status own_gradients(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
     const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
@@ -367,11 +361,52 @@ static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, str
     code = cuda->kernels->norm_backward_finish(
         &norm, layer->own_sums, layer->sums, layer->stats, layer->tensors[GAMMA].grad,
         layer->tensors[BETA].grad, layer->coefs, cuda->stream);
-    status = cuda_launched(cuda, layer, code, "gradient sums", err);
-    if (status != STATUS_OK || layer->dx[0] == NULL)
-        return status;
-    code = own_gradient_apply(cuda, layer, &norm);
+    return cuda_launched(cuda, layer, code, "gradient sums", err);
+}
+
+static enum status own_gradient_apply(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    int code;
+
+    if (layer->dx[0] == NULL)
+        return STATUS_OK;
+    if (layer->graph->fused_pool)
+        code = cuda->kernels->norm_pool_backward_apply(&norm, &pool, layer->in[0]->data,
+                                                       layer->out.grad, layer->place, layer->stats,
+                                                       layer->coefs, layer->dx[0], cuda->stream);
+    else
+        code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, layer->out.grad,
+                                                  layer->mask, layer->stats, layer->coefs,
+                                                  layer->dx[0], skip_grad(layer), cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
+}
+
+static enum status own_backward(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
+{
+    const enum status status = own_gradients(cuda, layer, err);
+
+    return status == STATUS_OK ? own_gradient_apply(cuda, layer, err) : status;
+}
+
+enum status cuda_norm_own_part(struct cuda *cuda, struct cuda_layer *norm, enum cuda_norm_part part,
+                               struct err *err)
+{
+    switch (part) {
+    case CUDA_NORM_SUMS:
+        return own_stats(cuda, norm, err);
+    case CUDA_NORM_APPLY:
+        return own_apply(cuda, norm, err);
+    case CUDA_NORM_BACKWARD_SUMS:
+        return own_gradients(cuda, norm, err);
+    case CUDA_NORM_BACKWARD_APPLY:
+        return own_gradient_apply(cuda, norm, err);
+    case CUDA_NORM_PARTS:
+        break;
+    }
+    assert(false);
+    return STATUS_BAD_INPUT;
 }
 
 enum status cuda_norm_own_pass(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
@@ -421,17 +456,21 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
     return status == STATUS_OK ? keep_grad(cuda, layer, BETA, err) : status;
 }
 
-static enum status norm_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
-                                 struct err *err)
+enum status cuda_norm_plan_backward(struct cuda *cuda, struct cuda_layer *norm, struct err *err)
 {
     enum status status = STATUS_OK;
 
+    if (norm->graph->fused_pool)
+        status = pool_backward(cuda, norm, err);
+    return status == STATUS_OK ? plan_backward(cuda, norm, err) : status;
+}
+
+static enum status norm_backward(struct cuda *cuda, struct cuda_layer *layer, float grad_scale,
+                                 struct err *err)
+{
     (void)grad_scale;
-    if (!layer->uses_plans)
-        return own_backward(cuda, layer, err);
-    if (layer->graph->fused_pool)
-        status = pool_backward(cuda, layer, err);
-    return status == STATUS_OK ? plan_backward(cuda, layer, err) : status;
+    return layer->uses_plans ? cuda_norm_plan_backward(cuda, layer, err)
+                             : own_backward(cuda, layer, err);
 }
 
 const struct cuda_op cuda_op_norm = {norm_open, norm_forward, norm_backward};

@@ -56,7 +56,7 @@ static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda
     layer->place = take(layout, value);
     layer->stats = take(layout, needs.floats);
     layer->coefs = take(layout, needs.floats);
-    layer->mask = take(layout, needs.mask);
+    layer->mask = layer->graph->fused_relu ? take(layout, needs.mask) : NULL;
     layer->sums = take(layout, needs.sums);
     layer->own_sums = take(layout, needs.sums);
     layer->scratch = take(layout, needs.scratch);
@@ -72,8 +72,8 @@ static enum status pool_pass(struct cuda *cuda, void *user, struct err *err)
     return cuda_norm_pool_pass(cuda, user, err);
 }
 
-/* Microseconds of a forward and backward pass on separate memory; 0: not known. */
-static float time_pass(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass)
+float cuda_norm_time_us(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured prepare,
+                        cuda_measured pass)
 {
     struct cuda_tensor tensors[TENSORS];
     struct cuda_layer layer = *norm;
@@ -91,7 +91,9 @@ static float time_pass(struct cuda *cuda, const struct cuda_layer *norm, cuda_me
     layout = (struct layout){memory, 0};
     point(cuda, &layer, in, tensors, &layout);
     cuda->training = true;
-    us = cuda_measure_us(cuda, pass, &layer);
+    us = prepare == NULL || prepare(cuda, &layer, &ignored) == STATUS_OK
+             ? cuda_measure_us(cuda, pass, &layer)
+             : 0.0F;
     cuda->training = was_training;
     cuda->runtime->memory_free(&memory);
     return us;
@@ -103,7 +105,7 @@ static bool are_timed(const struct cuda *cuda)
            cuda->options.stats == CUDA_STATS_NONE;
 }
 
-static bool same_work(const struct cuda_layer *a, const struct cuda_layer *b)
+bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b)
 {
     return a->graph->op == GRAPH_BATCH_NORM && a->in[0]->image_size == b->in[0]->image_size &&
            a->in[0]->channels == b->in[0]->channels && a->in[0]->dtype == b->in[0]->dtype &&
@@ -116,9 +118,9 @@ static bool same_work(const struct cuda_layer *a, const struct cuda_layer *b)
 static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
 {
     for (uint32_t i = 0; i < index; i++)
-        if (times[i] > 0.0F && same_work(&cuda->layers[i], &cuda->layers[index]))
+        if (times[i] > 0.0F && cuda_norm_same_work(&cuda->layers[i], &cuda->layers[index]))
             return times[index] = times[i];
-    return times[index] = time_pass(cuda, &cuda->layers[index], own_pass);
+    return times[index] = cuda_norm_time_us(cuda, &cuda->layers[index], NULL, own_pass);
 }
 
 /* The time of the plans, and of the pool after them; 0: not known. */
@@ -129,18 +131,34 @@ static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
 
     if (forward <= 0.0F || backward <= 0.0F)
         return 0.0F;
-    return forward + backward + (norm->graph->fused_pool ? time_pass(cuda, norm, pool_pass) : 0.0F);
+    return forward + backward +
+           (norm->graph->fused_pool ? cuda_norm_time_us(cuda, norm, NULL, pool_pass) : 0.0F);
 }
 
 struct choice {
-    uint32_t norms, slower; /* all norms; those whose plans are slower than our kernels */
-    uint32_t without;       /* norms that have no plans */
-    char reason[160];       /* why the first of these has none */
+    uint32_t norms, slower;  /* all norms; those whose plans are slower than our kernels */
+    uint32_t without;        /* norms that have no plans */
+    char reason[240];        /* the first of these, and why it has none */
+    double plans_us, own_us; /* of a step: the norms for which both times are known */
 };
+
+/* Why a norm has no plan, and what there is instead. */
+static void keep_reason(const struct cuda *cuda, const struct cuda_layer *norm,
+                        const struct err *why, struct choice *choice)
+{
+    char instead[80] = "";
+
+    if (cuda->norm_sum == NULL)
+        (void)snprintf(instead, sizeof instead, "; our own kernels take over (%s%s, with%s ReLU)",
+                       plan_type_name(norm->in[0]->dtype),
+                       norm->graph->fused_add ? ", with an addition" : "",
+                       norm->graph->fused_relu ? "" : "out");
+    (void)snprintf(choice->reason, sizeof choice->reason, "%.159s%s", why->text, instead);
+}
 
 static void report(const struct cuda *cuda, const struct choice *choice)
 {
-    char faster[64] = "", beside[64] = "";
+    char faster[64] = "", beside[64] = "", times[96] = "";
 
     if (choice->slower > 0)
         (void)snprintf(faster, sizeof faster, "%s%u of them faster than their plans",
@@ -148,11 +166,17 @@ static void report(const struct cuda *cuda, const struct choice *choice)
     if (cuda->collective_sms > 0 && choice->norms > choice->slower + choice->without)
         (void)snprintf(beside, sizeof beside, "; plans leave %u multiprocessors to NCCL",
                        cuda->collective_sms);
-    log_line(choice->without > 0 && cuda->norm_sum == NULL ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE,
-             "%u of %u batch norms by plans, %u by own kernels%s%s%s%s",
+    if (choice->plans_us > 0.0 && choice->own_us > 0.0)
+        (void)snprintf(times, sizeof times,
+                       "; a step's norms take %.3f ms by plans, %.3f ms by own kernels (%.2f x)",
+                       choice->plans_us * 1e-3, choice->own_us * 1e-3,
+                       choice->own_us / choice->plans_us);
+    /* a warning where nothing but our kernels is left: cuDNN or the driver may be at fault */
+    log_line(choice->without == choice->norms && cuda->norm_sum == NULL ? LOG_WARNING : LOG_INFO,
+             LOG_ABOUT_NONE, "%u of %u batch norms by plans, %u by own kernels%s%s%s%s%s",
              choice->norms - choice->slower - choice->without, choice->norms,
              choice->slower + choice->without, choice->slower + choice->without > 0 ? ": " : "",
-             choice->reason, faster, beside);
+             choice->reason, faster, beside, times);
 }
 
 /* Sets uses_plans; keeps the reason if there is no plan. */
@@ -165,12 +189,16 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, str
     norm->uses_plans = cuda_norm_has_plans(cuda, norm, &why);
     if (!norm->uses_plans) {
         if (choice->without++ == 0)
-            (void)snprintf(choice->reason, sizeof choice->reason, "%.159s", why.text);
+            keep_reason(cuda, norm, &why, choice);
         return;
     }
     plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
     own = plans > 0.0F ? own_time_once(cuda, norm->index, times) : 0.0F;
-    if (own <= 0.0F || own >= plans)
+    if (own <= 0.0F)
+        return;
+    choice->plans_us += (double)plans;
+    choice->own_us += (double)own;
+    if (own >= plans)
         return;
     norm->uses_plans = false;
     choice->slower++;

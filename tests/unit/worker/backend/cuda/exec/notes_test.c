@@ -49,4 +49,50 @@ TEST(notes_of_plans_are_logged_once)
     graph_free(&graph);
 }
 
+/* What the log says while a ConvNet with its two batch norms is made. */
+static void log_of_net(void)
+{
+    const struct model_shape shape = {1, 28, 28, 10};
+    const struct amp_request request = {.level = "O2"};
+    struct graph *graph = NULL;
+    struct net *net = NULL;
+    struct amp amp;
+    const struct net_options options = {.batch_max = 2, .amp = &amp, .backend = &backend_cuda};
+
+    cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+    CHECK_EQ(amp_resolve(&amp, &request, NULL), STATUS_OK);
+    CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
+    logged[0] = '\0';
+    log_use(take_line);
+    CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
+    log_use(NULL);
+    net_free(&net);
+    graph_free(&graph);
+}
+
+/* Our own kernels take 7 launches of 1 us. */
+TEST(norms_by_plans_and_by_own_kernels_are_compared)
+{
+    standin_plan_times_us[PLAN_NORM_FORWARD] = 1;
+    standin_plan_times_us[PLAN_NORM_BACKWARD] = 2.5F;
+    log_of_net();
+    CHECK_EQ(count("2 of 2 batch norms by plans, 0 by own kernels; a step's norms take 0.0"), 1);
+    CHECK_EQ(count(" ms by own kernels ("), 1);
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+    log_of_net();
+    CHECK_EQ(count("0 by own kernels\n"), 1);
+}
+
+/* As cuDNN has none for a norm with an addition and no ReLU in fp16: nothing failed. */
+TEST(a_norm_without_a_plan_is_named)
+{
+    standin_faults.no_norm_plans = true;
+    log_of_net();
+    CHECK_EQ(count("0 of 2 batch norms by plans, 2 by own kernels: layer layer1.1: no plan for its "
+                   "batch norm forward: "),
+             1);
+    CHECK_EQ(count("; our own kernels take over (fp16, with ReLU)"), 1);
+    standin_faults.no_norm_plans = false;
+}
+
 TEST_MAIN

@@ -1,10 +1,12 @@
-"""The first hour on a machine with a GPU: prints and runs four calls of tests/gpu/run, each under ten minutes.
+"""Two calls for a rented card that is there for fifteen minutes in all: how fast is it, is it right.
 
-    tests/gpu/first-hour BUILD --out DIR [--next | --call N] [--print]
+    tests/gpu/calls BUILD --out DIR [--next | --call N] [--budget SECONDS] [--print]
 
-BUILD is a build folder, or what tests/gpu/pack made of one. Without --next or --call all calls run that DIR/first-hour.json does not
-name as done, so the same line goes on after an interruption, also on another machine that got DIR; --next runs the first of
-them alone, --call N runs call N again. --print only prints the calls. Exit: 0 everything passed; 1 something failed; 77 no GPU."""
+BUILD is a build folder, or what tests/gpu/pack made of one. Each call takes at most --budget (360 s): what does not fit is cut, the
+least valuable first, and named in the results. Every row has a limit of its own and is in DIR as soon as it is there. Without
+--next or --call the calls run that DIR/calls.json does not name as done, so the same line goes on after an interruption, also on
+another machine that got DIR; --next runs the first of them alone, --call N runs call N again. --print only prints the calls. Exit: 0
+everything passed; 1 something failed or was cut; 77 no GPU."""
 import argparse
 import dataclasses
 import json
@@ -17,25 +19,24 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = os.path.join(HERE, "run")
-SPARE_S = 30  # for unpacking and reports
+BUDGET_S = 360
+SPARE_S = 30  # of it, for unpacking and reports
 NO_GPU = 77
 
 
 @dataclasses.dataclass
 class Call:
-    minutes: int
     phases: tuple
     words: str
 
-    def argv(self, build, out):
-        return [RUN, build, "--out", out, "--budget", str(60 * self.minutes - SPARE_S), "--only", ",".join(self.phases)]
+    def argv(self, build, out, budget_s):
+        return [RUN, build, "--out", out, "--budget", str(max(1, round(budget_s - SPARE_S))), "--only", ",".join(self.phases)]
 
 
 CALLS = (
-    Call(5, ("device", "plans", "kernels", "nccl"), "is it right: kernels and plans against plain C, NCCL's communicator"),
-    Call(10, ("device", "bench"), "how fast: ResNet-50 at 256 beside PyTorch, breakdown, ConvNet, start, variants"),
-    Call(8, ("device", "net", "torch", "train"), "whole nets beside the CPU and PyTorch"),
-    Call(5, ("device", "resume", "kill", "launcher", "ncu"), "resume, kill -9, launcherd; counters of two kernels"),
+    Call(("device", "bench"), "how fast: start, step, bf16, PyTorch beside it, batch norms, ConvNet"),
+    Call(("device", "kernels", "plans", "net", "nccl", "train", "torch", "kill", "term", "launcher", "resume", "ranks"),
+         "is it right: kernels, plans, nets, training, resume, ranks; kill -9 and SIGTERM"),
 )
 
 
@@ -43,7 +44,7 @@ class Done:
     """What ran to its end, kept in DIR."""
 
     def __init__(self, out):
-        self.path = os.path.join(out, "first-hour.json")
+        self.path = os.path.join(out, "calls.json")
         try:
             with open(self.path, encoding="utf-8") as file:
                 self.calls = json.load(file)["calls"]
@@ -62,9 +63,9 @@ class Done:
         return str(number) in self.calls
 
 
-def run_call(number, call, build, out, done):
-    argv = call.argv(build, out)
-    print(f"== call {number} of {len(CALLS)}, at most {call.minutes} minutes: {call.words}\n   {shlex.join(argv)}", flush=True)
+def run_call(number, call, options, done):
+    argv = call.argv(options.build, options.out, options.budget)
+    print(f"== call {number} of {len(CALLS)}, at most {options.budget:.0f} s: {call.words}\n   {shlex.join(argv)}", flush=True)
     begun = time.monotonic()
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())  # the suite ends its phases and keeps the results
@@ -86,7 +87,7 @@ def run_all(options):
     done = Done(options.out)
     numbers = wanted(options, done)
     for number in numbers:
-        code = run_call(number, CALLS[number - 1], options.build, options.out, done)
+        code = run_call(number, CALLS[number - 1], options, done)
         if code not in (0, 1):
             print(f"call {number} ended with {code}: the same line goes on from here")
             return code if code > 0 else 128 - code
@@ -96,9 +97,10 @@ def run_all(options):
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="tests/gpu/first-hour", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(prog="tests/gpu/calls", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--out", default="results", metavar="DIR")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="SECONDS", help=f"of each call ({BUDGET_S})")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--next", action="store_true")
     which.add_argument("--call", type=int, choices=range(1, len(CALLS) + 1), metavar="N")
@@ -107,7 +109,8 @@ def main():
     options.build, options.out = os.path.abspath(options.build), os.path.abspath(options.out)
     if options.prints:
         for number, call in enumerate(CALLS, 1):
-            print(f"# call {number}, at most {call.minutes} minutes: {call.words}\n{shlex.join(call.argv(options.build, options.out))}")
+            print(f"# call {number}, at most {options.budget:.0f} s: {call.words}\n"
+                  f"{shlex.join(call.argv(options.build, options.out, options.budget))}")
         return 0
     return run_all(options)
 
