@@ -460,11 +460,16 @@ static void end(struct launcherd *launcherd)
     node_end(launcherd->node);
 }
 
-static void on_ready(void *owner)
+static void on_ready(void *owner, bool is_key_lost)
 {
     struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
 
+    if (launcherd->join_only && is_key_lost) {
+        launcherd->exit_code = EXIT_FAILURE;
+        end(launcherd);
+        return;
+    }
     if (launcherd->join_only) {
         (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
                      core->name, launcherd->options->server);
