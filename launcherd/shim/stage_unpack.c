@@ -122,6 +122,22 @@ static enum status extract(int tar_fd, struct err *err)
     return status;
 }
 
+/* Unpacks into the current directory. What a disk or a file server refuses after write() has taken it
+ * shows only when it is synced; libarchive does not look at what close() says. After a crash of the
+ * machine, too, a folder with its last name has its content. */
+static enum status extract_and_sync(int tar_fd, struct err *err)
+{
+    const int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    enum status status = extract(tar_fd, err);
+
+    if (status == STATUS_OK && (fd < 0 || syncfs(fd) != 0))
+        status = err_set(err, STATUS_IO, errno, "the staged directory cannot be written: %s",
+                         strerror(errno));
+    if (fd >= 0)
+        (void)close(fd);
+    return status;
+}
+
 enum status stage_make_dir(const char *dir, const struct account *account, struct err *err)
 {
     return rundir_make_for(dir, account != NULL ? &account->uid : NULL,
@@ -144,7 +160,7 @@ enum status stage_unpack(const struct stage_source *source, struct err *err)
     if (mkdir("files.part", 0700) != 0 || chdir("files.part") != 0)
         return err_set(err, STATUS_IO, errno, "cannot make a folder in %.160s: %s", source->dir,
                        strerror(errno));
-    status = extract(source->tar_fd, err);
+    status = extract_and_sync(source->tar_fd, err);
     if (status == STATUS_OK && (chdir(source->dir) != 0 || rename("files.part", "files") != 0))
         status = err_set(err, STATUS_IO, errno, "cannot rename a folder in %.160s: %s", source->dir,
                          strerror(errno));

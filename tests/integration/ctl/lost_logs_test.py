@@ -3,6 +3,9 @@
 
 It runs in a namespace of its own (tests/lib/own_namespace.py), with small disks. Without root it is skipped."""
 import os
+import re
+import shutil
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
@@ -67,6 +70,49 @@ def a_staged_directory_that_does_not_fit_is_a_failure_of_the_node():
         equal((status["state"], status["exit"]["code"]), ("failed", 125), status)
 
 
+class FailingDisk:
+    """An ext2 that takes every write(), and loses what its device, a file on a small tmpfs, has no room for. None if it cannot be made."""
+
+    def __init__(self, case, name="failing"):
+        self.disk, self.folder, self.is_mounted = FullDisk(case.dir, 1024), f"{case.dir}/{name}", False
+
+    def __enter__(self):
+        below = self.disk.__enter__()
+        os.mkdir(self.folder)
+        if below is not None and shutil.which("mkfs.ext2", path="/usr/sbin:/sbin"):
+            with open(f"{below}/image", "wb") as image:
+                image.truncate(64 << 20)
+            self.is_mounted = all(subprocess.run(words, capture_output=True, check=False).returncode == 0 for words in (
+                ["/usr/sbin/mkfs.ext2", "-q", "-F", f"{below}/image"], ["mount", "-o", "loop", f"{below}/image", self.folder]))
+        return self.folder if self.is_mounted else None
+
+    def __exit__(self, *rest):
+        if self.is_mounted:
+            subprocess.run(["umount", self.folder], check=True)
+        self.disk.__exit__(*rest)
+
+
+def loses(name, why):
+    """The disk of that name in the folder of the test is the failing one: of the logs, or of the node's state."""
+    with Case() as case, FailingDisk(case, name) as disk:
+        if disk is None:
+            print("skipped: no ext2 on a loop device here", flush=True)
+            return
+        logs = f"{case.dir}/logs" if name == "node0" else disk
+        with Small(case, logs) as cluster:
+            os.mkdir(f"{case.dir}/project")
+            with open(f"{case.dir}/project/data", "wb") as file:
+                file.write(os.urandom(3 << 20))
+            done = cluster.ctl("run", "--stage", f"{case.dir}/project", "--max-restarts", "0", "--", "true")
+            assert done.returncode != 0 and re.search(why, done.stderr), done
+
+
+def a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed():
+    loses("failing", "the staged directory cannot be written: (Input/output error|No space left on device)")
+    loses("node0", "cannot get the staged directory: (its bytes cannot be written: Input/output error|the disk of the state directory is full)")
+
+
 if __name__ == "__main__":
     run_tests([a_log_that_is_lost_as_a_whole_is_told, logs_that_cannot_be_read_are_a_failure,
-               a_staged_directory_that_does_not_fit_is_a_failure_of_the_node])
+               a_staged_directory_that_does_not_fit_is_a_failure_of_the_node,
+               a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed])
