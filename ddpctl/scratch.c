@@ -237,10 +237,11 @@ static void sweep_one(int parent_fd, const char *name, struct scratch_swept *swe
     if (remove_tree(parent_fd, name, other))
         swept->removed_count++;
     else
-        keeps(swept,
-              "%.120s/%s, of an earlier run that was killed, cannot be removed as a whole: \"%.60s\" "
-              "in it stays; look at it, and remove the folder by hand",
-              temp_dir(), name, other);
+        keeps(
+            swept,
+            "%.120s/%s, of an earlier run that was killed, cannot be removed as a whole: \"%.60s\" "
+            "in it stays; look at it, and remove the folder by hand",
+            temp_dir(), name, other);
 }
 
 void scratch_sweep(struct scratch_swept *swept)

@@ -465,14 +465,11 @@ static void on_ready(void *owner, bool is_key_lost)
     struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
 
-    if (launcherd->join_only && is_key_lost) {
-        launcherd->exit_code = EXIT_FAILURE;
-        end(launcherd);
-        return;
-    }
     if (launcherd->join_only) {
-        (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
-                     core->name, launcherd->options->server);
+        launcherd->exit_code = is_key_lost ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (!is_key_lost)
+            (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
+                         core->name, launcherd->options->server);
         end(launcherd);
         return;
     }

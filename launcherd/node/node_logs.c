@@ -122,12 +122,13 @@ static void answer_too_long(struct node_logs *logs, const struct log_files *file
     const struct msg_log_read *request = &files->request;
     char text[REASON_BYTES_MAX];
 
-    (void)snprintf(text, sizeof text,
-                   "node %s: the %s of job %llu, generation %u, rank %u is a file of %llu bytes, of which "
-                   "only the first %llu are read",
-                   logs->host->core->options.name, what, (unsigned long long)request->job_id,
-                   request->generation, request->rank, (unsigned long long)files->size,
-                   (unsigned long long)RANK_FILE_BYTES_MAX);
+    (void)snprintf(
+        text, sizeof text,
+        "node %s: the %s of job %llu, generation %u, rank %u is a file of %llu bytes, of which "
+        "only the first %llu are read",
+        logs->host->core->options.name, what, (unsigned long long)request->job_id,
+        request->generation, request->rank, (unsigned long long)files->size,
+        (unsigned long long)RANK_FILE_BYTES_MAX);
     answer(logs, (struct msg_log_data){
                      .request_id = request->request_id, .is_final = true, .problem = text});
 }

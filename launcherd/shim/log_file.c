@@ -105,7 +105,7 @@ static void open_again(struct log_file *file, int64_t at_ms)
     fill_block(fd, file->size);
     int length =
         snprintf(note, sizeof note, "[... this log was deleted: %llu bytes are gone ...]\n",
-                 (unsigned long long)(file->size + file->dropped_bytes));
+                 (unsigned long long)file->size + file->dropped_bytes);
     file->dropped_bytes = 0;
     log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(fd, note, (size_t)length, (off_t)file->size) == length)
@@ -247,10 +247,11 @@ static void tell_dropped(struct log_file *file)
 
     if (file->dropped_bytes == 0)
         return;
-    length = snprintf(note, sizeof note,
-                      "\n[... %llu bytes not kept: the log has its largest size, and its file system "
-                      "cannot cut it ...]\n",
-                      (unsigned long long)file->dropped_bytes);
+    length =
+        snprintf(note, sizeof note,
+                 "\n[... %llu bytes not kept: the log has its largest size, and its file system "
+                 "cannot cut it ...]\n",
+                 (unsigned long long)file->dropped_bytes);
     log_index_note(&file->index, file->size, true, file->last_ms);
     if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) == length)
         file->size += (uint64_t)length;

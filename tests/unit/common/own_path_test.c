@@ -112,7 +112,7 @@ TEST(a_private_folder_is_written_by_its_owner_only)
         gid_t gid;
         bool is_private;
     } cases[] = {
-        {0700, other, true}, {0755, other, true},  {0770, own, true},
+        {0700, other, true},  {0755, other, true},  {0770, own, true},
         {0770, other, false}, {0775, other, false}, {0702, own, false},
     };
 

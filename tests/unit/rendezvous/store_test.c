@@ -555,26 +555,6 @@ TEST(files_are_private)
     store_close(&store);
 }
 
-/* Who may write in it may take every secret. */
-TEST(a_directory_in_which_others_may_write_is_refused)
-{
-    struct err err = {.text = ""};
-    char dir[512];
-    int fd = -1;
-
-    (void)snprintf(dir, sizeof dir, "%s/open", test_dir());
-    CHECK(mkdir(dir, 0700) == 0 && chmod(dir, 0702) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
-    if (geteuid() != 0)
-        SKIP("only root can give a folder away");
-    CHECK(chmod(dir, 0770) == 0 && chown(dir, 0, 65534) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
-    CHECK(strstr(err.text, "make it private") != NULL);
-    CHECK(chmod(dir, 0750) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_OK);
-    (void)close(fd);
-}
-
 /* The disk accepts no more data: the process ends with its own exit code and a line that says why;
  * all earlier commits are there. */
 TEST(a_failed_write_ends_the_process)
