@@ -107,8 +107,10 @@ struct attach {
     uint64_t checkpoint_step;
     struct bar bar;
     struct wait_note wait_note;
-    struct buf end_json, end_text; /* made when the job ends */
-    bool has_failed;               /* the job has failed */
+    struct buf end_json, end_text;      /* made when the job ends */
+    bool has_failed;                    /* the job has failed */
+    bool has_shown_log;                 /* bytes of a log were read */
+    char log_problem[REASON_BYTES_MAX]; /* why a log could not be read; empty: all could */
 
     int exit_code;
     bool exit_is_ours;

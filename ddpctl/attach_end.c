@@ -35,6 +35,16 @@ void attach_free(struct attach *attach)
     buf_free(&attach->end_text);
 }
 
+/* Logs that were asked for, and of which none could be read, are a failure. */
+static int end_code(const struct attach *attach)
+{
+    if (attach->options.job_decides)
+        return attach->exit_code;
+    if (attach->log_problem[0] == '\0' || attach->has_shown_log)
+        return CTL_OK;
+    return ctl_fail(attach->ctl, CTL_FAILED, "no log could be read", attach->log_problem);
+}
+
 void attach_finish_if_done(struct attach *attach)
 {
     if (attach->done || attach->version == 0)
@@ -43,5 +53,5 @@ void attach_finish_if_done(struct attach *attach)
         return;
     if (attach->options.show_logs && !follow_done(&attach->follow))
         return;
-    attach_stop(attach, attach->options.job_decides ? attach->exit_code : CTL_OK);
+    attach_stop(attach, end_code(attach));
 }

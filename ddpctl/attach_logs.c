@@ -1,6 +1,7 @@
 #include "ddpctl/attach_parts.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define LOG_TIMEOUT_US 30000000u /* how long a node may wait before it answers, plus a margin */
@@ -37,8 +38,13 @@ static void take_log(struct attach *attach, const struct msg_log_data *data)
     enum follow_data what =
         follow_take(&attach->follow, data, clock_boot_us(), &rank, &skip, &is_final);
 
-    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL && !was_not_started(attach, rank))
+    if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL &&
+        !was_not_started(attach, rank)) {
+        (void)snprintf(attach->log_problem, sizeof attach->log_problem, "%s", data->problem);
         screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
+    }
+    if (what == FOLLOW_SHOW || what == FOLLOW_GAP)
+        attach->has_shown_log = attach->has_shown_log || data->bytes.count > skip;
     if (what == FOLLOW_GAP)
         screen_message(&attach->ctl->screen, "-- rank %u: some of its log is missing here --",
                        rank);

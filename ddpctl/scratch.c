@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,25 +74,56 @@ enum status scratch_make(struct scratch *scratch, struct err *err)
     return err_set(err, STATUS_IO, errno, "make a lock in %.180s: %s", dir, strerror(errno));
 }
 
-/* Removes the folder `name` of `parent_fd`, if it is ours. The lock file is removed last: if this process
- * is killed meanwhile, the free lock tells the next run that the folder's owner is gone. */
-static void remove_tree(int parent_fd, const char *name)
+/* Whether nothing but the lock file is in the folder; else `other` is the name of something. */
+static bool is_emptied(int fd, char other[NAME_MAX + 1])
 {
+    DIR *dir = own_folder_list(fd);
+    const struct dirent *entry;
+    bool is_empty = true;
+
+    (void)snprintf(other, NAME_MAX + 1, "?");
+    if (dir == NULL)
+        return false;
+    errno = 0;
+    while (is_empty && (entry = readdir(dir)) != NULL) {
+        is_empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                   strcmp(entry->d_name, LOCK) == 0;
+        if (!is_empty)
+            (void)snprintf(other, NAME_MAX + 1, "%s", entry->d_name);
+    }
+    is_empty = is_empty && errno == 0;
+    (void)closedir(dir);
+    return is_empty;
+}
+
+/* Removes the folder `name` of `parent_fd`, if it is ours. False: it stays, and `other` is the name of
+ * something in it that does. The lock file is removed last, and only when all else is gone: the free
+ * lock tells the next run that the folder's owner is gone. */
+static bool remove_tree(int parent_fd, const char *name, char other[NAME_MAX + 1])
+{
+    char deeper[NAME_MAX + 1];
+    bool is_gone = false;
     struct err none;
     int fd;
 
+    (void)snprintf(other, NAME_MAX + 1, "?");
     if (own_folder_open_at(parent_fd, name, &fd, &none) != STATUS_OK)
-        return;
+        return false;
     own_tree_empty(fd, LOCK);
-    (void)unlinkat(fd, LOCK, 0);
+    if (is_emptied(fd, other)) {
+        (void)unlinkat(fd, LOCK, 0);
+        is_gone = unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
+    } else if (!own_tree_is_ours(parent_fd, name, deeper)) {
+        (void)snprintf(other, NAME_MAX + 1, "%s", deeper); /* what holds the rest */
+    }
     (void)close(fd);
-    (void)unlinkat(parent_fd, name, AT_REMOVEDIR);
+    return is_gone;
 }
 
 void scratch_remove(struct scratch *scratch)
 {
     const char *slash = strrchr(scratch->dir, '/');
-    char parent[PATH_MAX];
+    char parent[PATH_MAX], other[NAME_MAX + 1];
     int parent_fd;
 
     if (slash == NULL)
@@ -99,7 +131,7 @@ void scratch_remove(struct scratch *scratch)
     (void)snprintf(parent, sizeof parent, "%.*s", (int)(slash - scratch->dir) + 1, scratch->dir);
     parent_fd = open(parent, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (parent_fd >= 0) {
-        remove_tree(parent_fd, slash + 1);
+        (void)remove_tree(parent_fd, slash + 1, other); /* the next run tells what stays */
         (void)close(parent_fd);
     }
     if (scratch->lock_fd >= 0)
@@ -109,21 +141,38 @@ void scratch_remove(struct scratch *scratch)
 
 /* -- folders that other runs have left --------------------------------------------------------- */
 
+__attribute__((format(printf, 2, 3))) static void keeps(struct scratch_swept *swept,
+                                                        const char *format, ...)
+{
+    va_list args;
+
+    if (swept->kept_count++ > 0)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(swept->kept, sizeof swept->kept, format, args);
+    va_end(args);
+}
+
 /* On a file system that nodes share, a lock may exist only on its own node (NFS with local_lock,
  * Lustre with localflock), and a socket always does. So a folder in use on another node looks
- * unused from here. */
-static bool is_of_another_machine(int lock_fd)
+ * unused from here. A lock that names no machine does not say that it is of this one. */
+static bool is_of_this_machine(int lock_fd, const char *name, struct scratch_swept *swept)
 {
     char host[HOST_BYTES], own[HOST_BYTES];
     const ssize_t bytes = pread(lock_fd, host, sizeof host - 1, 0);
 
     own_name(own);
     host[bytes > 0 ? bytes : 0] = '\0';
-    return host[0] != '\0' && strcmp(host, own) != 0;
+    if (host[0] == '\0')
+        keeps(swept,
+              "%.120s/%s stays: its " LOCK " %s, so a run on another machine may use it; remove it "
+              "by hand if none does",
+              temp_dir(), name, bytes < 0 ? strerror(errno) : "names no machine");
+    return host[0] != '\0' && strcmp(host, own) == 0;
 }
 
 /* Takes the lock of a folder that may be one of ours; -1: it is not, or it is in use. */
-static int take_lock(int parent_fd, const char *name)
+static int take_lock(int parent_fd, const char *name, struct scratch_swept *swept)
 {
     struct stat of_lock;
     struct err none;
@@ -134,8 +183,8 @@ static int take_lock(int parent_fd, const char *name)
     fd = openat(dir_fd, LOCK, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     (void)close(dir_fd);
     if (fd >= 0 && fstat(fd, &of_lock) == 0 && S_ISREG(of_lock.st_mode) &&
-        of_lock.st_uid == geteuid() && !is_of_another_machine(fd) &&
-        flock(fd, LOCK_EX | LOCK_NB) == 0)
+        of_lock.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+        is_of_this_machine(fd, name, swept))
         return fd;
     if (fd >= 0)
         (void)close(fd);
@@ -177,29 +226,41 @@ static bool is_in_use(const char *dir)
     return is_used;
 }
 
-uint32_t scratch_sweep(void)
+/* Removes a folder whose lock we hold. */
+static void sweep_one(int parent_fd, const char *name, struct scratch_swept *swept)
+{
+    char path[PATH_MAX], other[NAME_MAX + 1];
+
+    if (snprintf(path, sizeof path, "%s/%s", temp_dir(), name) >= (int)sizeof path ||
+        is_in_use(path))
+        return;
+    if (remove_tree(parent_fd, name, other))
+        swept->removed_count++;
+    else
+        keeps(
+            swept,
+            "%.120s/%s, of an earlier run that was killed, cannot be removed as a whole: \"%.60s\" "
+            "in it stays; look at it, and remove the folder by hand",
+            temp_dir(), name, other);
+}
+
+void scratch_sweep(struct scratch_swept *swept)
 {
     DIR *dir = opendir(temp_dir());
-    uint32_t count = 0;
 
+    *swept = (struct scratch_swept){.removed_count = 0};
     for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-        char path[PATH_MAX];
         int lock_fd;
 
         if (strncmp(entry->d_name, PREFIX, sizeof PREFIX - 1) != 0 ||
-            strlen(entry->d_name) != sizeof NAME - 1 ||
-            snprintf(path, sizeof path, "%s/%s", temp_dir(), entry->d_name) >= (int)sizeof path)
+            strlen(entry->d_name) != sizeof NAME - 1)
             continue;
-        lock_fd = take_lock(dirfd(dir), entry->d_name);
+        lock_fd = take_lock(dirfd(dir), entry->d_name, swept);
         if (lock_fd < 0)
             continue;
-        if (!is_in_use(path)) {
-            remove_tree(dirfd(dir), entry->d_name);
-            count++;
-        }
+        sweep_one(dirfd(dir), entry->d_name, swept);
         (void)close(lock_fd);
     }
     if (dir)
         (void)closedir(dir);
-    return count;
 }

@@ -452,6 +452,7 @@ static enum status prepare(struct node *node, struct err *err)
     const char *id = getenv("SLURM_NODEID"), *nodes = getenv("SLURM_STEP_NUM_NODES");
     static char in_step[] = STOP_SIGNAL_VARIABLE "=1";
     const char *name = getenv("SLURMD_NODENAME");
+    struct scratch_swept swept;
     char wanted[PATH_MAX];
     enum status status;
 
@@ -468,7 +469,7 @@ static enum status prepare(struct node *node, struct err *err)
     node->environ = private_environ(in_step);
     if (node->environ == NULL)
         return err_set(err, STATUS_MEMORY, 0, "out of memory");
-    (void)scratch_sweep();
+    scratch_sweep(&swept); /* nobody reads what a node's own ddpctl says about it */
     status = scratch_make(&node->scratch, err);
     (void)snprintf(node->dir, sizeof node->dir, "%s", node->scratch.dir);
     if (status != STATUS_OK || node->options->state_dir[0] == '\0')

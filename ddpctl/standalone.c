@@ -74,13 +74,18 @@ static enum status make_dir(struct standalone *standalone, struct err *err)
     const char *wanted = standalone->ctl->options.state_dir;
 
     if (!wanted) {
-        const uint32_t swept = scratch_sweep();
-        const enum status status = scratch_make(&standalone->scratch, err);
+        struct screen *screen = &standalone->ctl->screen;
+        struct scratch_swept swept;
+        enum status status;
 
-        if (swept > 0)
-            screen_message(&standalone->ctl->screen,
+        scratch_sweep(&swept);
+        status = scratch_make(&standalone->scratch, err);
+        if (swept.removed_count > 0)
+            screen_message(screen,
                            "-- removed %u temporary folder%s of earlier runs that were killed --",
-                           swept, swept == 1 ? "" : "s");
+                           swept.removed_count, swept.removed_count == 1 ? "" : "s");
+        if (swept.kept_count > 0)
+            screen_message(screen, "-- %s --", swept.kept);
         (void)snprintf(standalone->dir, sizeof standalone->dir, "%s", standalone->scratch.dir);
         return status;
     }

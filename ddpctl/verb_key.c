@@ -298,18 +298,18 @@ int verb_user(struct ctl *ctl)
 /* -- login, logout ----------------------------------------------------------------------------- */
 
 /* Makes the folders above the file, private to the user. */
-static void make_folders(const char *path)
+static enum status make_folders(const char *path, struct err *err)
 {
     char folder[PATH_MAX];
+    enum status status;
+    int fd;
 
     (void)snprintf(folder, sizeof folder, "%s", path);
     *strrchr(folder, '/') = '\0';
-    for (char *at = strchr(folder + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        (void)mkdir(folder, 0700);
-        *at = '/';
-    }
-    (void)mkdir(folder, 0700); /* if this fails, writing the key reports it */
+    status = own_folder_make(folder, 0, 0700, &fd, err);
+    if (status == STATUS_OK)
+        (void)close(fd);
+    return status;
 }
 
 /* The server has accepted the new key. Only now it may replace the old key. */
@@ -324,10 +324,10 @@ static int on_proved(struct ctl *ctl, const struct msg *msg, void *context)
     (void)msg;
     (void)context;
     status = server_key_path(path, &err);
-    if (status == STATUS_OK) {
-        make_folders(path);
+    if (status == STATUS_OK)
+        status = make_folders(path, &err);
+    if (status == STATUS_OK)
         status = key_file_write(path, key, &err);
-    }
     if (status != STATUS_OK)
         return ctl_fail_err(ctl, CTL_FAILED, &err, "the key was not kept");
     screen_message(&ctl->screen, "logged in to %s as %s; the key is kept in %s", key->server,

@@ -460,14 +460,16 @@ static void end(struct launcherd *launcherd)
     node_end(launcherd->node);
 }
 
-static void on_ready(void *owner)
+static void on_ready(void *owner, bool is_key_lost)
 {
     struct launcherd *launcherd = owner;
     const struct launcher_options *core = &launcherd->options->core;
 
     if (launcherd->join_only) {
-        (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
-                     core->name, launcherd->options->server);
+        launcherd->exit_code = is_key_lost ? EXIT_FAILURE : EXIT_SUCCESS;
+        if (!is_key_lost)
+            (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
+                         core->name, launcherd->options->server);
         end(launcherd);
         return;
     }

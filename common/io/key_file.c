@@ -61,13 +61,27 @@ static enum status read_key(int fd, bool one_line, const char *shown, struct key
     return status;
 }
 
-static enum status open_file(const char *path, int flags, int *fd, struct err *err)
+/* A file that somebody has named, such as a Secret of Kubernetes, which is a link of root: links are
+ * followed, and a pipe is waited for. */
+static enum status open_given(const char *path, int *fd, struct err *err)
 {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | flags);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
     if (*fd < 0)
         return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
                        "the key file %.180s: %s", path, strerror(errno));
     return STATUS_OK;
+}
+
+/* A file that we have made ourselves. */
+static enum status open_own(const char *path, int *fd, struct err *err)
+{
+    enum status status;
+    struct err why;
+
+    status = own_file_open(path, 0, O_RDONLY, 0, fd, &why);
+    if (status == STATUS_OK)
+        return STATUS_OK;
+    return err_set(err, status, why.code, "the key file cannot be used: %.220s", why.text);
 }
 
 enum status key_argument(char *argument, struct key *key, struct err *err)
@@ -79,7 +93,7 @@ enum status key_argument(char *argument, struct key *key, struct err *err)
     if (strcmp(argument, "-") == 0)
         return read_key(STDIN_FILENO, true, "stdin", key, err);
     if (argument[0] == '@') {
-        status = open_file(argument + 1, 0, &fd, err);
+        status = open_given(argument + 1, &fd, err);
         if (status != STATUS_OK)
             return status;
         status = read_key(fd, false, argument + 1, key, err);
@@ -97,14 +111,12 @@ enum status key_file_read(const char *path, struct key *key, struct err *err)
     enum status status;
     int fd;
 
-    status = open_file(path, O_NONBLOCK, &fd, err);
+    status = open_own(path, &fd, err);
     if (status != STATUS_OK)
         return status;
     hide_memory();
     if (fstat(fd, &info) < 0)
         status = err_set(err, STATUS_IO, errno, "the key file %.180s: %s", path, strerror(errno));
-    else if (!S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode)) /* a pipe would be waited for */
-        status = err_set(err, STATUS_REFUSED, 0, "the key file %.180s is no plain file", path);
     else if ((info.st_mode & 077) != 0)
         status = err_set(err, STATUS_REFUSED, 0,
                          "other users may read the key file %.120s (mode %04o): chmod 600 it, and "

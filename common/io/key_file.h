@@ -14,7 +14,9 @@
  * secret. */
 enum status key_argument(char *argument, struct key *key, struct err *err);
 
-/* STATUS_NOT_FOUND: no such file; STATUS_REFUSED: others may read it; STATUS_BAD_INPUT. */
+/* Reads a file that key_file_write has made. STATUS_NOT_FOUND: no such file; STATUS_REFUSED: others may
+ * read it, or it is not ours (own_path.h: a plain file of our user with one name, no link);
+ * STATUS_BAD_INPUT. */
 enum status key_file_read(const char *path, struct key *key, struct err *err);
 /* Writes the file with mode 0600, whole or not at all, and durably. On failure the old file stays:
  * STATUS_IO, STATUS_TOO_BIG. */

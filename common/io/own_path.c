@@ -93,10 +93,15 @@ bool own_is_trusted(uid_t uid)
     return uid == 0 || uid == geteuid() || (stat("/", &root) == 0 && uid == root.st_uid);
 }
 
+bool own_folder_is_private(const struct stat *info)
+{
+    return S_ISDIR(info->st_mode) && (info->st_mode & S_IWOTH) == 0 &&
+           ((info->st_mode & S_IWGRP) == 0 || info->st_gid == getegid());
+}
+
 bool own_folder_is_ours(const struct stat *info)
 {
-    return S_ISDIR(info->st_mode) && info->st_uid == geteuid() && (info->st_mode & S_IWOTH) == 0 &&
-           ((info->st_mode & S_IWGRP) == 0 || info->st_gid == getegid());
+    return info->st_uid == geteuid() && own_folder_is_private(info);
 }
 
 static enum status refuse_folder(const char *path, const struct stat *info, struct err *err)

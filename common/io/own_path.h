@@ -32,6 +32,8 @@ enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct 
 DIR *own_folder_list(int fd);
 /* Whether the folder is of our user, and no other user may write in it. */
 bool own_folder_is_ours(const struct stat *info);
+/* Whether no user but its owner may write in the folder: a group only if it is our own. */
+bool own_folder_is_private(const struct stat *info);
 /* Whether that user may name a place for us: root, we, and the owner of "/". */
 bool own_is_trusted(uid_t uid);
 

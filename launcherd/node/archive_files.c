@@ -80,6 +80,13 @@ void archive_files_begin(struct file_work *work)
         files->status = own_file_make(part, 1, 0600, &files->fd, &files->err);
 }
 
+static enum status refused(struct archive_files *files, int code)
+{
+    if (code == ENOSPC)
+        return err_set(&files->err, STATUS_IO, code, "the disk of the state directory is full");
+    return err_set(&files->err, STATUS_IO, code, "its bytes cannot be written: %s", strerror(code));
+}
+
 static enum status complete(struct archive_files *files)
 {
     char part[PATH_MAX], path[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
@@ -88,6 +95,9 @@ static enum status complete(struct archive_files *files)
     stage_digest_end(&files->digest, hash);
     if (strcmp(hash, files->hash) != 0)
         return err_set(&files->err, STATUS_BAD_INPUT, 0, "its bytes do not have its hash");
+    file_work_at(&files->work, FILE_DISK_STATE, "fsync");
+    if (fsync(files->fd) != 0)
+        return refused(files, errno);
     make_path(files, ".part", part);
     make_path(files, ".tar", path);
     file_work_at(&files->work, FILE_DISK_STATE, "rename");
@@ -100,14 +110,13 @@ static enum status complete(struct archive_files *files)
 void archive_files_write(struct file_work *work)
 {
     struct archive_files *files = (struct archive_files *)work;
+    ssize_t written;
 
     file_work_at(work, FILE_DISK_STATE, "write");
     files->status = STATUS_OK;
-    if (pwrite(files->fd, files->bytes, files->byte_count, (off_t)files->have) !=
-        (ssize_t)files->byte_count) {
-        files->status = err_set(&files->err, STATUS_IO, errno, "%s",
-                                errno == ENOSPC ? "the disk of the state directory is full"
-                                                : "its bytes cannot be written");
+    written = pwrite(files->fd, files->bytes, files->byte_count, (off_t)files->have);
+    if (written != (ssize_t)files->byte_count) {
+        files->status = refused(files, written < 0 ? errno : ENOSPC); /* a part: no room for more */
         return;
     }
     stage_digest_add(files->digest, files->bytes, files->byte_count);

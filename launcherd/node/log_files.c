@@ -1,9 +1,11 @@
 #include "launcherd/node/log_files.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -119,11 +121,44 @@ static void add_watch(struct log_files *files)
 /* -- the file ------------------------------------------------------------------------------------- */
 
 /* The next offset, from `offset` on, that is outside the hole of a log whose middle was cut out
- * (shim/log_file.h). */
+ * (shim/log_file.h). `size`: only a hole follows. */
 static uint64_t skip_hole(int fd, uint64_t offset, uint64_t size)
 {
-    off_t data = offset < size ? lseek(fd, (off_t)offset, SEEK_DATA) : -1;
+    off_t data = offset < size ? lseek(fd, (off_t)offset, SEEK_DATA) : (off_t)offset;
+
+    if (data < 0 && errno == ENXIO)
+        return size;
     return data > (off_t)offset ? (uint64_t)data : offset;
+}
+
+/* A log that is one hole, in place of which readers get a line at its end (LOG_LOST_BYTES). False: it is
+ * another one. */
+static bool read_lost(struct log_files *files, int fd)
+{
+    const uint64_t size = files->size;
+    char note[128];
+    uint64_t begin, length;
+
+    if (files->request.what != LOG_OUTPUT || files->may_grow || size <= LOG_LOST_BYTES ||
+        skip_hole(fd, 0, size) < size)
+        return false;
+    length = (uint64_t)snprintf(note, sizeof note,
+                                "[... all output, %llu bytes, is lost: it could not be written to "
+                                "the disk of the logs ...]\n",
+                                (unsigned long long)(size - LOG_LOST_BYTES));
+    begin = size - length;
+    if (files->request.tail_lines > 0 || files->request.offset < begin)
+        files->offset = begin;
+    else
+        files->offset = files->request.offset < size ? files->request.offset : size;
+    length = size - files->offset;
+    if (length > files->request.bytes_max)
+        length = files->request.bytes_max;
+    memcpy(files->bytes, note + (files->offset - begin), length);
+    files->got = (ssize_t)length;
+    files->run_count = length > 0 ? 1 : 0;
+    files->runs[0] = (struct part_log_run){.bytes = (uint32_t)length, .is_error = true};
+    return true;
 }
 
 /* Reads up to `byte_count` bytes of one piece, from the next offset outside a hole. If the middle
@@ -230,6 +265,23 @@ static void find_path(struct log_files *files)
         rundir_rank_log(files->path, log_dir, request->generation, request->rank);
 }
 
+/* The user of a job can make a file with any size, at no cost. */
+static void read_bytes(struct log_files *files, int fd)
+{
+    const struct msg_log_read *request = &files->request;
+    const bool is_too_long = request->what != LOG_OUTPUT && files->size > RANK_FILE_BYTES_MAX;
+    const uint64_t size = is_too_long ? RANK_FILE_BYTES_MAX : files->size;
+
+    if (read_lost(files, fd))
+        return;
+    files->offset =
+        request->tail_lines > 0 ? tail_offset(fd, size, request->tail_lines) : request->offset;
+    files->got = read_piece(fd, &files->offset, size, files->bytes, request->bytes_max);
+    if (is_too_long && files->offset >= size)
+        files->access = LOG_TOO_LONG;
+    read_runs(files);
+}
+
 void log_files_read(struct file_work *work)
 {
     struct log_files *files = (struct log_files *)work;
@@ -259,10 +311,7 @@ void log_files_read(struct file_work *work)
     files->size = files->offset = 0;
     if (files->access == LOG_READABLE) {
         files->size = (uint64_t)stat.st_size;
-        files->offset = request->tail_lines > 0 ? tail_offset(fd, files->size, request->tail_lines)
-                                                : request->offset;
-        files->got = read_piece(fd, &files->offset, files->size, files->bytes, request->bytes_max);
-        read_runs(files);
+        read_bytes(files, fd);
     }
     if (fd >= 0)
         close(fd);

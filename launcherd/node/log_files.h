@@ -17,7 +17,11 @@ enum log_access {
     LOG_MISSING,
     LOG_NEVER_WRITTEN, /* a rank that wrote no metrics or error file */
     LOG_FOREIGN,       /* metrics, error file: it is no plain file of the job's user */
+    LOG_TOO_LONG,      /* the same: no more of it is read (RANK_FILE_BYTES_MAX) */
 };
+
+/* How much is read of a file that the job's user writes. */
+#define RANK_FILE_BYTES_MAX (UINT64_C(1) << 30)
 
 /* Folders whose changes are reported, by inotify: threads add and remove them, since a path may hang, and the loop
  * reads the events. Each work that may use it keeps it. */

@@ -86,7 +86,7 @@ static void report_ready(struct node *node)
     if (node->ready_reported || node->server.is_keeping_key || node->host.ending)
         return;
     node->ready_reported = true;
-    node->options.on_ready(node->options.owner);
+    node->options.on_ready(node->options.owner, node->server.is_key_lost);
 }
 
 static void on_key_kept(void *owner)

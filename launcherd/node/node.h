@@ -40,7 +40,9 @@ struct node_options {
     bool exit_with_parent;     /* a private run: shims end together with launcherd */
     struct gpu_watch *gpus;    /* NULL: none; borrowed until node_free, closed by the caller */
     void *owner;
-    void (*on_ready)(void *owner); /* the server has welcomed us for the first time */
+    /* The server has welcomed us for the first time. `is_key_lost`: the key of --join could not be saved,
+     * as a line of the log says. */
+    void (*on_ready)(void *owner, bool is_key_lost);
     /* No server accepts this node until a person acts, and nothing runs here: call node_end. */
     void (*on_refused)(void *owner, const char *why);
     void (*on_left)(void *owner); /* after node_leave: nothing runs here any more; call node_end */

@@ -234,7 +234,8 @@ static void on_key_kept(struct file_work *work, const char *late)
     struct node_server *server = files->owner;
 
     server->is_keeping_key = false;
-    if (late == NULL && files->status == STATUS_OK)
+    server->is_key_lost = late != NULL || files->status != STATUS_OK;
+    if (!server->is_key_lost)
         log_line(LOG_INFO, node_about(server->host),
                  "the key is kept in %s: later starts need no --join", files->path);
     else
@@ -258,6 +259,7 @@ static void keep_key(struct node_server *server)
             return;
         server->is_keeping_key = false;
     }
+    server->is_key_lost = true;
     log_line(LOG_ERROR, node_about(server->host),
              "the key could not be kept, give it with --join at the next start: no memory");
 }

@@ -31,6 +31,7 @@ struct node_server {
         [SERVER_ADDRESS_BYTES_MAX]; /* the last server that took this node; empty: none yet */
     char why[512];                  /* the text of SERVER_CLOSED */
     bool is_keeping_key; /* from --join; on_key_kept follows, whether it is kept or not */
+    bool is_key_lost;    /* it could not be kept */
     void (*on_key_kept)(void *owner);
     /* Called for each message of the server, with host->owner. */
     void (*on_message)(void *owner, const struct msg *msg);

@@ -63,9 +63,10 @@ static enum status take_entry(struct account *account, const struct passwd *entr
                    entry->pw_dir[0] == '/' ? entry->pw_dir : "/");
     (void)snprintf(account->shell, sizeof account->shell, "%s",
                    entry->pw_shell[0] == '/' ? entry->pw_shell : "/bin/sh");
-    return take_groups(account, entry->pw_name, err);
+    return STATUS_OK;
 }
 
+/* By `name`, with groups; NULL: by `uid`, without. */
 static enum status find(struct account *account, const char *name, uid_t uid, struct err *err)
 {
     struct passwd entry, *found = NULL;
@@ -81,6 +82,8 @@ static enum status find(struct account *account, const char *name, uid_t uid, st
         status = STATUS_NOT_FOUND;
     else
         status = take_entry(account, found, err);
+    if (status == STATUS_OK && name != NULL)
+        status = take_groups(account, account->name, err);
     free(buffer);
     if (status != STATUS_OK)
         account_free(account);

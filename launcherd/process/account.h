@@ -33,7 +33,8 @@ struct account_policy {
 /* Looks up the account `name`: uid, groups, home, shell. STATUS_NOT_FOUND without a text: it does
  * not exist. May block (LDAP). */
 enum status account_find(struct account *account, const char *name, struct err *err);
-/* The account of this process, even if the user database does not have it. */
+/* The account of this process, even if the user database does not have it. Without groups: nobody has to
+ * become it. */
 enum status account_own(struct account *account, struct err *err);
 void account_free(struct account *account);
 

@@ -16,6 +16,10 @@
 
 #define LOG_INDEX_STEP_MS 100
 
+/* A log of which everything was lost, because the disk refused it until the end, is one hole, which takes no
+ * space: of this many bytes, and as many as were lost. Who reads it gets a line that says so. */
+#define LOG_LOST_BYTES 4096u
+
 struct log_index_record {
     uint64_t offset_and_stream; /* the offset times 2, and 1 for stderr */
     int64_t at_ms;              /* wall clock */

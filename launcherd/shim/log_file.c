@@ -13,7 +13,7 @@
 
 #define CUT_ALIGN 65536u /* a multiple of all usual file system block sizes */
 #define MARK_BYTES 64u
-#define LOST_NOTE_BYTES 96u
+#define LOST_NOTE_BYTES 192u
 
 /* The offset of the hole. The head of the log before it is a quarter of size_max. */
 static uint64_t cut_begin(const struct log_file *file)
@@ -105,7 +105,8 @@ static void open_again(struct log_file *file, int64_t at_ms)
     fill_block(fd, file->size);
     int length =
         snprintf(note, sizeof note, "[... this log was deleted: %llu bytes are gone ...]\n",
-                 (unsigned long long)file->size);
+                 (unsigned long long)file->size + file->dropped_bytes);
+    file->dropped_bytes = 0;
     log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(fd, note, (size_t)length, (off_t)file->size) == length)
         file->size += (uint64_t)length;
@@ -114,18 +115,23 @@ static void open_again(struct log_file *file, int64_t at_ms)
         file->cut_end = file->size;
 }
 
-static int lost_note(uint64_t lost_bytes, char note[LOST_NOTE_BYTES])
+static int lost_note(const struct log_file *file, uint64_t lost_bytes, char note[LOST_NOTE_BYTES])
 {
+    const unsigned long long bytes = lost_bytes;
+
+    if (file->lost_code == ENOSPC || file->lost_code == EDQUOT || file->lost_code == EFBIG)
+        return snprintf(note, LOST_NOTE_BYTES,
+                        "\n[... %llu bytes lost: the disk of the log was full ...]\n", bytes);
     return snprintf(note, LOST_NOTE_BYTES,
-                    "\n[... %llu bytes lost: the disk of the log was full ...]\n",
-                    (unsigned long long)lost_bytes);
+                    "\n[... %llu bytes lost: the disk of the log refused them: %.80s ...]\n", bytes,
+                    strerror(file->lost_code));
 }
 
 /* Writes a line in place of the bytes that the disk refused. False: it refuses the line too. */
 static bool tell_lost(struct log_file *file, int64_t at_ms)
 {
     char note[LOST_NOTE_BYTES];
-    int length = lost_note(file->lost_bytes, note);
+    int length = lost_note(file, file->lost_bytes, note);
 
     log_index_note(&file->index, file->size, true, at_ms);
     if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) != length)
@@ -136,6 +142,26 @@ static bool tell_lost(struct log_file *file, int64_t at_ms)
     return true;
 }
 
+/* Whether there is nothing in the file, or nothing but a hole. */
+static bool has_nothing(int fd)
+{
+    return lseek(fd, 0, SEEK_DATA) < 0 && errno == ENXIO;
+}
+
+/* Tells in the length of a log that has nothing how much was lost. False: it has something, or its
+ * file system makes no holes. */
+static bool leave_hole(const struct log_file *file)
+{
+    const uint64_t size = LOG_LOST_BYTES + file->size + file->lost_bytes;
+
+    if (!has_nothing(file->fd) || ftruncate(file->fd, (off_t)size) != 0)
+        return false;
+    if (has_nothing(file->fd))
+        return true;
+    (void)ftruncate(file->fd, 0); /* it would be read as output */
+    return false;
+}
+
 /* Call when the log ends. If the disk is still full, the line overwrites the last bytes of the log,
  * which are then lost too. */
 static void tell_lost_at_end(struct log_file *file)
@@ -144,10 +170,10 @@ static void tell_lost_at_end(struct log_file *file)
     uint64_t lost_bytes = file->lost_bytes;
     int length = 0;
 
-    if (lost_bytes == 0 || tell_lost(file, file->last_ms))
+    if (lost_bytes == 0 || tell_lost(file, file->last_ms) || leave_hole(file))
         return;
     for (int i = 0; i < 3; i++) /* the line's own length may add a digit to the number */
-        length = lost_note(lost_bytes + (uint64_t)length, note);
+        length = lost_note(file, lost_bytes + (uint64_t)length, note);
     if (file->size < (uint64_t)length ||
         pwrite(file->fd, note, (size_t)length, (off_t)file->size - length) != length ||
         ftruncate(file->fd, (off_t)file->size) != 0) /* cuts a part of tell_lost's line */
@@ -177,11 +203,12 @@ void log_file_write(struct log_file *file, const struct log_piece *piece)
         if (written < 0 && errno == EINTR)
             continue;
         if (written < 0) {
+            file->lost_code = errno;
             if (!file->disk_failed)
                 log_line(LOG_ERROR, LOG_ABOUT_NONE,
                          "a worker's log cannot be written, its output is "
                          "lost until it can: %s",
-                         strerror(errno));
+                         strerror(file->lost_code));
             file->disk_failed = true;
             file->lost_bytes += byte_count;
             return;
@@ -192,6 +219,7 @@ void log_file_write(struct log_file *file, const struct log_piece *piece)
         if (file->size_max > 0 && kept_bytes(file) > file->size_max)
             cut(file);
     }
+    file->dropped_bytes += byte_count;
 }
 
 enum status log_file_open(struct log_file *file, const char *path, uint64_t size_max,
@@ -211,9 +239,28 @@ enum status log_file_open(struct log_file *file, const char *path, uint64_t size
     return STATUS_OK;
 }
 
+/* Of a log that is_full. */
+static void tell_dropped(struct log_file *file)
+{
+    char note[LOST_NOTE_BYTES];
+    int length;
+
+    if (file->dropped_bytes == 0)
+        return;
+    length =
+        snprintf(note, sizeof note,
+                 "\n[... %llu bytes not kept: the log has its largest size, and its file system "
+                 "cannot cut it ...]\n",
+                 (unsigned long long)file->dropped_bytes);
+    log_index_note(&file->index, file->size, true, file->last_ms);
+    if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) == length)
+        file->size += (uint64_t)length;
+}
+
 void log_file_close(struct log_file *file)
 {
     if (file->fd >= 0) {
+        tell_dropped(file);
         tell_lost_at_end(file);
         (void)close(file->fd);
     }

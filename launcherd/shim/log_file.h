@@ -7,7 +7,7 @@
  * valid. A log that somebody deletes is created again at the next output, with a hole in place of
  * the old bytes. If the disk is full, output is lost, and a line in its place says how much. If the
  * disk is still full when the log is closed, that line overwrites the last bytes of the log, which
- * needs no space. */
+ * needs no space; a log that has nothing becomes a hole (LOG_LOST_BYTES). */
 #ifndef LAUNCHERD_SHIM_LOG_FILE_H
 #define LAUNCHERD_SHIM_LOG_FILE_H
 
@@ -28,6 +28,8 @@ struct log_file {
     bool is_full;            /* the file system cannot punch holes, so no more output is kept */
     uint64_t size, size_max; /* of the file with its hole; most bytes to keep, 0: no limit */
     uint64_t lost_bytes;     /* refused by the disk, and not yet told in the log */
+    int lost_code;           /* the errno of that */
+    uint64_t dropped_bytes;  /* not kept, because is_full */
     int64_t last_ms;         /* wall clock time of the last output */
     uint64_t cut_end;        /* the offset after the hole; 0: nothing is cut yet */
     struct log_index index;  /* which bytes are stderr, and when they came */

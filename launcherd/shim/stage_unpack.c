@@ -36,11 +36,19 @@ static enum status archive_failed(const struct unpacking *u, struct archive *arc
 {
     const char *why = u->lib.error_string(archive);
     const int code = u->lib.get_errno(archive);
+    const bool is_bad = is_bad_archive(code);
 
-    return err_set(err, is_bad_archive(code) ? STATUS_BAD_INPUT : STATUS_IO, code,
-                   "the staged directory: %.180s", why != NULL ? why : "not a tar archive");
+    if (why == NULL)
+        why = is_bad ? "not a tar archive" : "it cannot be unpacked";
+    if (is_bad || strstr(why, strerror(code)) != NULL)
+        return err_set(err, is_bad ? STATUS_BAD_INPUT : STATUS_IO, code,
+                       "the staged directory: %.180s", why);
+    return err_set(err, STATUS_IO, code, "the staged directory: %.140s: %.60s", why,
+                   strerror(code));
 }
 
+/* libarchive gives ARCHIVE_WARN when a write fails (archive_write_disk_posix.c, write_data_block), and
+ * when there is more content than the header says. So for content a warning is a failure. */
 static enum status copy_content(const struct unpacking *u, uint64_t *left, struct err *err)
 {
     const void *bytes;
@@ -53,13 +61,15 @@ static enum status copy_content(const struct unpacking *u, uint64_t *left, struc
             return err_set(err, STATUS_TOO_BIG, 0, "the staged directory: more than %u MiB",
                            STAGE_BYTES_MAX >> 20);
         *left -= byte_count;
-        if (u->lib.write_data_block(u->to, bytes, byte_count, offset) < ARCHIVE_WARN)
+        if (u->lib.write_data_block(u->to, bytes, byte_count, offset) != ARCHIVE_OK)
             return archive_failed(u, u->to, err);
     }
     return rc == ARCHIVE_EOF ? STATUS_OK : archive_failed(u, u->from, err);
 }
 
-/* Unpacks all entries into the current directory. */
+/* Unpacks all entries into the current directory. A warning about a header that is read is a name that
+ * the locale does not have. A warning about one that is written is an entry that was not made as
+ * the archive says. */
 static enum status copy_entries(const struct unpacking *u, struct err *err)
 {
     struct archive_entry *entry;
@@ -77,11 +87,11 @@ static enum status copy_entries(const struct unpacking *u, struct err *err)
             return err_set(err, STATUS_TOO_BIG, 0, "the staged directory: more than %u files",
                            ENTRIES_MAX);
         u->lib.entry_set_perm(entry, u->lib.entry_perm(entry) & 0777);
-        if (u->lib.write_header(u->to, entry) < ARCHIVE_WARN)
+        if (u->lib.write_header(u->to, entry) != ARCHIVE_OK)
             status = archive_failed(u, u->to, err);
         if (status == STATUS_OK && u->lib.entry_size(entry) > 0)
             status = copy_content(u, &left, err);
-        if (status == STATUS_OK && u->lib.write_finish_entry(u->to) < ARCHIVE_WARN)
+        if (status == STATUS_OK && u->lib.write_finish_entry(u->to) != ARCHIVE_OK)
             status = archive_failed(u, u->to, err);
     }
     return status;
@@ -112,6 +122,22 @@ static enum status extract(int tar_fd, struct err *err)
     return status;
 }
 
+/* Unpacks into the current directory. What a disk or a file server refuses after write() has taken it
+ * shows only when it is synced; libarchive does not look at what close() says. After a crash of the
+ * machine, too, a folder with its last name has its content. */
+static enum status extract_and_sync(int tar_fd, struct err *err)
+{
+    const int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    enum status status = extract(tar_fd, err);
+
+    if (status == STATUS_OK && (fd < 0 || syncfs(fd) != 0))
+        status = err_set(err, STATUS_IO, errno, "the staged directory cannot be written: %s",
+                         strerror(errno));
+    if (fd >= 0)
+        (void)close(fd);
+    return status;
+}
+
 enum status stage_make_dir(const char *dir, const struct account *account, struct err *err)
 {
     return rundir_make_for(dir, account != NULL ? &account->uid : NULL,
@@ -134,7 +160,7 @@ enum status stage_unpack(const struct stage_source *source, struct err *err)
     if (mkdir("files.part", 0700) != 0 || chdir("files.part") != 0)
         return err_set(err, STATUS_IO, errno, "cannot make a folder in %.160s: %s", source->dir,
                        strerror(errno));
-    status = extract(source->tar_fd, err);
+    status = extract_and_sync(source->tar_fd, err);
     if (status == STATUS_OK && (chdir(source->dir) != 0 || rename("files.part", "files") != 0))
         status = err_set(err, STATUS_IO, errno, "cannot rename a folder in %.160s: %s", source->dir,
                          strerror(errno));

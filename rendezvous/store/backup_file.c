@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/own_path.h"
 #include "common/openssl_library.h"
 
 static const char magic[] = "ddp-backup 1\n";
@@ -45,18 +46,20 @@ static enum status put_bytes(struct backup_file *file, const void *bytes, size_t
 enum status backup_file_make(struct backup_file *file, const char *path, struct err *err)
 {
     enum status status;
+    struct err why;
     int fd;
 
     *file = (struct backup_file){.path = path};
     status = begin_hash(file, err);
     if (status != STATUS_OK)
         return status;
-    fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0 && errno == EEXIST)
-        return err_set(err, STATUS_CONFLICT, errno,
+    status = own_file_open(path, 0, O_WRONLY | O_CREAT | O_EXCL, 0600, &fd, &why);
+    if (status != STATUS_OK && why.code == EEXIST)
+        return err_set(err, STATUS_CONFLICT, EEXIST,
                        "%s is there already and is not overwritten: name another file", path);
-    if (fd < 0)
-        return io_failed(file, "make", err);
+    if (status != STATUS_OK)
+        return err_set(err, status == STATUS_NOT_FOUND ? STATUS_IO : status, why.code,
+                       "cannot make a backup: %.220s", why.text);
     file->file = fdopen(fd, "wb");
     if (file->file == NULL) {
         (void)close(fd);
@@ -82,14 +85,25 @@ enum status backup_file_put(struct backup_file *file, char tag, const void *byte
 static enum status sync_folder(const struct backup_file *file, struct err *err)
 {
     char path[4096];
+    DIR *dir;
     int fd, rc;
 
     (void)snprintf(path, sizeof path, "%s", file->path);
-    fd = open(dirname(path), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    rc = fd < 0 ? -1 : fsync(fd);
-    if (fd >= 0)
-        (void)close(fd);
+    if (own_folder_open(dirname(path), 0, &fd, err) != STATUS_OK)
+        return err->status;
+    dir = own_folder_list(fd); /* `fd` itself cannot be synced */
+    (void)close(fd);
+    rc = dir == NULL ? -1 : fsync(dirfd(dir));
+    if (dir != NULL)
+        (void)closedir(dir);
     return rc == 0 ? STATUS_OK : io_failed(file, "sync the folder of", err);
+}
+
+static void remove_it(const struct backup_file *file)
+{
+    struct err none;
+
+    (void)own_file_remove(file->path, 0, &none);
 }
 
 enum status backup_file_finish(struct backup_file *file, struct err *err)
@@ -105,8 +119,9 @@ enum status backup_file_finish(struct backup_file *file, struct err *err)
     file->file = NULL;
     file->tag = '\0';
     if (rc != 0) {
-        (void)unlink(file->path);
-        return io_failed(file, "write", err);
+        (void)io_failed(file, "write", err);
+        remove_it(file);
+        return STATUS_IO;
     }
     return sync_folder(file, err);
 }
@@ -202,7 +217,7 @@ void backup_file_close(struct backup_file *file)
     if (file->file != NULL)
         (void)fclose(file->file);
     if (file->file != NULL && file->tag == 'W')
-        (void)unlink(file->path);
+        remove_it(file);
     file->file = NULL;
     if (file->hash != NULL)
         file->openssl->evp_md_ctx_free(file->hash);

@@ -33,7 +33,7 @@ static enum status make_dir(const char *dir, struct err *err)
                        "state directory: %.200s", why.text);
     (void)fstat(fd, &info);
     (void)close(fd);
-    if (own_is_trusted(info.st_uid) && (info.st_mode & S_IWOTH) == 0)
+    if (own_is_trusted(info.st_uid) && own_folder_is_private(&info))
         return STATUS_OK;
     return err_set(
         err, STATUS_REFUSED, 0,

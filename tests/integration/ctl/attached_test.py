@@ -9,6 +9,7 @@ import re
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import termios
@@ -243,6 +244,8 @@ def what_a_killed_run_has_left_is_removed():
         starting = f"{case.temp}/ddp-abcdeg"  # its ddpctl runs and has no daemons yet
         os.mkdir(starting)
         with open(f"{starting}/standalone.lock", "w", encoding="ascii") as lock:
+            lock.write(socket.gethostname())
+            lock.flush()
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = case.ctl(*RUN, "--", "true")  # the first still runs
             equal((done.returncode, sorted(os.listdir(case.temp))), (0, sorted([*left, "ddp-abcdef", "ddp-abcdeg", "ddp-abcdeh"])))

@@ -162,6 +162,22 @@ def a_node_joins_once_and_comes_back_without_a_key():
         assert secret_of(url) not in node.log(), "the secret is in the log"
 
 
+def a_node_that_cannot_keep_its_key_has_not_joined():
+    with Case() as case, Server(case) as server:
+        url, state = server.key("node", "gpu01"), f"{case.dir}/node"
+        os.makedirs(f"{state}/key.new/blocks")  # where the new file would be made
+        os.chmod(state, 0o700)
+        for code, said in ((1, "the key could not be kept"), (0, "gpu01 has joined")):
+            done = subprocess.run([LAUNCHERD, "--state-dir", state, "--gpus", "none", "--join", "-", "--join-only"], env=case.environ(),
+                                  input=url, capture_output=True, text=True, timeout=WAIT_S, check=False)
+            equal(done.returncode, code, done.stdout + done.stderr)
+            assert said in done.stdout + done.stderr and ("has joined" in done.stdout) == (code == 0), (done.stdout, done.stderr)
+            equal(os.path.exists(f"{state}/key"), code == 0)
+            if code:
+                os.rmdir(f"{state}/key.new/blocks")
+                os.rmdir(f"{state}/key.new")
+
+
 def a_key_comes_from_stdin_or_a_file():
     with Case() as case, Server(case) as server:
         url = server.key("node", "n1")
@@ -414,7 +430,7 @@ def a_job_runs_with_a_users_key_over_tls():
 
 
 if __name__ == "__main__":
-    run_tests([a_node_joins_once_and_comes_back_without_a_key, a_key_comes_from_stdin_or_a_file,
+    run_tests([a_node_joins_once_and_comes_back_without_a_key, a_node_that_cannot_keep_its_key_has_not_joined, a_key_comes_from_stdin_or_a_file,
                a_key_that_is_not_taken_ends_the_node_and_keeps_the_good_one,
                what_a_command_line_can_be_wrong_about_is_said_at_once, a_node_whose_key_is_removed_lets_its_jobs_go_on,
                a_node_waits_for_its_server_and_says_so_once, the_address_of_a_node_is_that_on_the_way_to_the_server,

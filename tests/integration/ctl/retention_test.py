@@ -87,6 +87,7 @@ def logs_go_when_their_time_is_over():
         equal(cluster.ctl("logs", runs).stdout, "up\n", "the logs of a job that runs stay, however old")
         done = cluster.ctl("logs", ended)
         assert f"has no log of job {ended}" in done.stderr, done.stderr
+        assert done.returncode == 1 and "no log could be read" in done.stderr, done
         with open(go, "w", encoding="ascii"):
             pass
         equal(cluster.ctl("wait", runs).returncode, 0)

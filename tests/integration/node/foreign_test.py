@@ -113,10 +113,29 @@ def test_directories_in_the_place_of_ours_are_refused():
         refused(world, "\"logs\" is a symbolic link of user 65534", "--log-dir", f"{world.folder}/logs")
         os.chmod(state, 0o777)
         refused(world, "other users may write in the state directory")
+        os.chmod(state, 0o770)
+        os.chown(state, 0, NOBODY)
+        refused(world, "other users may write in the state directory")
+        os.chown(state, 0, 0)
         os.chmod(state, 0o711)
         os.chown(state, NOBODY, NOBODY)
         refused(world, "belongs to user 65534")
         victim.check()
+
+
+def test_a_key_of_others_is_not_used():
+    with World(LAUNCHERD) as world:
+        state = f"{world.folder}/node0"
+        os.mkdir(state, 0o711)
+        key = "ddp://127.0.0.1:1/node0#" + "A" * 43
+        write_file(f"{world.folder}/theirs", key)
+        os.chmod(f"{world.folder}/theirs", 0o600)
+        os.symlink(f"{world.folder}/theirs", f"{state}/key")
+        refused(world, "/key is a symbolic link: it is not followed")
+        os.unlink(f"{state}/key")
+        os.rename(f"{world.folder}/theirs", f"{state}/key")
+        os.chown(f"{state}/key", NOBODY, NOBODY)
+        refused(world, "/key belongs to user 65534 and not to us")
 
 
 def test_a_job_whose_folders_others_have_taken_fails_here():

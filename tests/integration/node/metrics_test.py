@@ -62,6 +62,23 @@ def refused(world, make):
     world.server.wait_phase(1, 1, "ended")
 
 
+def test_a_file_without_an_end_is_read_up_to_a_limit():
+    """A sparse file of 4 TiB costs its writer nothing."""
+    for line in (b"{}\n", b""):
+        with World(LAUNCHERD) as world:
+            node = world.node()
+            world.server.run(1, [SHELL, "-c", f"printf '{line.decode()}' > $DDP_METRICS; truncate -s 4T $DDP_METRICS"])
+            out, data = b"", {"is_final": False, "offset": 0, "bytes": b""}
+            for _ in range(5):
+                data = metrics(world, offset=data["offset"] + len(data["bytes"]))
+                out += data["bytes"]
+                if data["is_final"]:
+                    break
+            assert data["is_final"] and out.rstrip(b"\0") == line, (data["problem"], len(out))
+            assert f"is a file of {4 << 40} bytes, of which only the first {1 << 30} are read" in data["problem"], data["problem"]
+            world.forget(node, 1, 1)
+
+
 def user_of(world):
     return getattr(world, "job_user", {})
 

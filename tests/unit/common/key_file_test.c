@@ -98,6 +98,55 @@ TEST(a_file_that_others_may_read_is_refused)
     end();
 }
 
+/* What is read is a plain file of our user. A link would lead to a file of others. */
+TEST(a_link_is_no_key_file)
+{
+    struct key key;
+    struct err err;
+
+    begin();
+    put(other, URL "\n", 0600);
+    CHECK_EQ(symlink(other, path), 0);
+    CHECK_EQ(key_file_read(path, &key, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "is a symbolic link") != NULL);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(link(other, path), 0);
+    CHECK_EQ(key_file_read(path, &key, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "second name") != NULL);
+    end();
+}
+
+TEST(a_key_file_of_another_user_is_refused)
+{
+    struct key key;
+    struct err err;
+
+    if (geteuid() != 0)
+        SKIP("only root can give a file away");
+    begin();
+    put(path, URL "\n", 0600);
+    CHECK_EQ(chown(path, 65534, 65534), 0);
+    CHECK_EQ(key_file_read(path, &key, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "belongs to user 65534") != NULL && strstr(err.text, SECRET) == NULL);
+    end();
+}
+
+/* A file that somebody names may be a link, as in a Secret of Kubernetes. */
+TEST(a_given_file_may_be_a_link)
+{
+    char argument[80];
+    struct key key;
+    struct err err;
+
+    begin();
+    put(other, URL "\n", 0440);
+    CHECK_EQ(symlink("other", path), 0);
+    (void)snprintf(argument, sizeof argument, "@%s", path);
+    CHECK_EQ(key_argument(argument, &key, &err), STATUS_OK);
+    CHECK_STR(key.name, "gpu01");
+    end();
+}
+
 /* Not waited for, as open(2) would. */
 TEST(a_pipe_is_no_key_file)
 {

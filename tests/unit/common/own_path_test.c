@@ -104,6 +104,25 @@ TEST(a_link_of_another_user_is_not_followed)
     clean();
 }
 
+TEST(a_private_folder_is_written_by_its_owner_only)
+{
+    const gid_t own = getegid(), other = own + 1;
+    const struct {
+        mode_t mode;
+        gid_t gid;
+        bool is_private;
+    } cases[] = {
+        {0700, other, true},  {0755, other, true},  {0770, own, true},
+        {0770, other, false}, {0775, other, false}, {0702, own, false},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const struct stat info = {.st_mode = S_IFDIR | cases[i].mode, .st_gid = cases[i].gid};
+
+        CHECK_EQ(own_folder_is_private(&info), cases[i].is_private);
+    }
+}
+
 TEST(folders_that_are_not_ours)
 {
     struct err err = {.text = ""};

@@ -4,7 +4,10 @@
 #include "launcherd/shim/preflight.h"
 #include "tests/lib/test.h"
 
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <nss.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -105,6 +108,40 @@ static int in_child(int (*body)(void));
 TEST(a_silent_user_database_is_no_answer)
 {
     CHECK_EQ(in_child(ask_a_silent_service), 0);
+}
+
+static bool groups_fail;
+
+/* In place of glibc's. */
+int getgrouplist(const char *user, gid_t group, gid_t *groups, int *count)
+{
+    int (*real)(const char *, gid_t, gid_t *, int *);
+
+    if (groups_fail) {
+        errno = ENOMEM;
+        return -1;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getgrouplist");
+    return real != NULL ? real(user, group, groups, count) : -1;
+}
+
+/* The groups of launcherd's own account are not needed for a job of another. */
+TEST(groups_that_cannot_be_read_are_those_of_the_jobs_user)
+{
+    struct account own, account;
+    enum status own_status, status;
+    bool as_self;
+
+    if (geteuid() != 0)
+        SKIP("needs root");
+    groups_fail = true;
+    own_status = account_own(&own, &err);
+    CHECK_EQ(own_status, STATUS_OK);
+    status = account_choose(&open_to_root, &own, "nobody", &account, &as_self, &err);
+    groups_fail = false;
+    account_free(&own);
+    CHECK_EQ(status, STATUS_SYSTEM);
+    CHECK_STR(err.text, "node b: the groups of nobody cannot be read");
 }
 
 /* As in a container: root without a name in the user database. */

@@ -177,6 +177,26 @@ TEST(a_disk_that_is_full_until_the_end_is_told_in_the_log)
               "xxxxxxxxxxxxxxxxxxxxxxxx\n[... 151 bytes lost: the disk of the log was full ...]\n");
 }
 
+TEST(what_a_log_without_holes_does_not_keep_is_told_in_it)
+{
+    struct log_file file;
+    char path[256], text[200] = "";
+    struct err err;
+
+    path_of(6, path);
+    CHECK_EQ(log_file_open(&file, path, LOG_FILE_SIZE_MIN, &err), STATUS_OK);
+    log_file_write(&file, &(struct log_piece){.bytes = "first\n", .byte_count = 6});
+    file.is_full = true; /* as after a cut that its file system refused */
+    log_file_write(&file, &(struct log_piece){.bytes = "more\n", .byte_count = 5});
+    log_file_write(&file, &(struct log_piece){.bytes = "more\n", .byte_count = 5});
+    log_file_close(&file);
+    FILE *read = fopen(path, "r");
+    CHECK(read != NULL && fread(text, 1, sizeof text - 1, read) > 0);
+    (void)fclose(read);
+    CHECK_STR(text, "first\n\n[... 10 bytes not kept: the log has its largest size, and its file "
+                    "system cannot cut it ...]\n");
+}
+
 /* `before`: how many pieces the log has when it is deleted. */
 static void check_deleted(uint32_t before)
 {
@@ -235,7 +255,7 @@ TEST(a_log_that_was_full_takes_output_again_when_it_is_deleted)
     got = fread(text, 1, sizeof text - 1, read);
     (void)fclose(read);
     CHECK(got > 5000 && text[4998] == ' ' && text[4999] == '\n');
-    CHECK_STR(text + 5000, "[... this log was deleted: 5000 bytes are gone ...]\nagain\n");
+    CHECK_STR(text + 5000, "[... this log was deleted: 5003 bytes are gone ...]\nagain\n");
 }
 
 TEST(a_deleted_log_is_cut_like_others)

@@ -164,4 +164,24 @@ TEST(what_was_seen_is_kept_and_nothing_of_others_is_replaced)
     CHECK_EQ(size_of("etcd-seen"), 13);
 }
 
+/* Who may write in it may take every secret. */
+TEST(a_directory_in_which_others_may_write_is_refused)
+{
+    struct err err = {.text = ""};
+    char dir[512];
+    int fd = -1;
+
+    (void)snprintf(dir, sizeof dir, "%s/open", test_dir());
+    CHECK(mkdir(dir, 0700) == 0 && chmod(dir, 0702) == 0);
+    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
+    if (geteuid() != 0)
+        SKIP("only root can give a folder away");
+    CHECK(chmod(dir, 0770) == 0 && chown(dir, 0, 65534) == 0);
+    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "make it private") != NULL);
+    CHECK(chmod(dir, 0750) == 0);
+    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_OK);
+    (void)close(fd);
+}
+
 TEST_MAIN

@@ -1,12 +1,17 @@
 /* Packing a working directory, and unpacking it elsewhere. */
 #include <archive.h>
 #include <archive_entry.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -59,6 +64,9 @@ static const char *read_file(const char *name)
     return got < 0 ? NULL : text;
 }
 
+/* What happens in the child before it unpacks; 0: it is done, else the test is skipped. */
+static int (*prepare)(const char *job);
+
 static enum status unpack(int tar_fd, struct err *err)
 {
     const char *job = in_top("job");
@@ -73,10 +81,14 @@ static enum status unpack(int tar_fd, struct err *err)
     CHECK_EQ(pipe(report), 0);
     pid = fork(); /* it changes its working directory */
     if (pid == 0) {
+        if (prepare != NULL && prepare(job) != 0)
+            _exit(77);
         result.status = stage_unpack(&(struct stage_source){tar_fd, job}, &result.err);
         _exit(write(report[1], &result, sizeof result) == sizeof result ? 0 : 1);
     }
     CHECK_EQ(waitpid(pid, &how, 0), pid);
+    if (WIFEXITED(how) && WEXITSTATUS(how) == 77)
+        SKIP("mounting is not allowed");
     CHECK_EQ(read(report[0], &result, sizeof result), sizeof result);
     (void)close(report[0]);
     (void)close(report[1]);
@@ -245,6 +257,74 @@ TEST(no_entry_leaves_the_folder)
     CHECK_EQ(info.st_mode & 07777, 0755);
     (void)close(fds[3]);
     end();
+}
+
+static void pack_three_mib(struct stage_packed *packed)
+{
+    char bytes[65536];
+    struct err err;
+    int fd;
+
+    make_top();
+    CHECK_EQ(mkdir(in_top("a"), 0755), 0);
+    fd = open(in_top("a/data.bin"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    memset(bytes, 'd', sizeof bytes);
+    for (int i = 0; i < 48; i++)
+        CHECK_EQ(write(fd, bytes, sizeof bytes), sizeof bytes);
+    (void)close(fd);
+    write_file("a/train.py", "import lib\n", 0644);
+    CHECK_EQ(stage_pack(in_top("a"), packed, &err), STATUS_OK);
+}
+
+static int mount_small_disk(const char *job)
+{
+    return unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0
+               ? -1
+               : mount("tmpfs", job, "tmpfs", 0, "size=2m,mode=0700");
+}
+
+/* A part of the content is no staged directory. */
+TEST(a_full_disk_is_a_failure_of_the_node)
+{
+    struct stage_packed packed;
+    struct err err = {.text = ""};
+    enum status status;
+
+    pack_three_mib(&packed);
+    prepare = mount_small_disk;
+    status = unpack(packed.fd, &err);
+    prepare = NULL;
+    (void)close(packed.fd);
+    end();
+    CHECK_EQ(status, STATUS_IO);
+    CHECK_EQ(err.code, ENOSPC);
+    CHECK(strstr(err.text, strerror(ENOSPC)) != NULL);
+}
+
+static int limit_file_size(const char *job)
+{
+    (void)job;
+    (void)signal(SIGXFSZ, SIG_IGN);
+    return setrlimit(RLIMIT_FSIZE, &(struct rlimit){1 << 20, 1 << 20});
+}
+
+TEST(a_write_that_fails_leaves_no_staged_directory)
+{
+    struct stage_packed packed;
+    struct err err = {.text = ""};
+    enum status status;
+
+    pack_three_mib(&packed);
+    prepare = limit_file_size;
+    status = unpack(packed.fd, &err);
+    prepare = NULL;
+    CHECK(access(in_top("job/files"), F_OK) != 0);
+    CHECK(access(in_top("job/files.part"), F_OK) != 0);
+    (void)close(packed.fd);
+    end();
+    CHECK_EQ(status, STATUS_IO);
+    CHECK_EQ(err.code, EFBIG);
+    CHECK(strstr(err.text, strerror(EFBIG)) != NULL);
 }
 
 TEST(what_is_no_archive_is_refused)

@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""What others have put in the way of ddpctl and of `rendezvous --backup` stays as it is, and is named.
+
+It runs in a namespace of its own (tests/lib/own_namespace.py). Without root it is skipped."""
+import os
+import socket
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+import own_namespace  # noqa: E402  pylint: disable=wrong-import-position
+
+own_namespace.enter()
+
+from ctl_lib import BUILD, Case, Cluster, equal, run_tests  # pylint: disable=wrong-import-position
+from keys_test import Server  # pylint: disable=wrong-import-position
+
+NOBODY = 65534
+STANDALONE = ("run", "--standalone", "--", "true")
+
+
+def killed_run(case, name, machine=None):
+    """A folder as a killed `run --standalone` leaves it; its path."""
+    path = f"{case.temp}/{name}"
+    os.makedirs(f"{path}/node0/logs")
+    os.chmod(path, 0o700)
+    with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
+        lock.write(socket.gethostname() if machine is None else machine)
+    return path
+
+
+def what_others_have_put_into_a_killed_runs_folder_stays():
+    with Case() as case:
+        outside = f"{case.dir}/outside"
+        os.mkdir(outside)
+        with open(f"{outside}/file", "w", encoding="ascii") as file:
+            file.write("ours, and elsewhere")
+        path = killed_run(case, "ddp-abcdef")
+        theirs = f"{path}/node0/theirs"
+        with open(theirs, "w", encoding="ascii") as file:
+            file.write("theirs")
+        os.chown(theirs, NOBODY, NOBODY)
+        os.symlink(outside, f"{path}/node0/link")
+        os.link(f"{outside}/file", f"{path}/node0/second-name")
+        for _ in range(2):  # the next run finds it again
+            done = case.ctl(*STANDALONE)
+            equal(done.returncode, 0, done.stderr)
+            assert f"{path}, of an earlier run that was killed, cannot be removed as a whole: \"theirs\" in it stays" in done.stderr, done.stderr
+            assert "removed 1" not in done.stderr, done.stderr
+            equal(sorted(os.listdir(path)), ["node0", "standalone.lock"])
+            equal(os.listdir(f"{path}/node0"), ["theirs"])
+        equal(os.listdir(outside), ["file"])
+        os.unlink(theirs)
+        done = case.ctl(*STANDALONE)
+        assert "removed 1 temporary folder of earlier runs" in done.stderr, done.stderr
+        equal(os.listdir(case.temp), [])
+
+
+def a_lock_that_names_no_machine_is_not_ours():
+    with Case() as case:
+        path = killed_run(case, "ddp-abcdef", machine="")
+        done = case.ctl(*STANDALONE)
+        equal(done.returncode, 0, done.stderr)
+        assert f"{path} stays: its standalone.lock names no machine" in done.stderr, done.stderr
+        equal(sorted(os.listdir(path)), ["node0", "standalone.lock"])
+        with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
+            lock.write(socket.gethostname())
+        done = case.ctl(*STANDALONE)
+        assert "removed 1 temporary folder of earlier runs" in done.stderr, done.stderr
+        equal(os.listdir(case.temp), [])
+
+
+def login_makes_no_folder_through_a_link_of_others():
+    with Case() as case, Server(case) as server:
+        outside, config = f"{case.dir}/outside", f"{case.dir}/config"
+        os.mkdir(outside)
+        os.symlink(outside, config)
+        os.lchown(config, NOBODY, NOBODY)
+        done = case.ctl("login", server.key("user", "ann"))
+        equal(done.returncode, 1, done.stderr)
+        assert "is a symbolic link of user 65534: it is not followed" in done.stderr, done.stderr
+        equal(os.listdir(outside), [])
+
+
+def a_backup_is_not_written_through_a_link_of_others():
+    with Case() as case, Cluster(case, nodes=0):
+        outside = f"{case.dir}/outside"
+        os.mkdir(outside)
+        os.symlink(outside, f"{case.dir}/backups")
+
+        def backup(path):
+            return subprocess.run([os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", f"{case.dir}/rendezvous", "--backup", path],
+                                  env=case.environ(), capture_output=True, text=True, timeout=60, check=False)
+
+        os.lchown(f"{case.dir}/backups", NOBODY, NOBODY)
+        done = backup(f"{case.dir}/backups/state.ddp")
+        assert done.returncode == 2 and "is a symbolic link of user 65534: it is not followed" in done.stderr, done
+        equal(os.listdir(outside), [])
+        os.lchown(f"{case.dir}/backups", 0, 0)
+        done = backup(f"{case.dir}/backups/state.ddp")
+        equal((done.returncode, os.listdir(outside)), (0, ["state.ddp"]), done.stderr)
+        done = backup(f"{case.dir}/backups/state.ddp")
+        assert done.returncode == 1 and "is there already and is not overwritten" in done.stderr, done
+
+
+if __name__ == "__main__":
+    run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours,
+               login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])
