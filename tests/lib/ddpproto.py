@@ -265,7 +265,7 @@ class Node(threading.Thread):
                         if self.silent:
                             continue
                         self.peer.send("beat", sent_us=int(now * 1e6), shims=self.listing(),
-                                       closed=self.closed, leaving=self.leaving, warm=self.warm)
+                                       closed=self.closed, leaving=self.leaving, warm=self.warm, silent=[])
                         for shim in self.shims.values():
                             if shim["acked"] < shim["revision"]:
                                 self.report(shim)
