@@ -462,6 +462,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     static struct warm_workers warm;
     struct shim_workers_options options = {
         .loop = &io->loop,
+        .files = io->files,
         .start = &io->order.start,
         .run_dir = io->run_dir,
         .log_dir = arguments[SHIM_ARG_LOG_DIR],

@@ -80,6 +80,7 @@ void shim_workers_close(struct shim_workers *workers)
     if (workers->closed)
         return;
     workers->closed = true;
+    leftovers_forget(workers);
     warm_workers_drop(&workers->warm);
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         worker_take_close(&workers->items[i]);
@@ -352,6 +353,7 @@ static void close_outputs(struct shim_workers *workers)
 static bool end_kill(struct shim_workers *workers)
 {
     workers->killing = workers->watching = false;
+    leftovers_forget(workers);
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
@@ -386,19 +388,24 @@ static void on_sweep(uv_timer_t *timer)
 
 /* Kills the cgroup and the process groups first, which usually is everything. Other descendants are
  * searched for a little later, and after each death. */
-void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
+static void begin_kill(struct shim_workers *workers)
 {
-    failures_flush(&workers->failures);
-    if (grace_is_over)
-        leftovers_name(workers, LEFTOVERS_KILLED);
     workers->killing = true;
     workers->sweeps = 0;
     if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->rank_cgroup);
     shim_workers_signal(workers, SIGKILL);
+    uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
+}
+
+void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
+{
+    failures_flush(&workers->failures);
+    if (grace_is_over && !leftovers_name(workers, LEFTOVERS_KILLED, begin_kill))
+        return;
+    leftovers_forget(workers);
+    begin_kill(workers);
     shim_workers_check(workers);
-    if (workers->killing)
-        uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
 }
 
 void shim_workers_check(struct shim_workers *workers)

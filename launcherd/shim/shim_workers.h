@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "launcherd/files/file_work.h"
 #include "launcherd/shim/failures.h"
 #include "launcherd/shim/leftovers.h"
 #include "launcherd/shim/input.h"
@@ -30,6 +31,7 @@
 
 struct shim_workers_options {
     uv_loop_t *loop;
+    struct file_works *files;
     const struct msg_start *start; /* borrowed, like all pointers here */
     const char *run_dir, *log_dir, *node_name, *node_address;
     uint32_t gpus;
@@ -121,7 +123,7 @@ void shim_workers_signal(struct shim_workers *workers, int signal);
  * the processes of a DataLoader, would die of a signal that it does not handle. */
 void shim_workers_warn(struct shim_workers *workers, int signal);
 void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told);
-/* Kills all processes. `grace_is_over`: first names them in the logs of the ranks. */
+/* Kills all processes. `grace_is_over`: first names them in the logs of the ranks, which may take LEFTOVERS_LOOK_MS. */
 void shim_workers_kill(struct shim_workers *workers, bool grace_is_over);
 void shim_workers_check(struct shim_workers *workers);
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,

@@ -57,7 +57,7 @@ static bool is_of_another(const char *mark)
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
 static void hang_at(int parent_fd, const char *name)
 {
-    static const char *const dirs[] = {"logs", "run", "stage"};
+    static const char *const dirs[] = {"logs", "run", "stage", "environ"};
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[8192] = "", mark[4200], part[32];
     size_t used = 0;

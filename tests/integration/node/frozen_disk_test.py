@@ -293,6 +293,47 @@ def test_an_ended_shim_leaves_when_launcherd_stays_away():
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
 
 
+DAEMON = """import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1] + ".new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)"""
+
+
+def test_the_memory_of_a_process_is_locked():
+    """Nobody can read its environment then, which alone says of which rank a daemon is: the stop ends all the same, and says so."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "environ")
+        node = world.node()
+        told = f"{world.folder}/pid"
+        world.server.start(1, 1, [sys.executable, "-c", DAEMON, told])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "running")
+        world.note_token(node, 1, 1)
+        wait_until(lambda: os.path.exists(told), "the daemon")
+        with open(told, encoding="ascii") as file:
+            pid = int(file.read())
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=1_000_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["ranks"][0]["state"] == "stopped" and "killed" not in report["cause"], report
+        assert not is_alive(pid) and 1 <= took < 1 + END_S, took
+        disk.thaw()
+        with open(f"{node.log_dir(1)}/shim-g1.log", encoding="utf-8") as file:
+            text = file.read()
+        assert re.search(r"a rank here \(which one is not known: the kernel does not answer about a process in 1 s\): "
+                         rf"1 process has not ended in the grace and is killed: {pid} \(python", text), text
+        world.forget(node, 1, 1)
+
+
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "logs")
