@@ -104,8 +104,13 @@ void shim_workers_close(struct shim_workers *workers);
  * process must end with _exit. */
 bool shim_workers_are_closed(const struct shim_workers *workers);
 
+/* Starts the thread that writes the logs, and from then on the lines of this process. Call after the preflight, which forks: the
+ * child would not have this thread. */
+enum status shim_workers_open_writer(struct shim_workers *workers, struct err *err);
+/* `logs`: of each local rank, opened, and from now on the workers'. Call before the first action. */
+void shim_workers_take_logs(struct shim_workers *workers, const struct log_file *logs);
 /* Call before the first action. Takes the account of the workers with its `groups`, and makes their
- * folder for error files and their cgroup. If the job's cgroup cannot be made, that is an error
+ * cgroup. If the job's cgroup cannot be made, that is an error
  * only with a limit of memory; otherwise it is logged. */
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
                                  bool as_self, const struct cgroup_limits *limits, struct err *err);

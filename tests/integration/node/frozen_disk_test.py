@@ -28,9 +28,9 @@ class Disk:
         self.paths = [f"{world.folder}/stuck.{name}"] + ([f"{world.folder}/stuck"] if name == "logs" else [])  # the second: writes
         os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=f"{world.folder}/stuck", ASAN_OPTIONS="verify_asan_link_order=0")
 
-    def freeze(self):
+    def freeze(self, who=""):
         for path in self.paths:
-            node_lib.write_file(path, "")
+            node_lib.write_file(path, who)
 
     def thaw(self):
         for path in self.paths:
@@ -94,6 +94,53 @@ def test_the_disk_of_the_logs_freezes():
         assert world.server.log_bytes(1, 1, 0) == b"begun\n"
         world.forget(node, 3, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+
+
+def test_the_disk_of_the_logs_freezes_for_a_shim():
+    """After launcherd has made its part: the shim fails the start by the disk's name, long before launcherd would kill it."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "logs")
+        node = world.node()
+        disk.freeze("--shim")
+        begun = time.monotonic()
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["cause"] == f"node node0: the disk of {node.log_dir(1)[:100]} (logs) does not answer: open took longer than 10 s", report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.server.forget(1, 1)
+        assert world.server.run(2, ["true"], slot_mask=1)["failed_rank"] == -1
+        world.forget(node, 2, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def start_that_cannot_be_checked(world, disk, who, **more):
+    """The cause of its end."""
+    node = world.node()
+    disk.freeze(who)
+    world.server.start(1, 1, SLEEPER, slot_mask=1, **more)
+    report = world.server.wait_phase(1, 1, "ended")
+    assert report["failed_class"] == "node", report
+    disk.thaw()
+    world.forget(node, 1, 1)
+    return report["cause"]
+
+
+def test_the_disk_of_the_working_directory_freezes():
+    with World(LAUNCHERD) as world:
+        cwd = f"{world.folder}/stage"
+        os.mkdir(cwd)
+        cause = start_that_cannot_be_checked(world, Disk(world, "stage"), "--shim", cwd=cwd)
+        assert cause == f"node node0: the disk of working directory {cwd[:100]} does not answer: chdir took longer than 30 s", cause
+
+
+def test_the_user_database_does_not_answer():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "none")
+        disk.paths = [f"{world.folder}/stuck"]
+        cause = start_that_cannot_be_checked(world, disk, "")
+        assert cause.startswith("node node0: its user database does not answer: looking up ") and cause.endswith(" took longer than 30 s"), cause
 
 
 def test_the_disk_of_the_run_directories_freezes():
