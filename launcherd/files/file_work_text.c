@@ -6,7 +6,7 @@
 /* A call is one of a few texts that threads share, so it travels as a number with the disk. */
 static const char *const calls[] = {"a call",  "mkdir",   "open",    "read", "write",
                                     "rename",  "link",    "unlink",  "stat", "statvfs",
-                                    "connect", "opendir", "utimens", "exec"};
+                                    "connect", "opendir", "utimens", "exec", "bind"};
 
 void file_work_at(struct file_work *work, enum file_disk disk, const char *call)
 {

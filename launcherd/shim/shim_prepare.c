@@ -4,10 +4,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "common/io/address.h"
 #include "common/io/own_path.h"
 #include "common/stage.h"
 #include "launcherd/process/rundir.h"
-#include "launcherd/shim/rank_log_files.h"
+#include "launcherd/shim/rank_files.h"
 #include "launcherd/shim/worker_spawn.h"
 
 /* The first reason is kept. */
@@ -37,20 +38,22 @@ static void end(struct shim_prepare *prepare)
     prepare->on_done(prepare->owner, prepare->code, prepare->text);
 }
 
-/* -- the logs --------------------------------------------------------------------------------------- */
+/* -- the files --------------------------------------------------------------------------------------- */
 
-static void on_opened(struct file_work *work, const char *late)
+static void on_made(struct file_work *work, const char *late)
 {
-    struct rank_log_files *files = (struct rank_log_files *)work;
+    struct rank_files *files = (struct rank_files *)work;
     struct shim_prepare *prepare = files->prepare;
 
     if (prepare == NULL)
         return;
     files->prepare = NULL;
-    prepare->logs = NULL;
+    prepare->files = NULL;
     if (late == NULL && files->status == STATUS_OK) {
         shim_workers_take_logs(prepare->workers, files->logs);
         files->open_count = 0;
+        prepare->workers->store.status_fd = files->store_fd;
+        files->store_fd = -1;
         if (prepare->is_checked)
             end(prepare);
         return;
@@ -59,10 +62,10 @@ static void on_opened(struct file_work *work, const char *late)
     end(prepare);
 }
 
-static void open_logs(struct shim_prepare *prepare)
+static void make_files(struct shim_prepare *prepare)
 {
     const struct shim_workers_options *options = &prepare->workers->options;
-    struct rank_log_files *files = rank_log_files_new(options->start->local_count);
+    struct rank_files *files = rank_files_new(options->start->local_count);
     struct err err;
 
     if (files == NULL || shim_workers_open_writer(prepare->workers, &err) != STATUS_OK) {
@@ -74,15 +77,18 @@ static void open_logs(struct shim_prepare *prepare)
     }
     files->work.lane = FILE_LANE_RANKS;
     files->work.limit_ms = FILE_WORK_LATE_MS;
-    files->work.done = on_opened;
+    files->work.done = on_made;
     files->prepare = prepare;
     (void)snprintf(files->log_dir, sizeof files->log_dir, "%s", options->log_dir);
+    if (prepare->workers->has_store)
+        (void)snprintf(files->store_address, sizeof files->store_address,
+                       ADDRESS_UNIX_PREFIX "%s/store.sock", options->run_dir);
     files->generation = options->start->generation;
     files->rank_base = options->start->rank_base;
     files->log_max = options->log_max;
-    prepare->logs = files;
+    prepare->files = files;
     if (!file_work_start(options->files, &files->work)) {
-        prepare->logs = NULL;
+        prepare->files = NULL;
         fail_node(prepare, "the shim ends already");
         end(prepare);
     }
@@ -101,7 +107,7 @@ static void on_checked(void *owner, struct preflight_result *result)
     else if (shim_workers_prepare(prepare->workers, &result->account, result->as_self,
                                   &prepare->limits, &err) != STATUS_OK)
         fail(prepare, 125, err.text);
-    if (prepare->logs == NULL && prepare->has_begun)
+    if (prepare->files == NULL && prepare->has_begun)
         end(prepare);
 }
 
@@ -149,14 +155,14 @@ void shim_prepare_begin(struct shim_prepare *prepare, const struct account_polic
 {
     begin_check(prepare, policy);
     prepare->has_begun = true;
-    open_logs(prepare);
+    make_files(prepare);
 }
 
 void shim_prepare_close(struct shim_prepare *prepare)
 {
     prepare->is_over = true;
     preflight_close(&prepare->preflight);
-    if (prepare->logs != NULL)
-        prepare->logs->prepare = NULL;
-    prepare->logs = NULL;
+    if (prepare->files != NULL)
+        prepare->files->prepare = NULL;
+    prepare->files = NULL;
 }

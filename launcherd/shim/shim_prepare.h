@@ -1,5 +1,5 @@
 /* What a shim does before it is ready, away from its loop: a child checks that the job can run here (preflight.h), and a
- * thread opens the logs of the ranks. A disk that does not answer fails the start by its name. Part of the edge of the
+ * thread makes what the ranks need (rank_files.h). A disk that does not answer fails the start by its name. Part of the edge of the
  * shim. */
 #ifndef LAUNCHERD_SHIM_SHIM_PREPARE_H
 #define LAUNCHERD_SHIM_SHIM_PREPARE_H
@@ -12,7 +12,7 @@
 #include "launcherd/shim/preflight.h"
 #include "launcherd/shim/shim_workers.h"
 
-struct rank_log_files;
+struct rank_files;
 
 struct shim_prepare {
     struct shim_workers *workers; /* the owner sets this and the next two */
@@ -21,7 +21,7 @@ struct shim_prepare {
     void (*on_done)(void *owner, int32_t code, const char *text);
     struct cgroup_limits limits;
     struct preflight preflight;
-    struct rank_log_files *logs; /* NULL: none are being opened */
+    struct rank_files *files; /* NULL: none are being made */
     bool has_begun, is_checked, is_over;
     int32_t code;
     char text[256];

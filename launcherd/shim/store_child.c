@@ -3,14 +3,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/io/address.h"
 #include "common/io/stop_signal.h"
 #include "common/launch.h"
 #include "launcherd/c10d/store_main.h"
@@ -55,17 +53,12 @@ void store_child_close(struct store_child *store)
     store->status_fd = -1;
 }
 
-enum status store_child_listen(struct store_child *store, const char *run_dir, int listen_fd,
-                               struct err *err)
+enum status store_child_listen(int listen_fd, struct err *err)
 {
-    char address[PATH_MAX + 16];
-    struct stat made;
-
-    if (listen(listen_fd, SOMAXCONN) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot listen on the job's port: %s",
-                       strerror(errno));
-    (void)snprintf(address, sizeof address, ADDRESS_UNIX_PREFIX "%s/store.sock", run_dir);
-    return address_listen(address, 0600, &store->status_fd, &made, err);
+    if (listen(listen_fd, SOMAXCONN) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_SYSTEM, errno, "cannot listen on the job's port: %s",
+                   strerror(errno));
 }
 
 /* A quarter of the memory that the job may use or the machine has, at most MEMORY_BYTES_MAX. */

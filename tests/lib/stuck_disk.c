@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <pwd.h>
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -70,7 +72,7 @@ static bool is_of_another(const char *mark)
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
 static void hang_at(int parent_fd, const char *name)
 {
-    static const char *const dirs[] = {"logs", "run", "stage", "environ"};
+    static const char *const dirs[] = {"logs", "run", "stage", "environ", "store.sock"};
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[8192] = "", mark[4200], part[32];
     size_t used = 0;
@@ -187,6 +189,18 @@ int chdir(const char *path)
         *(void **)&real = real_call("chdir");
     hang_at(-1, path);
     return real(path);
+}
+
+int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
+{
+    static int (*real)(int, __CONST_SOCKADDR_ARG, socklen_t);
+    const struct sockaddr_un *local = address.__sockaddr_un__;
+
+    if (real == NULL)
+        *(void **)&real = real_call("bind");
+    if (local->sun_family == AF_UNIX && local->sun_path[0] != '\0')
+        hang_at(-1, local->sun_path);
+    return real(fd, address, bytes);
 }
 
 int inotify_add_watch(int fd, const char *path, uint32_t mask)

@@ -115,6 +115,22 @@ def test_the_disk_of_the_logs_freezes_for_a_shim():
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
 
 
+def test_the_disk_of_the_run_directories_freezes_for_a_shim():
+    """When it makes the socket at which its store answers launcherd."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "store.sock")
+        node = world.node()
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.start(1, 1, SLEEPER, slot_mask=1, launch={"store": "on"}, nodes={"node0": "127.0.0.1"})
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["cause"] == f"node node0: the disk of {node.folder}/node0 (state directory) does not answer: bind took longer than 10 s", report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
 def start_that_cannot_be_checked(world, disk, who, **more):
     """The cause of its end."""
     node = world.node()
