@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/msg_schema.h"
 #include "launcherd/process/devices.h"
+#include "launcherd/process/doing.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/shim_end.h"
@@ -472,8 +473,10 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     struct devices devices;
     warm_workers_read(&warm);
     enum status status = devices_parse(&devices, arguments[SHIM_ARG_GPUS], err);
+    doing_set(DOING_WRITE, 0);
     if (status == STATUS_OK)
         status = introduce(io, arguments[SHIM_ARG_CGROUPS], &warm, &self, err);
+    doing_set(DOING_NOTHING, 0);
     if (status != STATUS_OK)
         return status;
     options.gpus = devices.count;
@@ -525,6 +528,7 @@ int shim_main(char *const *arguments)
     stop_signal_shield();
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
+    doing_set(DOING_READ, 0);
     if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||
         io.order.type != MSG_TYPE_START) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "no order to carry out: %s", err.text);

@@ -13,6 +13,7 @@
 #include "common/launch.h"
 #include "launcherd/c10d/store_main.h"
 #include "launcherd/core/shim.h"
+#include "launcherd/process/doing.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/spawn.h"
 
@@ -134,10 +135,13 @@ static enum status spawn_in_thread(struct store_child *store, const struct spawn
     if (rc == 0 && (rc = uv_thread_create(&store->parent, be_parent, &spawning)) != 0)
         uv_sem_destroy(&store->may_end);
     store->has_parent = rc == 0;
-    if (rc == 0)
+    if (rc == 0) {
+        doing_set(DOING_STORE, 0);
         uv_sem_wait(&spawning.is_done);
-    else
+        doing_set(DOING_NOTHING, 0);
+    } else {
         spawning.status = err_set(err, STATUS_SYSTEM, rc, "no thread: %s", uv_strerror(rc));
+    }
     uv_sem_destroy(&spawning.is_done);
     if (spawning.status != STATUS_OK)
         release_parent(store);

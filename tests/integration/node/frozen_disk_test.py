@@ -159,6 +159,38 @@ def test_the_user_database_does_not_answer():
         assert cause.startswith("node node0: its user database does not answer: looking up ") and cause.endswith(" took longer than 30 s"), cause
 
 
+def test_a_shim_that_is_killed_says_what_it_did():
+    """What is left on its main thread: a disk that hangs there is ended by launcherd's limits, which name the step."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        disk.freeze("--shim")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        world.server.start(2, 1, SLEEPER, slot_mask=2)
+        for job in 1, 2:
+            report = world.server.wait_phase(job, 1, "ended")
+            assert report["cause"] == f"the shim of job {job} on node0 was killed (signal 9) while it read start.msg in its run directory: " \
+                "it has said nothing for 30 s while it prepared", report
+        disk.thaw()
+        for job in 1, 2:
+            world.server.forget(job, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def test_the_disk_of_a_ranks_program_freezes():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "hang -c")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        world.server.go(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 was killed (signal 9) while the process of rank 0 did not come to run its program: " \
+            "it has said nothing for 60 s while it started the ranks", report
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
 def test_the_disk_of_the_run_directories_freezes():
     """Likewise; what a shim that dies meanwhile has left is found when the disk answers again."""
     with World(LAUNCHERD) as world:
