@@ -299,22 +299,14 @@ static bool is_asked(const struct launcher *launcher, const struct launcher_shim
            (launcher_silent_minds(launcher, shim) && !shim->is_silent);
 }
 
-/* Whether it is asked because of a stop. One that still starts is not: the limits of its start hold, and that of the
- * stop. */
-static bool is_asked_of_stop(const struct launcher_shim *shim)
-{
-    return shim->stop_by_us != 0 &&
-           (shim->phase >= SHIM_RUNNING || (shim->adopted && !shim->is_met));
-}
-
 static uint64_t ask_again_us(const struct launcher_shim *shim)
 {
-    return is_asked_of_stop(shim) ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
+    return launcher_silent_is_to_stop(shim) ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
 }
 
 static uint32_t asks_max(const struct launcher_shim *shim)
 {
-    return is_asked_of_stop(shim)                       ? LAUNCHER_ASKS_STOP_MAX
+    return launcher_silent_is_to_stop(shim)             ? LAUNCHER_ASKS_STOP_MAX
            : shim->is_held                              ? LAUNCHER_ASKS_HELD_MAX
            : shim->got_go && shim->phase < SHIM_RUNNING ? LAUNCHER_ASKS_GO_MAX
                                                         : LAUNCHER_ASKS_MAX;
