@@ -133,6 +133,8 @@ struct oracle {
     uint64_t started[ORACLE_STARTED_MAX]; /* jobs that this transaction starts */
     uint32_t turn_count;
     struct oracle_turn turns[ORACLE_STARTED_MAX]; /* preempted jobs that it starts again */
+    uint32_t preempted_count;                     /* by jobs whose rows do not wait yet */
+    struct oracle_turn preempted[ORACLE_STARTED_MAX];
     uint32_t drain_count;
     struct oracle_drain drains[ORACLE_DRAINS_MAX];
     /* The first job that waits, and what was running when it became the first. */
