@@ -120,10 +120,10 @@ static void check_first(struct sim *sim)
     for (uint32_t i = 0; i < oracle->started_count; i++) {
         const struct rdzv_record *record = &disk_row(sim, oracle->started[i])->record;
 
-        if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares)
-            note_first(sim, first); /* it may use reserved slots, or has kept its own */
-        else if (oracle->first_id == first && is_before(sim, first, record->job_id) &&
-                 before_have_ended(sim))
+        if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares ||
+            is_before(sim, record->job_id, first))
+            note_first(sim, first); /* it may use reserved slots, has kept its own, or goes first */
+        else if (oracle->first_id == first && before_have_ended(sim))
             sim_fail(sim, "fifo", "job %llu starts, and job %llu waits for later ones",
                      (unsigned long long)record->job_id, (unsigned long long)first);
     }
