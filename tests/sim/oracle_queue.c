@@ -60,12 +60,12 @@ static bool has_leftover(const struct sim *sim, const struct oracle_node *node)
     return false;
 }
 
-/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
+/* Slots become free only when jobs end, and stay: no GPUs, drains, restarts, silent or leaving nodes, nor leftover shims. */
 bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
-            has_leftover(sim, &sim->oracle->nodes[i]) ||
+            sim->nodes[i].leave_told_us != 0 || has_leftover(sim, &sim->oracle->nodes[i]) ||
             sim->now_us > sim->oracle->nodes[i].heard_at_us + 4 * SECOND_US)
             return false;
     for (uint32_t i = 0; i < sim->disk.row_count; i++)

@@ -97,15 +97,6 @@ static void check_preemption(struct sim *sim, const struct rdzv_record *after)
         note_preempted(sim, after);
 }
 
-/* Slots that the other job waits for may be gone with a leaving node. */
-static bool any_leaves(const struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->node_count; i++)
-        if (sim->nodes[i].leave_told_us != 0)
-            return true;
-    return false;
-}
-
 static void note_turn(struct sim *sim, const struct rdzv_record *before)
 {
     struct oracle *oracle = sim->oracle;
@@ -122,8 +113,7 @@ static void check_turn(struct sim *sim, const struct oracle_turn *turn)
     const struct rdzv_record *first = record_of(sim, turn->first_id);
 
     if (first != NULL && is_waiting(first) && first->generation == turn->first_generation &&
-        first->state == JOB_QUEUED && !first->cancel_wanted && oracle_is_calm(sim) &&
-        !any_leaves(sim))
+        first->state == JOB_QUEUED && !first->cancel_wanted && oracle_is_calm(sim))
         sim_fail(sim, "preempt", "job %llu starts again before job %llu, which has preempted it",
                  (unsigned long long)turn->job_id, (unsigned long long)turn->first_id);
 }
