@@ -3,8 +3,9 @@
  * reports the choice, since nothing else shows that a norm has no plans.
  *
  * Our kernels are not timed with --deterministic (times differ from run to run), with
- * DDP_CUDA_STATS (which compares plans with plans), with DDP_CUDA_SYNC, or if the plans were not
- * timed. */
+ * DDP_CUDA_STATS (which compares plans with plans), with DDP_CUDA_SYNC, or if the plans have no
+ * times yet. Where one of the times is missing, plans are used; a start that has both decides
+ * anew. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -103,22 +104,31 @@ static bool are_timed(const struct cuda *cuda)
            cuda->options.stats == CUDA_STATS_NONE;
 }
 
-static bool same_work(const struct cuda_layer *a, const struct cuda_layer *b)
+struct timed {
+    const struct cuda_layer *norm;
+    cuda_measured pass;
+};
+
+static float time_now(struct cuda *cuda, void *user)
 {
-    return a->graph->op == GRAPH_BATCH_NORM && a->in[0]->image_size == b->in[0]->image_size &&
-           a->in[0]->channels == b->in[0]->channels && a->in[0]->dtype == b->in[0]->dtype &&
-           a->graph->fused_add == b->graph->fused_add &&
-           a->graph->fused_relu == b->graph->fused_relu &&
-           a->graph->fused_pool == b->graph->fused_pool;
+    const struct timed *timed = user;
+
+    return time_pass(cuda, timed->norm, timed->pass);
 }
 
-/* The time of our kernels, taken from an earlier norm with the same work if there is one. */
-static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
+/* Norms that do the same work have one name. */
+static float time_once(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass,
+                       const char *what)
 {
-    for (uint32_t i = 0; i < index; i++)
-        if (times[i] > 0.0F && same_work(&cuda->layers[i], &cuda->layers[index]))
-            return times[index] = times[i];
-    return times[index] = time_pass(cuda, &cuda->layers[index], own_pass);
+    struct timed timed = {norm, pass};
+    char name[192];
+
+    (void)snprintf(name, sizeof name, "%s %s n%u c%u h%u w%u to %ux%u%s%s%s", what,
+                   plan_type_name(norm->in[0]->dtype), cuda->rows, norm->in[0]->channels,
+                   norm->in[0]->h, norm->in[0]->w, norm->out.h, norm->out.w,
+                   norm->graph->fused_add ? " add" : "", norm->graph->fused_relu ? " relu" : "",
+                   norm->graph->fused_pool ? " pool" : "");
+    return cuda_time_once(cuda, name, time_now, &timed);
 }
 
 /* The time of the plans, and of the pool after them; 0: not known. */
@@ -127,9 +137,13 @@ static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
     const float forward = cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD);
     const float backward = cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD);
 
+    float pool = 0.0F;
+
     if (forward <= 0.0F || backward <= 0.0F)
         return 0.0F;
-    return forward + backward + (norm->graph->fused_pool ? time_pass(cuda, norm, pool_pass) : 0.0F);
+    if (norm->graph->fused_pool)
+        pool = time_once(cuda, norm, pool_pass, "pool");
+    return !norm->graph->fused_pool || pool > 0.0F ? forward + backward + pool : 0.0F;
 }
 
 struct choice {
@@ -156,7 +170,7 @@ static void report(const struct cuda *cuda, const struct choice *choice)
 }
 
 /* Sets uses_plans; keeps the reason if there is no plan. */
-static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, struct choice *choice)
+static void choose(struct cuda *cuda, struct cuda_layer *norm, struct choice *choice)
 {
     struct err why = {.text = ""};
     float plans, own;
@@ -169,28 +183,22 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, str
         return;
     }
     plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
-    own = plans > 0.0F ? own_time_once(cuda, norm->index, times) : 0.0F;
+    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm") : 0.0F;
     if (own <= 0.0F || own >= plans)
         return;
     norm->uses_plans = false;
     choice->slower++;
 }
 
-enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
+void cuda_norms_choose(struct cuda *cuda)
 {
-    float *times;
     struct choice choice = {.reason = ""};
 
     if (cuda->evaluate_only)
-        return STATUS_OK; /* all norms use our own kernels */
-    times = calloc(cuda->graph->layer_count, sizeof *times);
-    if (times == NULL)
-        return cuda_out_of_memory(NULL, err);
+        return; /* all norms use our own kernels */
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
         if (cuda->layers[i].graph->op == GRAPH_BATCH_NORM)
-            choose(cuda, &cuda->layers[i], times, &choice);
+            choose(cuda, &cuda->layers[i], &choice);
     if (choice.norms > 0)
         report(cuda, &choice);
-    free(times);
-    return STATUS_OK;
 }
