@@ -52,7 +52,7 @@ class Recorder(bench_parts.Bench):
         super().__init__(build, "/nonexistent/python", False, 2, folder, ("resnet50", "256"))
         self.commands, self.deadline = [], time.monotonic() + 100
 
-    def profile(self, words, steps, launcher=(), env=None):
+    def profile(self, words, steps, launcher=(), env=None, tune=()):
         self.commands.append([*words, "--profile", str(steps), "--profile-json", "x"])
         return {"step_ms": 1.0, "groups_ms": {}, "net_bytes": 1, "images_per_s": 1.0, "layers": []}
 

@@ -53,6 +53,12 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
     };
 }
 
+void cuda_backend_share(struct plan_set *plans)
+{
+    used.options.shared = plans;
+    used.options.shared_index = used.options.device_index;
+}
+
 void cuda_backend_choose(uint32_t device_index)
 {
     used.options.device_index = device_index;

@@ -133,6 +133,14 @@ static bool is_tuned(const struct cuda *cuda, const struct cuda_set *set)
     return cuda->tune_us > 0 && (set == cuda->sets || cuda->tune_us == NET_TUNE_ALL);
 }
 
+/* The set whose handles this one uses; NULL: it opens its own. */
+static struct plan_set *set_to_share(const struct cuda *cuda, const struct cuda_set *set)
+{
+    if (set != cuda->sets)
+        return cuda->sets[0].plans;
+    return cuda->options.shared_index == cuda->options.device_index ? cuda->options.shared : NULL;
+}
+
 static enum status describe_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
                                 bool in_background, struct err *err)
 {
@@ -144,7 +152,7 @@ static enum status describe_set(struct cuda *cuda, struct cuda_set *set, uint32_
         .tune_us = is_tuned(cuda, set) ? cuda->tune_us : 0,
         .tunes_cold = cuda->tunes_cold,
         .in_background = in_background,
-        .shares = set != cuda->sets ? cuda->sets[0].plans : NULL,
+        .shares = set_to_share(cuda, set),
         .spared_sms = cuda->collective_sms,
         .note = log_note,
         .progress = in_background ? NULL : show_progress,

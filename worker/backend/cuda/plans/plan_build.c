@@ -511,9 +511,10 @@ static bool goes_on(void *user, uint64_t waited_us)
 }
 
 /* Of several processes that need the same plans one makes them; the others wait and read them. Who had to wait times
- * nothing: the other one has just done that. */
+ * nothing: the other one has just done that. With PLAN_TUNE_ALL it times what is left. */
 static void take_turn(struct plan_set *set, uint64_t name)
 {
+    const bool is_all = set->tune_us == PLAN_TUNE_ALL;
     const uint64_t begun_us = mono_us();
     enum plan_lock_answer answer;
 
@@ -521,9 +522,11 @@ static void take_turn(struct plan_set *set, uint64_t name)
     read_cache(set);
     if (!has_work(set))
         return;
-    answer = plan_lock_take(&set->cache_lock, &set->cache, name, PLAN_WAIT_US, goes_on, set);
+    answer = plan_lock_take(&set->cache_lock, &set->cache, name,
+                            is_all ? PLAN_WAIT_ALL_US : PLAN_WAIT_US, goes_on, set);
     set->counts.wait_us = mono_us() - begun_us;
-    set->may_tune = answer == PLAN_LOCK_TAKEN || set->cache.folder[0] == '\0';
+    set->may_tune = answer == PLAN_LOCK_TAKEN || set->cache.folder[0] == '\0' ||
+                    (is_all && answer != PLAN_LOCK_BUSY);
     if (answer != PLAN_LOCK_NONE)
         read_cache(set); /* another process may have written between the first look and the lock */
 }

@@ -261,8 +261,9 @@ struct cuda_plans {
 
 extern const struct cuda_plans cuda_plans; /* only in the module */
 
-/* How long build() waits for another process with the same requests. */
+/* How long build() waits for another process with the same requests; with PLAN_TUNE_ALL the second. */
 #define PLAN_WAIT_US UINT64_C(30000000)
+#define PLAN_WAIT_ALL_US UINT64_C(1800000000)
 
 const char *plan_kind_name(enum plan_kind kind);
 const char *plan_port_name(enum plan_port port);

@@ -61,7 +61,7 @@ TEST(a_dead_holder_is_not_waited_for)
 {
     const char *folder = keep_folder("dead");
 
-    keep_reset(PLAN_TUNE_ALL);
+    keep_reset(1000000);
     keep.options.tunes_cold = true;
     holder = hold_lock(folder, false);
     keep.options.progress = end_holder;
@@ -71,6 +71,20 @@ TEST(a_dead_holder_is_not_waited_for)
     CHECK_EQ(keep.counts.tuned, 0);
     CHECK(!keep.counts.may_time);
     (void)keep_build(folder, 0);
+    CHECK_EQ(keep.counts.tuned, 1);
+}
+
+TEST(tune_all_waits_and_times_what_is_left)
+{
+    const char *folder = keep_folder("left");
+
+    keep_reset(PLAN_TUNE_ALL);
+    keep.options.tunes_cold = true;
+    holder = hold_lock(folder, false);
+    keep.options.progress = end_holder;
+    (void)keep_build(folder, 0);
+    CHECK_EQ(holder, 0);
+    CHECK_EQ(keep.counts.built, 1);
     CHECK_EQ(keep.counts.tuned, 1);
 }
 
