@@ -75,7 +75,7 @@ static float *room_for_largest(const struct graph *graph)
 
 enum pass { PASS_DEFAULT, PASS_DEFAULT_BEFORE_FAN_OUT, PASS_FAN_OUT };
 
-/* What a later pass draws again is drawn, as torch does, but not written: a write is a copy to the device. */
+/* torch draws some weights twice. The random numbers of the first time are used up, as there, but make no values. */
 static enum status draw_all(struct net *net, const struct graph *graph, enum pass pass,
                             struct rng *rng, float *values, struct err *err)
 {
@@ -88,12 +88,15 @@ static enum status draw_all(struct net *net, const struct graph *graph, enum pas
 
         if (pass == PASS_FAN_OUT && !is_conv_weight)
             continue;
+        if (pass == PASS_DEFAULT_BEFORE_FAN_OUT && is_conv_weight) {
+            rng_skip(rng, tensor->count);
+            continue;
+        }
         if (pass == PASS_FAN_OUT)
             draw_fan_out(tensor, rng, values);
         else
             draw_tensor(graph, tensor, rng, values);
-        if (pass != PASS_DEFAULT_BEFORE_FAN_OUT || !is_conv_weight)
-            status = net_tensor_write(net, i, values, err);
+        status = net_tensor_write(net, i, values, err);
     }
     return status;
 }

@@ -263,7 +263,7 @@ static uint32_t keep_allowed(const struct cudnn_target *target, enum graph_dtype
 
     for (uint32_t i = 0; i < count; i++) {
         const struct engine_notes notes = read_notes(target->api, configs[i]);
-        const cudnnBackendDescriptor_t config = configs[i];
+        cudnnBackendDescriptor_t config = configs[i];
 
         if (!allowed(target, type, &notes, refusal))
             continue;
