@@ -129,6 +129,7 @@ static void read_cache(struct plan_set *set)
         struct plan_info info = {.time_us = 0};
 
         free(plan->text);
+        plan->text = NULL;
         if (plan_cache_read(&set->cache, plan->key, &plan->text, &plan->text_bytes) ==
             PLAN_CACHE_DAMAGED)
             set->damaged_count++;
