@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/fnv.h"
 #include "common/io/mono.h"
 
 #define THREADS_MAX 16
@@ -427,21 +428,16 @@ static enum status build_on_threads(struct plan_set *set, struct err *err)
 
 /* -- all -- */
 
-#define HASH_BEGIN 0xcbf29ce484222325U
-
-/* FNV-1a */
 static uint64_t hash(const char *text, uint64_t value)
 {
-    for (; *text != '\0'; text++)
-        value = (value ^ (uint8_t)*text) * 0x100000001b3U;
-    return value;
+    return fnv_add(value, text, strlen(text));
 }
 
 uint64_t plan_set_name(const struct plan_set *set, const struct plan_request *requests,
                        uint32_t count)
 {
     char key[PLAN_CACHE_KEY_MAX];
-    uint64_t value = HASH_BEGIN;
+    uint64_t value = FNV_START;
 
     for (uint32_t i = 0; i < count; i++) {
         plan_key(set, &requests[i], key);
@@ -458,7 +454,7 @@ static void find_equal_requests(struct plan_set *set)
         plan->built_as = i;
         plan->is_linear = !cudnn_serves(plan->request.kind);
         plan_key(set, &plan->request, plan->key);
-        plan->key_hash = hash(plan->key, HASH_BEGIN);
+        plan->key_hash = hash(plan->key, FNV_START);
         for (uint32_t k = 0; k < i && plan->built_as == i; k++)
             if (set->plans[k].key_hash == plan->key_hash &&
                 strcmp(set->plans[k].key, plan->key) == 0)
