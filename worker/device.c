@@ -49,17 +49,31 @@ static enum status pick(const struct cuda_module *module, struct cuda_device *se
     return module->device_query(*index, seen, err);
 }
 
+/* The first set of plans, and with it the libraries' handles, which nets share: see cuda_backend_share. A warm worker
+ * opens its device twice. */
+static struct {
+    const struct cuda_module *module;
+    struct plan_set *plans; /* NULL: none */
+    uint32_t index;
+} opened;
+
+static void close_libraries(void)
+{
+    if (opened.plans != NULL)
+        opened.module->plans->close(&opened.plans);
+}
+
 /* Whether cuDNN and cuBLAS are there and new enough. */
-static enum status check_libraries(const struct cuda_module *module, uint32_t index,
-                                   struct err *err)
+static enum status open_libraries(const struct cuda_module *module, uint32_t index, struct err *err)
 {
     const struct plan_options options = {.device_index = index, .cache_folder = ""};
-    struct plan_set *plans = NULL;
-    enum status status = module->plans->open(&plans, &options, err);
 
-    if (status == STATUS_OK)
-        module->plans->close(&plans);
-    return status;
+    if (opened.plans != NULL && opened.index == index)
+        return STATUS_OK;
+    close_libraries();
+    opened.module = module;
+    opened.index = index;
+    return module->plans->open(&opened.plans, &options, err);
 }
 
 static enum status open_cuda(struct device *device, uint32_t index, uint32_t local_rank,
@@ -76,10 +90,11 @@ static enum status open_cuda(struct device *device, uint32_t index, uint32_t loc
     if (status == STATUS_OK)
         status = cuda_module_resolve(module, &kernels, err);
     if (status == STATUS_OK)
-        status = check_libraries(module, index, err);
+        status = open_libraries(module, index, err);
     if (status != STATUS_OK)
         return status;
     cuda_backend_use(module->runtime, &kernels, module->plans, index);
+    cuda_backend_share(opened.plans);
     device->backend = &backend_cuda;
     device->runtime = module->runtime;
     device->nccl = module->nccl;
@@ -138,8 +153,11 @@ void device_choose(uint32_t index)
 
 void device_close(struct device *device)
 {
-    if (device->runtime != NULL)
+    if (device->runtime != NULL) {
+        cuda_backend_share(NULL);
+        close_libraries();
         device->runtime->device_reset();
+    }
     *device = (struct device){0};
 }
 

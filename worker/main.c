@@ -81,7 +81,9 @@ static int run(const struct options *options, const struct agent_place *place)
     return code;
 }
 
-static int print_graph(const struct options *options, const struct agent_place *place)
+/* Without a training: what `act` does with model, data and device. */
+static int run_alone(const struct options *options, const struct agent_place *place,
+                     enum status (*act)(const struct train_setup *setup, struct err *err))
 {
     struct device device = {.backend = NULL};
     const struct train_setup setup = {options, place, &device, NULL};
@@ -89,7 +91,7 @@ static int print_graph(const struct options *options, const struct agent_place *
     enum status status = open_device(&device, options, place, &err);
 
     if (status == STATUS_OK)
-        status = train_print_graph(&setup, &err);
+        status = act(&setup, &err);
     device_close(&device);
     if (status == STATUS_OK)
         return 0;
@@ -176,7 +178,8 @@ int main(int argc, char **argv)
     }
     if (options.fetch != NULL)
         return fetch(&options);
-    if (warm_is_wanted() && !options.print_graph && wait_warm(&options, &err) != STATUS_OK) {
+    if (warm_is_wanted() && !options.print_graph && !options.tune &&
+        wait_warm(&options, &err) != STATUS_OK) {
         if (err.status != STATUS_CLOSED)
             print_error(&err);
         return EXIT_FAILED;
@@ -185,5 +188,7 @@ int main(int argc, char **argv)
         print_error(&err);
         return EXIT_FAILED;
     }
-    return options.print_graph ? print_graph(&options, &place) : run(&options, &place);
+    if (options.print_graph)
+        return run_alone(&options, &place, train_print_graph);
+    return options.tune ? run_alone(&options, &place, train_tune) : run(&options, &place);
 }

@@ -221,6 +221,14 @@ static enum status check(struct options *options, struct err *err)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--profile times training steps and saves nothing: leave --%s out",
                        options->evaluate ? "evaluate" : "checkpoint-dir");
+    if (options->tune && options->deterministic)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--tune: with --deterministic the first engine is always taken and none is "
+                       "timed: leave one of them out");
+    if (options->tune && (options->evaluate || options->profile_steps > 0))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--tune times the engines of a training and ends: leave --%s out",
+                       options->evaluate ? "evaluate" : "profile");
     if (options->dummy && options->data != NULL)
         return err_set(err, STATUS_BAD_INPUT, 0, "--dummy makes its own images: leave %.80s out",
                        options->data);
@@ -270,6 +278,7 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .images.shuffle_window = 10000,
         .device = "auto",
         .comm = "auto",
+        .tune_seconds = -1,
         .opt_level = options_default_level,
         .max_skipped_steps = AMP_SKIPS_MAX,
         .checkpoint_keep = 2,

@@ -83,6 +83,8 @@ struct options {
     const char *profile_json; /* NULL: none */
     struct amp amp;           /* what the options above resolve to */
     bool deterministic, tf32;
+    float tune_seconds; /* below 0: not given */
+    bool tune;
     uint32_t threads;           /* of a rank on the CPU; 0: not given */
     const char *checkpoint_dir; /* NULL: none */
     uint32_t checkpoint_every;  /* steps; 0: at the end of epochs alone */

@@ -82,6 +82,11 @@ static bool fetches(const struct options *options)
     return options->fetch != NULL;
 }
 
+static bool may_time(const struct options *options)
+{
+    return !options->deterministic && strcmp(options->device, "cpu") != 0;
+}
+
 static bool trains(const struct options *options)
 {
     return !options->evaluate;
@@ -124,6 +129,7 @@ static const struct idle {
     {"max-loss-scale", has_dynamic_scale, "--loss-scale dynamic"},
     {"mirror", fetches, "--fetch WHAT"},
     {"fetch-timeout", fetches, "--fetch WHAT"},
+    {"tune-seconds", may_time, "a GPU, and no --deterministic"},
     {"epochs", trains, "a training, and --evaluate is none"},
     {"max-steps", trains, "a training, and --evaluate is none"},
     {"lr", trains, "a training, and --evaluate is none"},

@@ -80,6 +80,8 @@ static enum status make_net(struct bench *bench, struct rng *rng, struct err *er
     struct amp amp;
     const struct net_options options = {.batch_max = bench->batch,
                                         .profile = bench->profile,
+                                        .tune_us = NET_TUNE_ALL,
+                                        .tunes_cold = true,
                                         .amp = &amp,
                                         .backend = bench->device.backend};
     const struct model_shape shape = {bench_case->channels, bench->size, bench->size,

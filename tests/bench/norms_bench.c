@@ -4,10 +4,11 @@
  *   bench_norms [--arch NAME] [--size PIXELS] [--batch N] [--opt-level LEVEL] [--low-type TYPE]
  *
  * Prints a table in Markdown, a row for each kind as it is measured, then one line "figure: ...".
- * The net is made as in training, so its plans come from the cache, where they are. The bytes are
- * the least that such a norm moves: x once for its sums and once to apply them, both ways, since
- * sums must be complete before they are used. Small values stay in the device's cache between runs
- * and between parts: those rates can be above a copy's, which is of the largest norm's input. */
+ * The net is made as in training after --tune: plans and times come from the cache, where they are;
+ * other plans are built and timed. The bytes are the least that such a norm moves: x once for its
+ * sums and once to apply them, both ways, since sums must be complete before they are used. Small
+ * values stay in the device's cache between runs and between parts: those rates can be above a
+ * copy's, which is of the largest norm's input. */
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,8 +307,11 @@ static enum status make_net(struct net **net, const struct options *options,
                                         .half_type = options->half_type};
     struct graph *graph = NULL;
     struct amp amp;
-    const struct net_options net_options = {
-        .batch_max = options->batch, .amp = &amp, .backend = backend};
+    const struct net_options net_options = {.batch_max = options->batch,
+                                            .tune_us = NET_TUNE_ALL,
+                                            .tunes_cold = true,
+                                            .amp = &amp,
+                                            .backend = backend};
     enum status status = amp_resolve(&amp, &request, err);
 
     if (status == STATUS_OK)

@@ -130,7 +130,11 @@ def our_programs_know_every_option(folder, build):
         except (bench_run.Failed, bench_run.NotMeasured):
             pass
     workers = [argv[argv.index(f"{build}/worker/ddp-worker"):] for argv in recorder.commands if f"{build}/worker/ddp-worker" in argv]
-    assert len(workers) == 11 + len(bench_rows.NCCL_WAYS), workers
+    assert len(workers) == 13 + len(bench_rows.NCCL_WAYS), workers
+    ways = [next((word for word in argv if word.startswith("--tune")), None) for argv in workers]
+    # two starts as they are, all engines timed, a start with them; then nothing is measured by untimed ones, except the deterministic
+    assert ways[:5] == [None, None, "--tune", None, "--tune-seconds"] and ways[5:].count(None) == 1, ways
+    assert "--deterministic" in workers[5 + ways[5:].index(None)], workers
     for argv in workers:
         done = subprocess.run([*argv, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         assert done.returncode == 0, (argv, done.stdout)
@@ -144,6 +148,15 @@ def our_programs_know_every_option(folder, build):
     assert ours.error is None and len(ours.times) == 2 and ours.peak_mb is not None, (ours.error, ours.times)
     table = bench_run.run([f"{build}/tests/bench/bench_norms", *small], 60, environ)
     assert table.count("\n| ") == 12 + 1 and "figure: 20 of 20 norms by plans; plans " in table and " nan" not in table, table
+
+
+def plans_without_a_time_are_counted(_folder, _build):
+    """By the worker's own words, so that no figure passes for one of timed engines."""
+    with open(os.path.join(HERE, "..", "..", "worker", "backend", "cuda", "exec", "sets.c"), encoding="utf-8") as file:
+        said, = [line.split('"')[1] for line in file if "no time yet" in line]
+    text = f"batch 256: 111 plans, 0 from the cache, 111 built in 2.0 s, 71 timed in 20.1 s{said.replace('%u', '40')}\n"
+    assert bench_rows.untimed_plans(text) == 40 and bench_rows.untimed_words({"untimed": 40}) == ", 40 plans not timed", text
+    assert bench_rows.untimed_plans("2 of 2 batch norms by plans") == 0 and bench_rows.untimed_words({"untimed": 0}) == ""
 
 
 def turns(code, program=sys.executable):
@@ -170,7 +183,7 @@ def a_peer_that_hangs_or_dies_has_a_reason(_folder, _build):
 def main():
     build = os.path.abspath(sys.argv[1])
     for test in (a_peer_that_compiles_too_long_costs_its_own_row_only, a_row_that_fails_costs_itself_only, without_time_everything_is_cut,
-                 our_programs_know_every_option, a_peer_that_hangs_or_dies_has_a_reason):
+                 our_programs_know_every_option, plans_without_a_time_are_counted, a_peer_that_hangs_or_dies_has_a_reason):
         with tempfile.TemporaryDirectory(prefix="ddp-bench-test-") as folder:
             test(folder, build)
             print(f"ok {test.__name__}", flush=True)

@@ -69,6 +69,8 @@ static struct net *make_net(const struct pair *pair, const struct graph *graph,
 {
     const struct pair_options *o = &pair->options;
     const struct net_options options = {.batch_max = o->batch,
+                                        .tune_us = NET_TUNE_ALL,
+                                        .tunes_cold = true,
                                         .bucket_first_bytes = 4096,
                                         .bucket_bytes = 8192,
                                         .amp = &pair->amp,

@@ -55,6 +55,19 @@ uint32_t rng_u32(struct rng *rng)
     return y ^ (y >> 18);
 }
 
+void rng_skip(struct rng *rng, size_t n)
+{
+    while (n > 0) {
+        size_t more;
+
+        if (rng->next == MT_COUNT)
+            twist(rng);
+        more = n < MT_COUNT - rng->next ? n : MT_COUNT - rng->next;
+        rng->next += (uint32_t)more;
+        n -= more;
+    }
+}
+
 /* at::CPUGeneratorImpl::random64: the first number is the upper half. */
 static uint64_t random64(struct rng *rng)
 {

@@ -18,6 +18,8 @@ struct rng {
 void rng_seed(struct rng *rng, uint64_t seed);
 /* The next 32 random bits. */
 uint32_t rng_u32(struct rng *rng);
+/* As n calls of rng_u32, or rng_uniform_f32 of n values, without the values. */
+void rng_skip(struct rng *rng, size_t n);
 /* Tensor.uniform_(lo, hi) for f32: out [n]. */
 void rng_uniform_f32(struct rng *rng, float lo, float hi, float *out, size_t n);
 /* Tensor.normal_(mean, std) for f32: out [n]. As in torch, n >= 16 uses the vector algorithm and n

@@ -73,7 +73,10 @@ static float *room_for_largest(const struct graph *graph)
     return calloc(most, sizeof(float));
 }
 
-static enum status draw_all(struct net *net, const struct graph *graph, bool fan_out,
+enum pass { PASS_DEFAULT, PASS_DEFAULT_BEFORE_FAN_OUT, PASS_FAN_OUT };
+
+/* torch draws some weights twice. The random numbers of the first time are used up, as there, but make no values. */
+static enum status draw_all(struct net *net, const struct graph *graph, enum pass pass,
                             struct rng *rng, float *values, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -83,9 +86,13 @@ static enum status draw_all(struct net *net, const struct graph *graph, bool fan
         const bool is_conv_weight =
             graph->layers[tensor->layer].op == GRAPH_CONV2D && tensor->role == GRAPH_WEIGHT;
 
-        if (fan_out && !is_conv_weight)
+        if (pass == PASS_FAN_OUT && !is_conv_weight)
             continue;
-        if (fan_out)
+        if (pass == PASS_DEFAULT_BEFORE_FAN_OUT && is_conv_weight) {
+            rng_skip(rng, tensor->count);
+            continue;
+        }
+        if (pass == PASS_FAN_OUT)
             draw_fan_out(tensor, rng, values);
         else
             draw_tensor(graph, tensor, rng, values);
@@ -103,9 +110,10 @@ static enum status init(struct net *net, const struct graph *graph, bool is_resn
     assert(graph->tensor_count == net_tensor_count(net));
     if (values == NULL)
         return err_set(err, STATUS_MEMORY, 0, "initial parameters: out of memory");
-    status = draw_all(net, graph, false, rng, values, err);
+    status = draw_all(net, graph, is_resnet ? PASS_DEFAULT_BEFORE_FAN_OUT : PASS_DEFAULT, rng,
+                      values, err);
     if (status == STATUS_OK && is_resnet)
-        status = draw_all(net, graph, true, rng, values, err);
+        status = draw_all(net, graph, PASS_FAN_OUT, rng, values, err);
     free(values);
     return status;
 }

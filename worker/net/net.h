@@ -52,6 +52,8 @@ struct net_memory {
     void (*give_back)(void *context, void *memory);
 };
 
+#define NET_TUNE_ALL UINT64_MAX
+
 struct net_options {
     uint32_t batch_max;          /* images per step, at most; smaller last batches are allowed */
     uint64_t bucket_first_bytes; /* 0: 1 MiB */
@@ -74,8 +76,12 @@ struct net_options {
     net_sum norm_sum; /* batch norms have statistics over all ranks (SyncBatchNorm); NULL: over
                          this rank's images */
     void *norm_sum_user;
-    uint32_t batch_last; /* images of the last step of an epoch: what it needs is made at the
-                                start too; 0: as the others */
+    uint32_t batch_last; /* images of the last step of an epoch: a backend may prepare it while
+                            steps run; 0: as the others */
+    uint64_t tune_us;    /* how long a backend may time which way of computing is the fastest, when
+                            the net is made; 0: not at all; NET_TUNE_ALL: all there is, for
+                            batch_last too */
+    bool tunes_cold;     /* also where it had to build much for the first time */
     uint32_t
         collective_sms; /* of a GPU, that collectives beside backward take; 0: there are none */
     const struct net_memory *grad_memory; /* copied; its context is used until net_free. NULL: the

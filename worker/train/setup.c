@@ -70,6 +70,17 @@ static uint32_t threads_of(const struct train *train)
     return train->place->world > 1 || options->deterministic ? 1 : 0;
 }
 
+/* How long a start may time engines, where --tune-seconds does not say it. */
+enum { TUNE_S = 2 };
+
+static uint64_t tune_us(const struct options *options)
+{
+    if (options->tune)
+        return NET_TUNE_ALL;
+    return options->tune_seconds < 0 ? (uint64_t)TUNE_S * 1000000
+                                     : (uint64_t)((double)options->tune_seconds * 1e6);
+}
+
 static enum status make_net(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
@@ -90,6 +101,8 @@ static enum status make_net(struct train *train, struct err *err)
         .norm_sum = options->sync_bn && train->place->world > 1 ? sum_over_ranks : NULL,
         .norm_sum_user = train,
         .batch_last = train_parallel_part(train, last_batch(train)),
+        .tune_us = tune_us(options),
+        .tunes_cold = options->tune || options->tune_seconds >= 0,
         .collective_sms = train_nccl_sms(train),
         .grad_memory = train_nccl_memory(train, &grad_memory) ? &grad_memory : NULL,
         .image_channels = shape.channels,
@@ -410,6 +423,32 @@ enum status train_print_graph(const struct train_setup *setup, struct err *err)
         print_graph_half(stdout, train->net);
     if (status == STATUS_OK)
         print_graph_memory(stdout, train->net);
+    train_free(&train);
+    return status;
+}
+
+enum status train_tune(const struct train_setup *setup, struct err *err)
+{
+    struct train *train;
+    enum status status;
+
+    if (setup->device->runtime == NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--tune times engines of a GPU, and this training is on the CPU");
+    train = make(setup);
+    if (train == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory to train");
+    status = train_nccl_choose(train, err);
+    if (status == STATUS_OK)
+        status = train_model_open(train, err);
+    if (status == STATUS_OK)
+        status = train_data_open(train, err);
+    if (status == STATUS_OK)
+        status = train_data_share(train, err); /* how many images the last batch has */
+    if (status == STATUS_OK)
+        status = make_net(train, err);
+    if (status == STATUS_OK)
+        log_line(LOG_INFO, train_log_about(train), "engines are chosen: training starts with them");
     train_free(&train);
     return status;
 }

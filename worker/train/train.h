@@ -46,6 +46,9 @@ enum status train_new(struct train **train, const struct train_setup *setup, str
 void train_load_nccl(const struct device *device);
 /* Prints the graph after each pass and what the net takes, on stdout. */
 enum status train_print_graph(const struct train_setup *setup, struct err *err);
+/* Times the engines of the training's and the last batch's plans; validation has the training's. Needs a GPU: else
+ * STATUS_BAD_INPUT. Does not connect to other ranks: of those on a node one times, the others wait. */
+enum status train_tune(const struct train_setup *setup, struct err *err);
 /* Waits for a checkpoint that is being written. Then training cannot go on, and train_free does not
  * wait for the disk. */
 void train_end_writing(struct train *train);

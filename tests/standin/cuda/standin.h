@@ -55,6 +55,12 @@ extern struct plan_options standin_plan_options;
 extern uint32_t standin_plan_runs[PLAN_KINDS];
 /* Sets of plans that were built. */
 extern uint32_t standin_plan_builds;
+/* What they all did; set it to zeros to begin anew. */
+extern struct plan_counts standin_plan_totals;
+/* Whether sets of the process share a cache, as that of the disk; off at first. Then a plan has a time only after a set
+ * had time for it: one plan a set, the costliest, or with PLAN_TUNE_ALL all. */
+extern bool standin_plan_cache;
+void standin_plan_cache_clear(void);
 /* What plans of a kind report as measured; 0: nothing. */
 extern float standin_plan_times_us[PLAN_KINDS];
 

@@ -6,19 +6,7 @@
 #include <string.h>
 
 #include "kernels/values.h"
-#include "tests/standin/cuda/standin.h"
-
-struct plan_set {
-    struct plan_request *requests;
-    struct plan_info *infos;
-    uint32_t count;
-};
-
-/* What a launch keeps. */
-struct plan_call {
-    struct plan_request request;
-    void *pointers[PLAN_PORTS];
-};
+#include "tests/standin/cudnn/plans.h"
 
 static double get(const struct plan_call *call, enum plan_port port, size_t i)
 {
@@ -418,7 +406,7 @@ static bool run_statistics(const struct plan_call *call)
     return true;
 }
 
-static void run_call(void *args)
+void standin_plan_run(void *args)
 {
     const struct plan_call *call = args, conv = as_conv(call);
     const struct plan_request *request = &call->request;
@@ -460,87 +448,3 @@ static void run_call(void *args)
             assert(false && "a plan that the stand-in does not have");
     }
 }
-
-/* -- the table -- */
-
-struct plan_options standin_plan_options;
-uint32_t standin_plan_runs[PLAN_KINDS];
-uint32_t standin_plan_builds;
-float standin_plan_times_us[PLAN_KINDS];
-
-static enum status open_set(struct plan_set **set_out, const struct plan_options *options,
-                            struct err *err)
-{
-    standin_plan_options = *options;
-    *set_out = calloc(1, sizeof **set_out);
-    return *set_out != NULL ? STATUS_OK : err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
-}
-
-static void close_set(struct plan_set **set_at)
-{
-    free((*set_at)->requests);
-    free((*set_at)->infos);
-    free(*set_at);
-    *set_at = NULL;
-}
-
-static bool can_do(enum plan_kind kind)
-{
-    if (kind == PLAN_NORM_FORWARD || kind == PLAN_NORM_BACKWARD || kind == PLAN_NORM_EVALUATE)
-        return !standin_faults.no_norm_plans;
-    if (kind == PLAN_CONV_DGRAD_ADD)
-        return !standin_faults.no_add_plans;
-    if (kind == PLAN_CONV_STATS_PROLOGUE || kind == PLAN_CONV_DGRAD_NORM)
-        return !standin_faults.no_prologue_plans;
-    return kind != PLAN_NORM_APPLY || !standin_faults.no_apply_plans;
-}
-
-static enum status build(struct plan_set *plans, const struct plan_request *requests,
-                         uint32_t count, struct err *err)
-{
-    plans->requests = calloc((size_t)count + 1, sizeof *plans->requests);
-    plans->infos = calloc((size_t)count + 1, sizeof *plans->infos);
-    if (plans->requests == NULL || plans->infos == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "stand-in: out of memory");
-    memcpy(plans->requests, requests, count * sizeof *requests);
-    plans->count = count;
-    standin_plan_builds++;
-    for (uint32_t i = 0; i < count; i++)
-        plans->infos[i] = (struct plan_info){
-            .status = can_do(requests[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
-            .workspace_bytes = 256,
-            .time_us = standin_plan_times_us[requests[i].kind],
-            .engine = "a plain loop",
-            .spares_sms = standin_plan_options.spared_sms > 0 && !standin_faults.no_spare_plans,
-            .lacks_bias = standin_faults.no_bias_plans && requests[i].kind == PLAN_LINEAR_WGRAD &&
-                          requests[i].has_bias,
-        };
-    return STATUS_OK;
-}
-
-static const struct plan_info *info(const struct plan_set *plans, uint32_t index)
-{
-    assert(index < plans->count);
-    return &plans->infos[index];
-}
-
-static enum status run(struct plan_set *plans, uint32_t index, struct CUstream_st *stream,
-                       void *workspace, void *const *pointers, struct err *err)
-{
-    struct plan_call call;
-    int code;
-
-    assert(index < plans->count && stream != NULL && workspace != NULL);
-    call.request = plans->requests[index];
-    for (int port = 0; port < PLAN_PORTS; port++)
-        assert((pointers[port] != NULL) == plan_takes(&call.request, (enum plan_port)port));
-    memcpy(call.pointers, pointers, sizeof call.pointers);
-    standin_plan_runs[call.request.kind]++;
-    if (plans->infos[index].lacks_bias)
-        call.pointers[PLAN_PORT_DBIAS] = NULL;
-    code = standin_queue(stream, run_call, &call, sizeof call);
-    return code == 0 ? STATUS_OK
-                     : err_set(err, STATUS_LIBRARY, code, "stand-in plan: failed on purpose");
-}
-
-const struct cuda_plans standin_plans = {open_set, close_set, build, info, run};

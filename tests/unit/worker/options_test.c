@@ -208,6 +208,20 @@ TEST(roundings_are_asked_for)
     CHECK(options.tf32 && options.deterministic);
 }
 
+TEST(how_long_engines_are_timed)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options, "--lr 1", &err), STATUS_OK);
+    CHECK(options.tune_seconds < 0 && !options.tune);
+    CHECK_EQ(parse(&options, "--tune-seconds 0", &err), STATUS_OK);
+    CHECK_NEAR(options.tune_seconds, 0, 0);
+    CHECK_EQ(parse(&options, "--tune-seconds 2.5 --tune", &err), STATUS_OK);
+    CHECK_NEAR(options.tune_seconds, 2.5, 0);
+    CHECK(options.tune);
+}
+
 TEST(refusals_name_the_option)
 {
     static const struct {
@@ -216,6 +230,10 @@ TEST(refusals_name_the_option)
         const char *word;
     } cases[] = {
         {"--bacth-size 3", STATUS_BAD_INPUT, "did you mean --batch-size?"},
+        {"--tune-seconds -1", STATUS_BAD_INPUT, "--tune-seconds: -1 is not in 0..86400"},
+        {"--tune --deterministic", STATUS_BAD_INPUT, "leave one of them out"},
+        {"--tune -e", STATUS_BAD_INPUT, "leave --evaluate out"},
+        {"--tune --profile 3", STATUS_BAD_INPUT, "leave --profile out"},
         {"--check 3", STATUS_BAD_INPUT, "did you mean --checkpoint-"},
         {"--xyzzyxyzzyxyzzy", STATUS_BAD_INPUT, "see ddp-worker --help"},
         {"--"
@@ -326,6 +344,9 @@ TEST(options_without_effect_are_named)
     CHECK_STR(idle("--lr-gamma 0.5", 1),
               "--lr-gamma has no effect here: it needs --lr-schedule step or plateau;");
     CHECK_STR(idle("--lr-gamma 0.5 --lr-schedule step", 1), "");
+    CHECK_STR(idle("--tune-seconds 1 --device cpu", 1),
+              "--tune-seconds has no effect here: it needs a GPU, and no --deterministic;");
+    CHECK_STR(idle("--tune-seconds 1", 1), "");
     CHECK_STR(idle("--lr-gamma 0.1 --early-stop-patience 3", 1), /* the default counts as given */
               "--lr-gamma has no effect here: it needs --lr-schedule step or plateau;"
               "--early-stop-patience has no effect here: it needs --early-stop METRIC;");

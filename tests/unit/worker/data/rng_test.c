@@ -86,6 +86,21 @@ TEST(known_words_of_the_twister)
     CHECK_EQ(rng_u32(&rng), 4123659995U); /* C++ standard, [rand.predef]: the 10000th word */
 }
 
+TEST(skipped_words_are_those_that_would_be_drawn)
+{
+    static const size_t counts[] = {0, 1, 623, 624, 625, 5000};
+    struct rng drawn, skipped;
+
+    rng_seed(&drawn, 3);
+    rng_seed(&skipped, 3);
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        for (size_t k = 0; k < counts[i]; k++)
+            (void)rng_u32(&drawn);
+        rng_skip(&skipped, counts[i]);
+        CHECK_EQ(rng_u32(&skipped), rng_u32(&drawn));
+    }
+}
+
 TEST(empty_draws)
 {
     struct rng rng, before;

@@ -24,7 +24,9 @@ struct cuda_backend_options {
     bool is_synchronous; /* wait after every launch, so that an error names its layer */
     bool no_captures;    /* every step is eager */
     enum cuda_stats stats;
-    uint32_t candidates; /* candidates to time for each plan; 0: the plans' own choice */
+    uint32_t candidates;     /* candidates to time for each plan; 0: the plans' own choice */
+    struct plan_set *shared; /* of cuda_backend_share */
+    uint32_t shared_index;   /* ... and its device */
 };
 
 /* Sets the tables of a loaded module, or a test's; they must stay valid for ever. Options are 0
@@ -32,6 +34,10 @@ struct cuda_backend_options {
  * or auto, DDP_CUDA_CANDIDATES=N (1 to 32). */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
+
+/* An open set of plans on the device that cuda_backend_use named: nets there use its handles. It is closed after them.
+ * NULL: they open their own. */
+void cuda_backend_share(struct plan_set *plans);
 
 /* Chooses the device of the nets that are created from now on. */
 void cuda_backend_choose(uint32_t device_index);

@@ -53,6 +53,12 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
     };
 }
 
+void cuda_backend_share(struct plan_set *plans)
+{
+    used.options.shared = plans;
+    used.options.shared_index = used.options.device_index;
+}
+
 void cuda_backend_choose(uint32_t device_index)
 {
     used.options.device_index = device_index;
@@ -85,14 +91,13 @@ static void describe_layers(struct cuda *cuda)
     }
 }
 
-/* Builds the plans of an epoch's smaller last batch now, in addition to those of full batches: this
- * takes seconds, and in the middle of training every rank would wait for it. */
-static enum status open_last(struct cuda *cuda, struct err *err)
+/* With NET_TUNE_ALL alone: else a thread builds these plans while the first steps run, see sets.c. */
+static enum status tune_last(struct cuda *cuda, struct err *err)
 {
-    enum status status = STATUS_OK;
+    enum status status;
 
     assert(cuda->batch_last <= cuda->batch_max);
-    if (cuda->batch_last == 0 || cuda->evaluate_only)
+    if (cuda->tune_us != NET_TUNE_ALL || cuda->batch_last == 0 || cuda->evaluate_only)
         return STATUS_OK;
     status = cuda_sets_use(cuda, cuda->batch_last, err);
     return status == STATUS_OK ? cuda_sets_use(cuda, cuda->batch_max, err) : status;
@@ -106,15 +111,15 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
     describe_layers(cuda);
     cuda_find_adds(cuda);
     status = cuda_sets_use(cuda, cuda->batch_max, err);
-    if (status == STATUS_OK)
-        status = cuda_norms_choose(cuda, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
+        cuda_norms_choose(cuda);
         cuda_additions_time(cuda);
+    }
+    if (status == STATUS_OK)
+        status = tune_last(cuda, err); /* while the device's memory is free */
     for (uint32_t i = 0; i < cuda->graph->layer_count && status == STATUS_OK; i++)
         status = cuda->layers[i].op->open(cuda, &cuda->layers[i], err);
-    if (status == STATUS_OK)
-        status = cuda_memory_make(cuda, err);
-    return status == STATUS_OK ? open_last(cuda, err) : status;
+    return status == STATUS_OK ? cuda_memory_make(cuda, err) : status;
 }
 
 static enum status open_streams(struct cuda *cuda, struct err *err)
@@ -267,6 +272,8 @@ static struct cuda *make_state(const struct graph *graph, const struct net_optio
     cuda->captures = !used.options.no_captures;
     cuda->batch_max = options->batch_max;
     cuda->batch_last = options->batch_last;
+    cuda->tune_us = options->tune_us;
+    cuda->tunes_cold = options->tunes_cold;
     cuda->evaluate_only = options->evaluate_only;
     cuda->deterministic = options->deterministic;
     cuda->tf32 = options->tf32;

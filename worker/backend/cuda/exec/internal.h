@@ -18,6 +18,8 @@
 #ifndef WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
 #define WORKER_BACKEND_CUDA_EXEC_INTERNAL_H
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +27,7 @@
 #include "common/status.h"
 #include "worker/backend/cuda/exec/backend.h"
 #include "worker/backend/cuda/exec/kernels.h"
+#include "worker/backend/cuda/exec/plan_progress.h"
 #include "worker/backend/cuda/exec/profile.h"
 #include "worker/backend/cuda/module/runtime.h"
 #include "worker/backend/cuda/plans/plans.h"
@@ -35,7 +38,10 @@
 enum {
     CUDA_SETS_MAX = 4,  /* batch sizes that have plans: the full one, and an epoch's last */
     CUDA_STEPS_MAX = 4, /* captured steps, one for each batch size */
-    CUDA_SLOTS = 2      /* batches in flight to the device */
+    CUDA_SLOTS = 2,     /* batches in flight to the device */
+    /* With this training step, plans of a smaller last batch begin to be built: an eager, a captured and a
+     * replayed step have begun. */
+    CUDA_STEPS_BEFORE_LAST = 4
 };
 
 /* The output of a layer for the whole batch, and its gradient.
@@ -123,10 +129,20 @@ struct cuda_request {
 
 /* The plans of one batch size. */
 struct cuda_set {
-    uint32_t n; /* 0: unused */
+    uint32_t n;    /* 0: unused */
+    bool is_ready; /* else a thread builds it, see sets.c */
     struct plan_set *plans;
+    struct plan_request *requests; /* until it is ready */
+    uint32_t request_count;
     int32_t *index; /* [layer][PLAN_KINDS]; -1: no plan */
     uint8_t *forms; /* [layer], of enum cuda_stats; 0 if it is no batch norm */
+
+    struct plan_progress progress;
+    const struct cuda_plans *builds_by; /* the builder's */
+    pthread_t builder;
+    bool has_builder;
+    atomic_bool stops; /* the builder's work is not needed any more */
+    struct err built;  /* the builder's result, after it is joined */
 };
 
 /* What the calls of a step do.
@@ -185,6 +201,9 @@ struct cuda {
     struct cuda_tensor *tensors;
     uint32_t batch_max, batch_last; /* of net_options */
     bool evaluate_only, deterministic, tf32;
+    uint64_t tune_us; /* of net_options, as the next one */
+    bool tunes_cold;
+    uint64_t time_until_us; /* our own kernels are timed until then, by mono_us(); 0: not */
     uint32_t image_channels;
     uint32_t collective_sms; /* of net_options */
     float label_smoothing;
@@ -225,6 +244,7 @@ struct cuda {
 
     struct cuda_set sets[CUDA_SETS_MAX];
     struct cuda_set *set;            /* the current step's */
+    uint32_t steps_begun;            /* training steps of batch_max, up to CUDA_STEPS_BEFORE_LAST */
     struct CUevent_st **bucket_done; /* [bucket_count] */
     struct backend_span *buckets;    /* [bucket_count], from the last bucket_ready of each */
     struct cuda_stage state_stage, bucket_stage;
@@ -305,9 +325,13 @@ void cuda_narrow(const float *from, enum graph_dtype type, size_t n, void *to);
 
 /* -- sets.c: the net's plans, one set per batch size -- */
 
-/* Makes the set for `n` rows current, and builds it if it does not exist.
+/* Makes the set for `n` rows current. Builds it if it does not exist, and waits for the thread that
+ * builds it. Candidates are timed in a net's first set alone, and with NET_TUNE_ALL.
  * Errors: STATUS_TOO_BIG (more than CUDA_SETS_MAX sizes), those of plans->open and build. */
 enum status cuda_sets_use(struct cuda *cuda, uint32_t n, struct err *err);
+/* Begins to build the set for `n` rows on a thread, if there is none. A failure is reported by
+ * cuda_sets_use. */
+void cuda_sets_begin(struct cuda *cuda, uint32_t n);
 void cuda_sets_close(struct cuda *cuda);
 
 /* -- layer_plans.c: one layer's plans in the current set -- */
@@ -334,6 +358,10 @@ enum status cuda_run(struct cuda *cuda, struct cuda_layer *layer, enum plan_kind
 
 /* -- measure.c: times of our own kernels, before the first step -- */
 
+/* The cached time of `name`, a line that says what runs; else that of measure(), if there is still time for it.
+ * 0: not known. */
+float cuda_time_once(struct cuda *cuda, const char *name, float (*measure)(struct cuda *, void *),
+                     void *user);
 /* A function that queues one run on cuda->stream. */
 typedef enum status (*cuda_measured)(struct cuda *cuda, void *user, struct err *err);
 /* Microseconds of one run; 0: not known. */
@@ -350,7 +378,7 @@ void cuda_additions_time(struct cuda *cuda);
 /* -- norm_choose.c: which batch norms run as plans -- */
 
 /* Call once for a net, with its first set of plans and before its layers are opened. */
-enum status cuda_norms_choose(struct cuda *cuda, struct err *err);
+void cuda_norms_choose(struct cuda *cuda);
 /* Whether two layers are batch norms that take the same time. */
 bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b);
 /* Microseconds of a pass over memory of its own; both get the norm as cuda_layer. 0: not known.

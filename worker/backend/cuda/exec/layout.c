@@ -104,31 +104,57 @@ void cuda_describe_tensors(struct cuda *cuda, struct cuda_layer *layer)
 
 static size_t axis_at(const struct cuda_axis *axis, size_t i)
 {
-    return i / axis->planes * axis->step + i % axis->planes * axis->plane;
+    return axis->planes == 1 ? i * axis->step
+                             : i / axis->planes * axis->step + i % axis->planes * axis->plane;
 }
 
-/* Where element `index` of the row-major tensor is stored. */
-static size_t stored_at(const struct cuda_tensor *tensor, size_t index)
+/* A walk over the row-major elements, one axis index at a time: dividing each element's number by every axis took
+ * half of a ResNet-50's start. */
+struct place {
+    const struct cuda_tensor *tensor;
+    uint32_t index[4];
+    size_t part[4]; /* of the stored position, by axis */
+};
+
+static size_t place_at(const struct place *place)
 {
     size_t at = 0;
 
-    for (uint32_t a = tensor->axis_count; a-- > 0;) {
-        at += axis_at(&tensor->axes[a], index % tensor->axes[a].count);
-        index /= tensor->axes[a].count;
-    }
+    for (uint32_t a = 0; a < place->tensor->axis_count; a++)
+        at += place->part[a];
     return at;
+}
+
+static void place_next(struct place *place)
+{
+    uint32_t a = place->tensor->axis_count;
+
+    while (a-- > 0) {
+        const struct cuda_axis *axis = &place->tensor->axes[a];
+        const bool is_over = ++place->index[a] == axis->count;
+
+        if (is_over)
+            place->index[a] = 0;
+        place->part[a] = axis_at(axis, place->index[a]);
+        if (!is_over)
+            return;
+    }
 }
 
 void cuda_tensor_store(const struct cuda_tensor *tensor, const float *row_major, float *stored)
 {
-    for (size_t i = 0; i < tensor->graph->count; i++)
-        stored[stored_at(tensor, i)] = row_major[i];
+    struct place place = {.tensor = tensor};
+
+    for (size_t i = 0; i < tensor->graph->count; i++, place_next(&place))
+        stored[place_at(&place)] = row_major[i];
 }
 
 void cuda_tensor_fetch(const struct cuda_tensor *tensor, const float *stored, float *row_major)
 {
-    for (size_t i = 0; i < tensor->graph->count; i++)
-        row_major[i] = stored[stored_at(tensor, i)];
+    struct place place = {.tensor = tensor};
+
+    for (size_t i = 0; i < tensor->graph->count; i++, place_next(&place))
+        row_major[i] = stored[place_at(&place)];
 }
 
 void cuda_widen(const void *from, enum graph_dtype type, size_t n, float *to)

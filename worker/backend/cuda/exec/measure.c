@@ -1,10 +1,12 @@
 /* Measures our own kernels on this device; the times of plans are measured when they are built
  * (plan_tune.c). Times a captured graph of ten runs, so that the launch rate does not count, and
  * takes the better of two replays. If anything fails, the time is unknown; this has no other
- * effect. */
+ * effect. Times are kept in the plans' cache, so a start measures only what is new, and only as long
+ * as net_options.tune_us lasts. */
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/io/mono.h"
 #include "worker/backend/cuda/exec/internal.h"
 
 #define RUNS 10
@@ -114,4 +116,17 @@ float cuda_measure_us(struct cuda *cuda, cuda_measured run, void *user)
     cuda->runtime->event_free(&events[0]);
     cuda->runtime->event_free(&events[1]);
     return status == STATUS_OK ? (float)(best / RUNS) : 0.0F;
+}
+
+float cuda_time_once(struct cuda *cuda, const char *name, float (*measure)(struct cuda *, void *),
+                     void *user)
+{
+    float us = cuda->plans->time_read(cuda->set->plans, name);
+
+    if (us > 0.0F || mono_us() >= cuda->time_until_us)
+        return us;
+    us = measure(cuda, user);
+    if (us > 0.0F)
+        cuda->plans->time_write(cuda->set->plans, name, us);
+    return us;
 }

@@ -3,8 +3,9 @@
  * reports the choice, since nothing else shows that a norm has no plans.
  *
  * Our kernels are not timed with --deterministic (times differ from run to run), with
- * DDP_CUDA_STATS (which compares plans with plans), with DDP_CUDA_SYNC, or if the plans were not
- * timed. */
+ * DDP_CUDA_STATS (which compares plans with plans), with DDP_CUDA_SYNC, or if the plans have no
+ * times yet. Where one of the times is missing, plans are used; a start that has both decides
+ * anew. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -114,13 +115,31 @@ bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b)
            a->graph->fused_pool == b->graph->fused_pool;
 }
 
-/* The time of our kernels, taken from an earlier norm with the same work if there is one. */
-static float own_time_once(struct cuda *cuda, uint32_t index, float *times)
+struct timed {
+    const struct cuda_layer *norm;
+    cuda_measured pass;
+};
+
+static float time_now(struct cuda *cuda, void *user)
 {
-    for (uint32_t i = 0; i < index; i++)
-        if (times[i] > 0.0F && cuda_norm_same_work(&cuda->layers[i], &cuda->layers[index]))
-            return times[index] = times[i];
-    return times[index] = cuda_norm_time_us(cuda, &cuda->layers[index], NULL, own_pass);
+    const struct timed *timed = user;
+
+    return cuda_norm_time_us(cuda, timed->norm, NULL, timed->pass);
+}
+
+/* Norms that do the same work have one name. */
+static float time_once(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass,
+                       const char *what)
+{
+    struct timed timed = {norm, pass};
+    char name[192];
+
+    (void)snprintf(name, sizeof name, "%s %s n%u c%u h%u w%u to %ux%u%s%s%s", what,
+                   plan_type_name(norm->in[0]->dtype), cuda->rows, norm->in[0]->channels,
+                   norm->in[0]->h, norm->in[0]->w, norm->out.h, norm->out.w,
+                   norm->graph->fused_add ? " add" : "", norm->graph->fused_relu ? " relu" : "",
+                   norm->graph->fused_pool ? " pool" : "");
+    return cuda_time_once(cuda, name, time_now, &timed);
 }
 
 /* The time of the plans, and of the pool after them; 0: not known. */
@@ -128,16 +147,19 @@ static float plan_time(struct cuda *cuda, const struct cuda_layer *norm)
 {
     const float forward = cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD);
     const float backward = cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD);
+    float pool = 0.0F;
 
     if (forward <= 0.0F || backward <= 0.0F)
         return 0.0F;
-    return forward + backward +
-           (norm->graph->fused_pool ? cuda_norm_time_us(cuda, norm, NULL, pool_pass) : 0.0F);
+    if (norm->graph->fused_pool)
+        pool = time_once(cuda, norm, pool_pass, "pool");
+    return !norm->graph->fused_pool || pool > 0.0F ? forward + backward + pool : 0.0F;
 }
 
 struct choice {
     uint32_t norms, slower;  /* all norms; those whose plans are slower than our kernels */
     uint32_t without;        /* norms that have no plans */
+    uint32_t untimed;        /* norms by plans for want of a time, which a later start may have */
     char reason[240];        /* the first of these, and why it has none */
     double plans_us, own_us; /* of a step: the norms for which both times are known */
 };
@@ -158,7 +180,7 @@ static void keep_reason(const struct cuda *cuda, const struct cuda_layer *norm,
 
 static void report(const struct cuda *cuda, const struct choice *choice)
 {
-    char faster[64] = "", beside[64] = "", times[96] = "";
+    char faster[64] = "", beside[64] = "", times[96] = "", untimed[32] = "";
 
     if (choice->slower > 0)
         (void)snprintf(faster, sizeof faster, "%s%u of them faster than their plans",
@@ -171,16 +193,18 @@ static void report(const struct cuda *cuda, const struct choice *choice)
                        "; a step's norms take %.3f ms by plans, %.3f ms by own kernels (%.2f x)",
                        choice->plans_us * 1e-3, choice->own_us * 1e-3,
                        choice->own_us / choice->plans_us);
+    if (choice->untimed > 0)
+        (void)snprintf(untimed, sizeof untimed, "; %u not timed yet", choice->untimed);
     /* a warning where nothing but our kernels is left: cuDNN or the driver may be at fault */
     log_line(choice->without == choice->norms && cuda->norm_sum == NULL ? LOG_WARNING : LOG_INFO,
-             LOG_ABOUT_NONE, "%u of %u batch norms by plans, %u by own kernels%s%s%s%s%s",
+             LOG_ABOUT_NONE, "%u of %u batch norms by plans, %u by own kernels%s%s%s%s%s%s",
              choice->norms - choice->slower - choice->without, choice->norms,
              choice->slower + choice->without, choice->slower + choice->without > 0 ? ": " : "",
-             choice->reason, faster, beside, times);
+             choice->reason, faster, beside, times, untimed);
 }
 
 /* Sets uses_plans; keeps the reason if there is no plan. */
-static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, struct choice *choice)
+static void choose(struct cuda *cuda, struct cuda_layer *norm, struct choice *choice)
 {
     struct err why = {.text = ""};
     float plans, own;
@@ -193,9 +217,11 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, str
         return;
     }
     plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
-    own = plans > 0.0F ? own_time_once(cuda, norm->index, times) : 0.0F;
-    if (own <= 0.0F)
+    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm") : 0.0F;
+    if (own <= 0.0F) {
+        choice->untimed += are_timed(cuda) && cuda->options.candidates != 1;
         return;
+    }
     choice->plans_us += (double)plans;
     choice->own_us += (double)own;
     if (own >= plans)
@@ -204,21 +230,15 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, float *times, str
     choice->slower++;
 }
 
-enum status cuda_norms_choose(struct cuda *cuda, struct err *err)
+void cuda_norms_choose(struct cuda *cuda)
 {
-    float *times;
     struct choice choice = {.reason = ""};
 
     if (cuda->evaluate_only)
-        return STATUS_OK; /* all norms use our own kernels */
-    times = calloc(cuda->graph->layer_count, sizeof *times);
-    if (times == NULL)
-        return cuda_out_of_memory(NULL, err);
+        return; /* all norms use our own kernels */
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++)
         if (cuda->layers[i].graph->op == GRAPH_BATCH_NORM)
-            choose(cuda, &cuda->layers[i], times, &choice);
+            choose(cuda, &cuda->layers[i], &choice);
     if (choice.norms > 0)
         report(cuda, &choice);
-    free(times);
-    return STATUS_OK;
 }

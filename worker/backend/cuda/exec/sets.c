@@ -1,11 +1,15 @@
-/* Plans of the net, one set for each batch size. A set is built when its size first occurs (the
- * last batch of an epoch may be smaller), and kept. */
+/* Plans of the net, one set for each batch size, which is kept. The first one is built when the net is made. That of the
+ * smaller last batch of an epoch is built on a thread while the first steps run; it never delays them, and what it lacks
+ * is waited for only when that batch comes. Other sizes are built when they first occur.
+ *
+ * Candidates are timed when the net is made, in the first set: later the device is busy, and times mean nothing. */
 #include <assert.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/io/mono.h"
 #include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
 
@@ -111,75 +115,204 @@ static void log_note(void *user, const char *text)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", text);
 }
 
-static enum status make_set(struct cuda *cuda, struct cuda_set *set, uint32_t n, struct err *err)
+static void show_progress(void *user, enum plan_phase phase, uint32_t done, uint32_t total)
+{
+    struct cuda_set *set = user;
+
+    plan_progress_show(&set->progress, phase, done, total);
+}
+
+static bool stops(void *user)
+{
+    return ((const struct cuda_set *)user)->stops;
+}
+
+/* Whether candidates of this set are timed. */
+static bool is_tuned(const struct cuda *cuda, const struct cuda_set *set)
+{
+    return cuda->tune_us > 0 && (set == cuda->sets || cuda->tune_us == NET_TUNE_ALL);
+}
+
+/* The set whose handles this one uses; NULL: it opens its own. */
+static struct plan_set *set_to_share(const struct cuda *cuda, const struct cuda_set *set)
+{
+    if (set != cuda->sets)
+        return cuda->sets[0].plans;
+    return cuda->options.shared_index == cuda->options.device_index ? cuda->options.shared : NULL;
+}
+
+static enum status describe_set(struct cuda *cuda, struct cuda_set *set, uint32_t n,
+                                bool in_background, struct err *err)
 {
     const struct plan_options options = {
         .device_index = cuda->options.device_index,
         .deterministic = cuda->deterministic,
         .tf32 = cuda->tf32,
         .candidates = cuda->options.candidates,
+        .tune_us = is_tuned(cuda, set) ? cuda->tune_us : 0,
+        .tunes_cold = cuda->tunes_cold,
+        .in_background = in_background,
+        .shares = set_to_share(cuda, set),
         .spared_sms = cuda->collective_sms,
         .note = log_note,
+        .progress = in_background ? NULL : show_progress,
+        .stops = stops,
+        .note_user = set,
     };
-    uint32_t count = list_requests(cuda, n, NULL);
-    struct plan_request *requests = calloc((size_t)count + 1, sizeof *requests);
-    enum status status = STATUS_OK;
 
+    set->n = n;
+    set->request_count = list_requests(cuda, n, NULL);
+    set->requests = calloc((size_t)set->request_count + 1, sizeof *set->requests);
     set->index = calloc((size_t)cuda->graph->layer_count * PLAN_KINDS, sizeof *set->index);
     set->forms = calloc(cuda->graph->layer_count, sizeof *set->forms);
-    if (requests == NULL || set->index == NULL || set->forms == NULL)
-        status = cuda_out_of_memory(NULL, err);
-    if (status == STATUS_OK)
-        status = cuda->plans->open(&set->plans, &options, err);
-    if (status == STATUS_OK) {
-        (void)list_requests(cuda, n, requests);
-        status = cuda->plans->build(set->plans, requests, count, err);
+    if (set->requests == NULL || set->index == NULL || set->forms == NULL)
+        return cuda_out_of_memory(NULL, err);
+    (void)list_requests(cuda, n, set->requests);
+    return cuda->plans->open(&set->plans, &options, err);
+}
+
+/* What a start took its time for, if it built or timed anything. */
+static void report(const struct cuda *cuda, const struct cuda_set *set)
+{
+    struct plan_counts counts;
+    char later[64] = "";
+
+    cuda->plans->counts(set->plans, &counts);
+    if (counts.built + counts.tuned == 0)
+        return;
+    if (counts.untimed > 0)
+        (void)snprintf(later, sizeof later, "; %u have no time yet (--tune)", counts.untimed);
+    log_line(LOG_INFO, LOG_ABOUT_NONE,
+             "batch %u: %u plans, %u from the cache, %u built in %.1f s, %u timed in %.1f s%s",
+             set->n, counts.plans, counts.from_cache, counts.built, (double)counts.build_us * 1e-6,
+             counts.tuned, (double)counts.tune_us * 1e-6, later);
+}
+
+/* What is left of the time for our own kernels. */
+static void begin_own_times(struct cuda *cuda)
+{
+    struct plan_counts counts;
+
+    cuda->plans->counts(cuda->set->plans, &counts);
+    cuda->time_until_us = 0;
+    if (!counts.may_time)
+        return;
+    if (cuda->tune_us == NET_TUNE_ALL)
+        cuda->time_until_us = UINT64_MAX;
+    else if (counts.tune_us < cuda->tune_us)
+        cuda->time_until_us = mono_us() + cuda->tune_us - counts.tune_us;
+}
+
+/* When the set's plans are built. */
+static enum status finish_set(struct cuda *cuda, struct cuda_set *set, struct err *err)
+{
+    enum status status = take_infos(cuda, set, set->requests, set->request_count, err);
+
+    free(set->requests);
+    set->requests = NULL;
+    if (status != STATUS_OK)
+        return status;
+    cuda_stats_choose(cuda);
+    report(cuda, set);
+    if (is_tuned(cuda, set))
+        begin_own_times(cuda);
+    set->is_ready = true;
+    return STATUS_OK;
+}
+
+static void *build_on_thread(void *user)
+{
+    struct cuda_set *set = user;
+    const struct cuda_plans *plans = set->builds_by;
+
+    set->built.status = plans->build(set->plans, set->requests, set->request_count, &set->built);
+    return NULL;
+}
+
+static void join_builder(struct cuda_set *set)
+{
+    if (set->has_builder)
+        (void)pthread_join(set->builder, NULL);
+    set->has_builder = false;
+}
+
+static enum status build_set(struct cuda *cuda, struct cuda_set *set, uint32_t n, struct err *err)
+{
+    enum status status;
+
+    if (set->has_builder) {
+        join_builder(set);
+        status = set->built.status;
+        if (status != STATUS_OK)
+            return err_set(err, status, set->built.code, "%s", set->built.text);
+    } else {
+        status = describe_set(cuda, set, n, false, err);
+        if (status == STATUS_OK)
+            status = cuda->plans->build(set->plans, set->requests, set->request_count, err);
     }
-    if (status == STATUS_OK)
-        status = take_infos(cuda, set, requests, count, err);
-    if (status == STATUS_OK)
-        cuda_stats_choose(cuda);
-    free(requests);
-    return status;
+    return status == STATUS_OK ? finish_set(cuda, set, err) : status;
 }
 
 static void close_set(struct cuda *cuda, struct cuda_set *set)
 {
+    set->stops = true;
+    join_builder(set);
     if (set->plans != NULL)
         cuda->plans->close(&set->plans);
+    free(set->requests);
     free(set->index);
     free(set->forms);
     *set = (struct cuda_set){0};
 }
 
+/* The set of this size, or an unused one; NULL: all have other sizes. */
+static struct cuda_set *find_set(struct cuda *cuda, uint32_t n)
+{
+    for (uint32_t i = 0; i < CUDA_SETS_MAX; i++)
+        if (cuda->sets[i].n == n || cuda->sets[i].n == 0)
+            return &cuda->sets[i];
+    return NULL;
+}
+
 enum status cuda_sets_use(struct cuda *cuda, uint32_t n, struct err *err)
 {
-    struct cuda_set *set = cuda->sets;
+    struct cuda_set *set = find_set(cuda, n);
     enum status status;
 
     assert(n > 0 && n <= cuda->batch_max);
-    while (set < cuda->sets + CUDA_SETS_MAX && set->n != 0 && set->n != n)
-        set++;
-    if (set == cuda->sets + CUDA_SETS_MAX)
+    if (set == NULL)
         return err_set(err, STATUS_TOO_BIG, 0,
                        "a batch of %u images: there have been %d other sizes, and each needs its "
                        "own plans",
                        n, CUDA_SETS_MAX);
     cuda->set = set;
-    if (set->n == n)
+    if (set->is_ready)
         return STATUS_OK;
-    status = make_set(cuda, set, n, err);
-    if (status != STATUS_OK) {
+    status = build_set(cuda, set, n, err);
+    if (status != STATUS_OK)
         close_set(cuda, set);
-        return status;
-    }
-    set->n = n;
-    return STATUS_OK;
+    return status;
 }
 
+void cuda_sets_begin(struct cuda *cuda, uint32_t n)
+{
+    struct cuda_set *set = find_set(cuda, n);
+    struct err ignored;
+
+    if (set == NULL || set->n != 0)
+        return;
+    assert(cuda->sets[0].is_ready);
+    set->builds_by = cuda->plans;
+    if (describe_set(cuda, set, n, true, &ignored) == STATUS_OK)
+        set->has_builder = pthread_create(&set->builder, NULL, build_on_thread, set) == 0;
+    if (!set->has_builder)
+        close_set(cuda, set); /* when the size occurs, it is tried again */
+}
+
+/* The first set's handles are those of the others. */
 void cuda_sets_close(struct cuda *cuda)
 {
-    for (uint32_t i = 0; i < CUDA_SETS_MAX; i++)
+    for (uint32_t i = CUDA_SETS_MAX; i-- > 0;)
         close_set(cuda, &cuda->sets[i]);
     cuda->runtime->memory_free(&cuda->workspace);
 }

@@ -67,7 +67,12 @@ static enum status choose_mode(struct cuda *cuda, struct err *err)
  * runs the full-batch plans and ignores the surplus rows. */
 static enum status take_plans(struct cuda *cuda, struct err *err)
 {
+    const bool may_be_last = cuda->batch_last > 0 && !cuda->evaluate_only;
+
     cuda->rows = cuda->training ? cuda->n : cuda->batch_max;
+    if (cuda->training && cuda->n == cuda->batch_max && may_be_last &&
+        cuda->steps_begun < CUDA_STEPS_BEFORE_LAST && ++cuda->steps_begun == CUDA_STEPS_BEFORE_LAST)
+        cuda_sets_begin(cuda, cuda->batch_last);
     return cuda_sets_use(cuda, cuda->rows, err);
 }
 

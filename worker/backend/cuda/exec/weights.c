@@ -1,6 +1,7 @@
 /* Layers with weights (convolution and linear), by plans. A plan writes weight gradients in the
  * type of the values; if the gradient arena has another type, a cast copies them into it. */
 #include <assert.h>
+#include <stdio.h>
 
 #include "worker/backend/cuda/exec/internal.h"
 
@@ -172,8 +173,9 @@ static enum status add_once(struct cuda *cuda, void *user, struct err *err)
 }
 
 /* Microseconds of the addition; 0: not known. */
-static float time_addition(struct cuda *cuda, const struct cuda_value *value)
+static float time_addition(struct cuda *cuda, void *user)
 {
+    const struct cuda_value *value = user;
     const size_t bytes = cuda_value_bytes(cuda, value);
     struct cuda_value values = *value;
     void *memory = NULL;
@@ -189,6 +191,15 @@ static float time_addition(struct cuda *cuda, const struct cuda_value *value)
     return us;
 }
 
+static float time_addition_once(struct cuda *cuda, struct cuda_value *value)
+{
+    char name[96];
+
+    (void)snprintf(name, sizeof name, "addition %s n%u of %zu", plan_type_name(value->dtype),
+                   cuda->rows, value->image_size);
+    return cuda_time_once(cuda, name, time_addition, value);
+}
+
 void cuda_additions_time(struct cuda *cuda)
 {
     if (cuda->deterministic || cuda->evaluate_only || cuda->options.is_synchronous)
@@ -199,7 +210,7 @@ void cuda_additions_time(struct cuda *cuda)
         if (layer->graph->op == GRAPH_CONV2D && layer->adds[0] &&
             cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD_ADD) > 0.0F &&
             cuda_plan_time_us(cuda, layer, PLAN_CONV_DGRAD) > 0.0F)
-            layer->add_us = time_addition(cuda, layer->in[0]);
+            layer->add_us = time_addition_once(cuda, layer->in[0]);
     }
 }
 

@@ -1,6 +1,8 @@
 #include "worker/backend/cuda/plans/cudnn_plan.h"
 
 #include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,30 +205,117 @@ static uint32_t new_configs(const struct cudnn_api *api,
     return count;
 }
 
-/* Appends the plans of one mode to the `found` plans so far. Returns the new count. */
-static uint32_t propose(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
-                        enum graph_dtype type, cudnnBackendHeurMode_t mode,
-                        struct cudnn_plan *plans, uint32_t found, uint32_t limit,
-                        struct cudnn_refusal *refusal)
-{
-    cudnnBackendDescriptor_t configs[CUDNN_CANDIDATES_MAX];
-    const uint32_t made = new_configs(target->api, configs);
-    const uint32_t count =
-        made == CUDNN_CANDIDATES_MAX ? ask(target, graph, mode, configs, refusal) : 0;
+/* Plans that are made ready at the same time: some engines compile their kernel meanwhile. */
+struct wave {
+    const struct cudnn_target *target;
+    const cudnnBackendDescriptor_t *configs;
+    uint32_t count;
+    atomic_uint next;
+    struct cudnn_plan plans[CUDNN_CANDIDATES_MAX];
+    struct cudnn_refusal refusals[CUDNN_CANDIDATES_MAX];
+    bool are_ready[CUDNN_CANDIDATES_MAX];
+};
 
-    for (uint32_t i = 0; i < count && found < limit; i++) {
+static void *finalise_some(void *user)
+{
+    struct wave *wave = user;
+
+    for (;;) {
+        const uint32_t i = atomic_fetch_add(&wave->next, 1);
+
+        if (i >= wave->count)
+            return NULL;
+        wave->are_ready[i] = finalise(wave->target, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
+                                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &wave->configs[i],
+                                      &wave->plans[i], &wave->refusals[i]);
+    }
+}
+
+static void *finalise_on_thread(void *user)
+{
+    const struct cudnn_target *target = ((const struct wave *)user)->target;
+
+    if (target->use_device != NULL)
+        target->use_device(target->device_index);
+    return finalise_some(user);
+}
+
+/* The caller is one of the threads. Where none can be started, it does all. */
+static void finalise_wave(struct wave *wave)
+{
+    pthread_t threads[CUDNN_CANDIDATES_MAX];
+    uint32_t started = 0;
+
+    while (started + 1 < wave->target->threads && started + 1 < wave->count &&
+           pthread_create(&threads[started], NULL, finalise_on_thread, wave) == 0)
+        started++;
+    (void)finalise_some(wave);
+    for (uint32_t i = 0; i < started; i++)
+        (void)pthread_join(threads[i], NULL);
+}
+
+/* Keeps the configurations of engines that are allowed, in front. Returns how many. */
+static uint32_t keep_allowed(const struct cudnn_target *target, enum graph_dtype type,
+                             cudnnBackendDescriptor_t *configs, uint32_t count,
+                             struct cudnn_plan *plans, struct cudnn_refusal *refusal)
+{
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
         const struct engine_notes notes = read_notes(target->api, configs[i]);
+        cudnnBackendDescriptor_t config = configs[i];
 
         if (!allowed(target, type, &notes, refusal))
             continue;
-        plans[found] = (struct cudnn_plan){.engine = notes.index, .is_compiled = notes.is_compiled};
-        if (finalise(target, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR,
-                     1, &configs[i], &plans[found], refusal))
-            found++;
+        configs[i] = configs[kept]; /* none is lost: all are destroyed at the end */
+        configs[kept] = config;
+        plans[kept++] =
+            (struct cudnn_plan){.engine = notes.index, .is_compiled = notes.is_compiled};
     }
+    return kept;
+}
+
+/* The first `limit` of the allowed configurations that can be made ready. Returns how many. */
+static uint32_t finalise_first(const struct cudnn_target *target,
+                               const cudnnBackendDescriptor_t *configs,
+                               const struct cudnn_plan *described, uint32_t count,
+                               struct cudnn_plan *plans, uint32_t limit,
+                               struct cudnn_refusal *refusal)
+{
+    uint32_t found = 0, at = 0;
+
+    while (found < limit && at < count) {
+        struct wave wave = {.target = target, .configs = configs + at};
+
+        wave.count = count - at < limit - found ? count - at : limit - found;
+        memcpy(wave.plans, described + at, wave.count * sizeof *described);
+        finalise_wave(&wave);
+        for (uint32_t i = 0; i < wave.count; i++) {
+            if (wave.are_ready[i])
+                plans[found++] = wave.plans[i];
+            else
+                *refusal = wave.refusals[i];
+        }
+        at += wave.count;
+    }
+    return found;
+}
+
+/* The plans of one mode. Returns how many. */
+static uint32_t propose(const struct cudnn_target *target, cudnnBackendDescriptor_t graph,
+                        enum graph_dtype type, cudnnBackendHeurMode_t mode,
+                        struct cudnn_plan *plans, uint32_t limit, struct cudnn_refusal *refusal)
+{
+    cudnnBackendDescriptor_t configs[CUDNN_CANDIDATES_MAX];
+    struct cudnn_plan described[CUDNN_CANDIDATES_MAX];
+    const uint32_t made = new_configs(target->api, configs);
+    uint32_t count = made == CUDNN_CANDIDATES_MAX ? ask(target, graph, mode, configs, refusal) : 0;
+
+    count = keep_allowed(target, type, configs, count, described, refusal);
+    count = finalise_first(target, configs, described, count, plans, limit, refusal);
     for (uint32_t i = 0; i < made; i++)
         (void)target->api->BackendDestroyDescriptor(configs[i]);
-    return found;
+    return count;
 }
 
 /* Engine `index` with its default settings, as a finalised configuration; the status says whether
@@ -313,9 +402,9 @@ uint32_t cudnn_plan_propose(const struct cudnn_target *target, cudnnBackendDescr
     assert(limit > 0 && limit <= CUDNN_CANDIDATES_MAX);
     *refusal = (struct cudnn_refusal){CUDNN_STATUS_NOT_SUPPORTED, "no engine was proposed"};
     if (!target->skips_heuristics)
-        found = propose(target, graph, type, CUDNN_HEUR_MODE_A, plans, 0, limit, refusal);
+        found = propose(target, graph, type, CUDNN_HEUR_MODE_A, plans, limit, refusal);
     if (found == 0 && !target->skips_heuristics)
-        found = propose(target, graph, type, CUDNN_HEUR_MODE_FALLBACK, plans, 0, limit, refusal);
+        found = propose(target, graph, type, CUDNN_HEUR_MODE_FALLBACK, plans, limit, refusal);
     if (found == 0)
         found = propose_all(target, graph, type, plans, limit, refusal);
     return found;

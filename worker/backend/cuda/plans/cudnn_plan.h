@@ -17,6 +17,9 @@ struct cudnn_target {
     size_t workspace_limit;
     bool skips_heuristics; /* try the engines in the order of their numbers */
     int32_t sm_target;     /* multiprocessors that an engine should use; 0: all */
+    uint32_t threads;      /* that make plans ready at once; 0, 1: the caller's alone */
+    void (*use_device)(uint32_t index); /* called on each new thread; NULL: there is no device */
+    uint32_t device_index;
 };
 
 struct cudnn_plan {

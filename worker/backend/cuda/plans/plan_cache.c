@@ -8,12 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/fnv.h"
+#include "common/io/mono.h"
 
 #define MAGIC "ddp plan 1"
+#define LOCK_LOOK_US 5000 /* between two looks at a lock: flock has no time limit */
 #define PATH_BYTES_MAX 640
 #define TEXT_BYTES_MAX (64U << 20)
 
@@ -174,4 +178,49 @@ bool plan_cache_write(const struct plan_cache *cache, const char *key, const cha
     if (!is_written)
         (void)unlink(temp);
     return is_written;
+}
+
+static int open_lock(const struct plan_cache *cache, uint64_t name)
+{
+    char path[PATH_BYTES_MAX];
+
+    if (cache->folder[0] == '\0')
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/.%016" PRIx64 ".lock", cache->folder, name);
+    return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+enum plan_lock_answer plan_lock_take(struct plan_lock *lock, const struct plan_cache *cache,
+                                     uint64_t name, uint64_t limit_us,
+                                     bool (*goes_on)(void *user, uint64_t waited_us), void *user)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_LOOK_US * 1000};
+    const uint64_t begun_us = mono_us();
+    uint64_t waited_us = 0;
+    bool has_waited = false;
+
+    lock->fd = open_lock(cache, name);
+    while (lock->fd >= 0 && flock(lock->fd, LOCK_EX | LOCK_NB) < 0) {
+        const int code = errno;
+
+        if (code != EINTR && (code != EWOULDBLOCK || waited_us >= limit_us)) {
+            plan_lock_release(lock);
+            return code == EWOULDBLOCK ? PLAN_LOCK_BUSY : PLAN_LOCK_NONE;
+        }
+        has_waited = true;
+        (void)nanosleep(&pause, NULL);
+        waited_us = mono_us() - begun_us;
+        if (goes_on != NULL && !goes_on(user, waited_us))
+            limit_us = 0;
+    }
+    if (lock->fd < 0)
+        return PLAN_LOCK_NONE;
+    return has_waited ? PLAN_LOCK_WAITED : PLAN_LOCK_TAKEN;
+}
+
+void plan_lock_release(struct plan_lock *lock)
+{
+    if (lock->fd >= 0)
+        (void)close(lock->fd);
+    lock->fd = -1;
 }

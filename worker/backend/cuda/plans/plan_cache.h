@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define PLAN_CACHE_KEY_MAX 512
 
@@ -28,5 +29,25 @@ enum plan_cache_answer plan_cache_read(const struct plan_cache *cache, const cha
 /* Whether the text was written. */
 bool plan_cache_write(const struct plan_cache *cache, const char *key, const char *text,
                       size_t byte_count);
+
+/* One process at a time makes the plans of a list of requests: a lock beside the files. The kernel releases the lock
+ * of a process that ends, however it ends. */
+struct plan_lock {
+    int fd; /* -1: not held */
+};
+
+enum plan_lock_answer {
+    PLAN_LOCK_TAKEN,  /* at once */
+    PLAN_LOCK_WAITED, /* and before that another process had it: the cache may have more now */
+    PLAN_LOCK_BUSY,   /* another process still has it at the end of the wait */
+    PLAN_LOCK_NONE    /* no cache, or its file system has no locks */
+};
+
+/* Waits up to `limit_us`. `name`: of what the lock is for. goes_on (NULL: yes) is asked every few
+ * milliseconds of the wait. */
+enum plan_lock_answer plan_lock_take(struct plan_lock *lock, const struct plan_cache *cache,
+                                     uint64_t name, uint64_t limit_us,
+                                     bool (*goes_on)(void *user, uint64_t waited_us), void *user);
+void plan_lock_release(struct plan_lock *lock);
 
 #endif

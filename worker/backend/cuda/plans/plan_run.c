@@ -50,9 +50,9 @@ static cudnnStatus_t queue_cudnn(struct plan_set *set, struct plan *plan,
 {
     cudnnStatus_t code = pack(set, plan, workspace, pointers);
 
-    if (code == CUDNN_STATUS_SUCCESS && (set->stream != stream || stream == NULL)) {
+    if (code == CUDNN_STATUS_SUCCESS && (set->owner->stream != stream || stream == NULL)) {
         code = set->cudnn.SetStream(set->handle, stream);
-        set->stream = code == CUDNN_STATUS_SUCCESS ? stream : NULL;
+        set->owner->stream = code == CUDNN_STATUS_SUCCESS ? stream : NULL;
     }
     if (code == CUDNN_STATUS_SUCCESS)
         code = set->cudnn.BackendExecute(set->handle, chosen->descriptor, plan->pack);

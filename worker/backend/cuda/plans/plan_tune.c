@@ -73,13 +73,13 @@ static size_t lay_out(const struct plan_request *request, char *memory, void *po
     return at;
 }
 
-struct stopwatch {
+struct plan_watch {
     cudaStream_t stream;
     cudaEvent_t from, to;
-    char *memory; /* operands, then workspace */
+    char *memory; /* operands, then workspace; grows with what is timed */
     size_t bytes; /* of `memory` */
     void *piece;  /* on the host */
-    bool is_filled;
+    bool is_filled, is_warm;
     enum graph_dtype type; /* of the random values in memory */
 };
 
@@ -104,7 +104,7 @@ static void draw_piece(void *piece, enum graph_dtype type)
     }
 }
 
-static cudaError_t fill(struct stopwatch *watch, enum graph_dtype type)
+static cudaError_t fill(struct plan_watch *watch, enum graph_dtype type)
 {
     size_t done = watch->bytes < PIECE ? watch->bytes : PIECE;
     cudaError_t error;
@@ -135,7 +135,7 @@ struct run {
     uint32_t candidate;
 };
 
-static bool queue_runs(const struct run *run, const struct stopwatch *watch, int count)
+static bool queue_runs(const struct run *run, const struct plan_watch *watch, int count)
 {
     void *pointers[PLAN_PORTS];
     const size_t operands = lay_out(&run->plan->request, watch->memory, pointers);
@@ -148,7 +148,7 @@ static bool queue_runs(const struct run *run, const struct stopwatch *watch, int
 }
 
 /* RUNS runs as a graph; NULL if they cannot be captured. */
-static cudaGraphExec_t capture(const struct run *run, const struct stopwatch *watch)
+static cudaGraphExec_t capture(const struct run *run, const struct plan_watch *watch)
 {
     cudaGraphExec_t graph = NULL;
     cudaGraph_t drawn = NULL;
@@ -167,7 +167,7 @@ static cudaGraphExec_t capture(const struct run *run, const struct stopwatch *wa
 }
 
 /* Microseconds of one run in `graph`, or queued one by one where it is NULL. */
-static float time_pass(const struct run *run, const struct stopwatch *watch, cudaGraphExec_t graph)
+static float time_pass(const struct run *run, const struct plan_watch *watch, cudaGraphExec_t graph)
 {
     float ms = 0;
 
@@ -185,7 +185,7 @@ static float time_pass(const struct run *run, const struct stopwatch *watch, cud
 
 /* Returns FAILED for a candidate that fails; with `captured` also for one that cannot be
  * captured. */
-static float time_one(const struct run *run, const struct stopwatch *watch, bool captured)
+static float time_one(const struct run *run, const struct plan_watch *watch, bool captured)
 {
     cudaGraphExec_t graph = NULL;
     float best = FAILED;
@@ -210,7 +210,7 @@ static float time_one(const struct run *run, const struct stopwatch *watch, bool
     return best;
 }
 
-static void tune_by(struct plan_set *set, struct plan *plan, const struct stopwatch *watch,
+static void tune_by(struct plan_set *set, struct plan *plan, const struct plan_watch *watch,
                     bool captured)
 {
     plan->info.time_us = FAILED;
@@ -227,7 +227,7 @@ static void tune_by(struct plan_set *set, struct plan *plan, const struct stopwa
 
 /* A candidate that cannot be captured would make every step eager: it is chosen only if there is no
  * other. */
-static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
+static void tune(struct plan_set *set, struct plan *plan, const struct plan_watch *watch)
 {
     tune_by(set, plan, watch, true);
     if (plan->info.time_us >= FAILED)
@@ -240,7 +240,7 @@ static void tune(struct plan_set *set, struct plan *plan, const struct stopwatch
 }
 
 /* Work for WARM_US: runs the plan's first candidate, or writes to memory if that fails. */
-static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct stopwatch *watch)
+static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct plan_watch *watch)
 {
     const struct run run = {set, plan, 0};
     const uint64_t end_us = mono_us() + WARM_US;
@@ -255,37 +255,7 @@ static cudaError_t warm_up(struct plan_set *set, struct plan *plan, const struct
     return error;
 }
 
-/* A single candidate is timed too: DDP_CUDA_STATS=auto needs its time, and the candidate may fail
- * to run. */
-static bool needs_tuning(const struct plan_set *set, uint32_t index)
-{
-    const struct plan *plan = &set->plans[index];
-
-    if (plan->built_as != index || plan->info.from_cache)
-        return false;
-    return plan->candidate_count > 1 || (plan->candidate_count == 1 && set->candidates > 1);
-}
-
-static size_t memory_needed(const struct plan_set *set)
-{
-    size_t most = 0;
-
-    for (uint32_t i = 0; i < set->count; i++) {
-        const struct plan *plan = &set->plans[i];
-        void *pointers[PLAN_PORTS];
-        size_t operands;
-
-        if (!needs_tuning(set, i))
-            continue;
-        operands = lay_out(&plan->request, NULL, pointers);
-        for (uint32_t k = 0; k < plan->candidate_count; k++)
-            if (operands + workspace_of(plan, k) > most)
-                most = operands + workspace_of(plan, k);
-    }
-    return most;
-}
-
-/* Once: there is a set for each batch size, and each may lack memory. */
+/* Once for a process: each set may lack memory. */
 static void report_no_memory(const struct plan_set *set, size_t bytes)
 {
     static atomic_flag is_said = ATOMIC_FLAG_INIT;
@@ -293,31 +263,39 @@ static void report_no_memory(const struct plan_set *set, size_t bytes)
 
     if (set->note == NULL || atomic_flag_test_and_set(&is_said))
         return;
-    (void)snprintf(
-        text, sizeof text,
-        "no %zu MiB free on CUDA device %u to time plans with: cuDNN's first proposals "
-        "are taken, and not kept in the cache. Free memory on that GPU or give a smaller "
-        "-b; the next run times them",
-        bytes >> 20, set->device_index);
+    (void)snprintf(text, sizeof text,
+                   "no %zu MiB free on CUDA device %u to time plans with: cuDNN's first proposals "
+                   "are taken. Free memory on that GPU or give a smaller -b; the next run times "
+                   "them",
+                   bytes >> 20, set->device_index);
     set->note(set->note_user, text);
 }
 
-static cudaError_t open_watch(struct stopwatch *watch)
+enum status plan_watch_open(struct plan_watch **out, struct err *err)
 {
-    cudaError_t error = cudaStreamCreateWithFlags(&watch->stream, cudaStreamNonBlocking);
+    struct plan_watch *watch = calloc(1, sizeof *watch);
+    cudaError_t error = cudaErrorMemoryAllocation;
 
+    *out = watch;
+    if (watch != NULL)
+        error = cudaStreamCreateWithFlags(&watch->stream, cudaStreamNonBlocking);
     if (error == cudaSuccess)
         error = cudaEventCreate(&watch->from);
     if (error == cudaSuccess)
         error = cudaEventCreate(&watch->to);
-    if (error == cudaSuccess)
-        error = cudaMalloc((void **)&watch->memory, watch->bytes);
-    watch->piece = malloc(PIECE);
-    return error == cudaSuccess && watch->piece == NULL ? cudaErrorMemoryAllocation : error;
+    if (error == cudaSuccess) {
+        watch->piece = malloc(PIECE);
+        error = watch->piece == NULL ? cudaErrorMemoryAllocation : cudaSuccess;
+    }
+    return error == cudaSuccess ? STATUS_OK : fail(error, err);
 }
 
-static void close_watch(struct stopwatch *watch)
+void plan_watch_close(struct plan_watch **out, struct plan_set *set)
 {
+    struct plan_watch *watch = *out;
+
+    if (watch == NULL)
+        return;
     if (watch->stream != NULL)
         (void)cudaStreamSynchronize(watch->stream);
     (void)cudaFree(watch->memory);
@@ -328,35 +306,67 @@ static void close_watch(struct stopwatch *watch)
     if (watch->stream != NULL)
         (void)cudaStreamDestroy(watch->stream);
     free(watch->piece);
+    free(watch);
+    *out = NULL;
+    set->owner->stream = NULL; /* it is destroyed; the next run sets the handle's stream again */
 }
 
-enum status plan_tune_all(struct plan_set *set, struct err *err)
+static size_t memory_needed(const struct plan *plan)
 {
-    struct stopwatch watch = {.bytes = memory_needed(set)};
-    bool is_warm = false;
+    void *pointers[PLAN_PORTS];
+    const size_t operands = lay_out(&plan->request, NULL, pointers);
+    size_t workspace = 0;
+
+    for (uint32_t i = 0; i < plan->candidate_count; i++)
+        if (workspace_of(plan, i) > workspace)
+            workspace = workspace_of(plan, i);
+    return operands + workspace;
+}
+
+/* The costliest plans come first, so the memory rarely grows. */
+static cudaError_t grow(struct plan_watch *watch, size_t bytes)
+{
     cudaError_t error;
 
-    if (watch.bytes == 0)
-        return STATUS_OK;
-    error = open_watch(&watch);
-    for (uint32_t i = 0; i < set->count && error == cudaSuccess; i++) {
-        struct plan *plan = &set->plans[i];
+    if (bytes <= watch->bytes)
+        return cudaSuccess;
+    (void)cudaFree(watch->memory);
+    watch->memory = NULL;
+    watch->bytes = 0;
+    watch->is_filled = false;
+    error = cudaMalloc((void **)&watch->memory, bytes);
+    if (error == cudaSuccess)
+        watch->bytes = bytes;
+    return error;
+}
 
-        if (!needs_tuning(set, i))
-            continue;
-        error = fill(&watch, plan->request.type);
-        if (error == cudaSuccess && !is_warm)
-            error = warm_up(set, plan, &watch);
-        is_warm = true;
-        if (error == cudaSuccess)
-            tune(set, plan, &watch);
-    }
-    close_watch(&watch);
-    set->stream = NULL; /* the stream is destroyed; the next run sets the handle's stream again */
+enum status plan_watch_fit(struct plan_watch *watch, const struct plan_set *set,
+                           const struct plan *plan, struct err *err)
+{
+    const size_t bytes = memory_needed(plan);
+    const cudaError_t error = grow(watch, bytes);
+
     if (error == cudaErrorMemoryAllocation) {
         (void)cudaGetLastError();
-        report_no_memory(set, watch.bytes);
-        return STATUS_OK;
+        report_no_memory(set, bytes);
+        return STATUS_MEMORY;
     }
     return error == cudaSuccess ? STATUS_OK : fail(error, err);
+}
+
+enum status plan_time(struct plan_watch *watch, struct plan_set *set, struct plan *plan,
+                      struct err *err)
+{
+    cudaError_t error;
+
+    error = memory_needed(plan) <= watch->bytes ? cudaSuccess : cudaErrorInvalidValue;
+    if (error == cudaSuccess)
+        error = fill(watch, plan->request.type);
+    if (error == cudaSuccess && !watch->is_warm)
+        error = warm_up(set, plan, watch);
+    watch->is_warm = true;
+    if (error != cudaSuccess)
+        return fail(error, err);
+    tune(set, plan, watch);
+    return STATUS_OK;
 }

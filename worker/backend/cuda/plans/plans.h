@@ -3,8 +3,9 @@
  *
  * Life of a set:
  *   open    for a device
- *   build   once, all requests of a net; on several threads; from the cache on disk if it has them,
- *           else candidates are timed if there is a device
+ *   build   once, all requests of a net; on several threads: from the cache on disk if it has them,
+ *           else the engine that the heuristics propose first. Then candidates are timed for as
+ *           long as the options allow; the result is in the cache for the next set
  *   run     in a step: allocates nothing and waits for nothing, so a step can be captured
  *   close
  *
@@ -167,16 +168,32 @@ struct plan_info {
     bool spares_sms;   /* built to leave options.spared_sms free */
     bool needs_driver; /* only the driver is missing: the engine compiles its kernel at run time */
     float time_us;     /* of the chosen candidate, maybe measured when it was put into the cache; 0:
-                          not measured */
+                          not measured, so the engine is the first that the heuristics propose */
     char engine[96];   /* the chosen engine, or why there is none */
 };
 
+/* How far build() is. */
+enum plan_phase {
+    PLAN_WAITING,  /* for a process that makes the same plans; `done`: seconds so far */
+    PLAN_BUILDING, /* `done` of `total` plans have an engine */
+    PLAN_TIMING    /* `done` of `total` plans have a time */
+};
+
+#define PLAN_TUNE_ALL UINT64_MAX
+
 struct plan_options {
     uint32_t device_index;
-    bool deterministic;  /* the same bits in every run: uses only engines that promise this */
+    bool deterministic;  /* the same bits in every run: uses only engines that promise this, always
+                            the first of them, and times nothing */
     bool tf32;           /* f32 convolutions and linear layers may round their inputs to TF32 */
     uint32_t candidates; /* to time for each request; 1: take the heuristics' first; 0: 8 */
-    uint32_t threads;    /* threads that build; 0: one per processor, at most 16 */
+    uint64_t tune_us;    /* build() begins no further plan's candidates after so long; 0: times
+                            nothing; PLAN_TUNE_ALL: all that has no time yet */
+    bool tunes_cold;     /* also if build() had to build engines that the cache did not have */
+    bool in_background;  /* the threads of build() have a low priority, and nothing is timed */
+    struct plan_set *shares; /* an open set of the same device, which is closed later: its libraries
+                                and handles are used. NULL: opens its own */
+    uint32_t threads;        /* threads that build; 0: one per processor, at most 16 */
     uint32_t
         spared_sms; /* multiprocessors that batch norms leave to collectives that run at the same
                        time, if an engine accepts such a wish. With persistent blocks on all
@@ -187,14 +204,35 @@ struct plan_options {
     const char *cudnn_name;   /* libraries, for tests; NULL: see libs.h */
     const char *cublaslt_name;
     void (*note)(void *user, const char *text); /* reports an unusable cache; may be NULL */
-    void *note_user;
+    /* Called by build() on its caller's thread, several times a second; may be NULL. */
+    void (*progress)(void *user, enum plan_phase phase, uint32_t done, uint32_t total);
+    /* Asked by build() on all its threads: true ends it early, with STATUS_CLOSED; may be NULL. */
+    bool (*stops)(void *user);
+    void *note_user;         /* of these three */
     const char *device_file; /* a description of a device in cuDNN's JSON, to build plans without a
                                 device; such plans cannot run; NULL: the device */
 };
 
+/* What build() did. Requests that share a plan count once. */
+struct plan_counts {
+    uint32_t plans;
+    uint32_t queries; /* of the heuristics */
+    uint32_t
+        finalised; /* engines that cuDNN made ready to run, also out of the cache; the costly part */
+    uint32_t from_cache; /* plans */
+    uint32_t built;      /* plans that the cache did not have */
+    uint32_t tuned;      /* plans whose candidates were timed */
+    uint32_t timed;      /* candidates */
+    uint32_t untimed;    /* plans without a time, which a later set will time; 0 if it never will */
+    bool may_time;       /* the options allow it, and no other process does it just now */
+    uint64_t cache_bytes;                /* read */
+    uint64_t wait_us, build_us, tune_us; /* for another process; engines; times */
+};
+
 struct plan_set;
 
-/* Calls come from one thread; run() may be called during a capture. */
+/* Calls for a set come from one thread at a time; run() may be called during a capture. build() of
+ * one set may run beside run() of the set that it shares. */
 struct cuda_plans {
     /* Loads the libraries and creates their handles. `err` has name, version and remedy.
      * Errors: STATUS_NOT_FOUND    a library is missing
@@ -202,11 +240,17 @@ struct cuda_plans {
     enum status (*open)(struct plan_set **set, const struct plan_options *options, struct err *err);
     void (*close)(struct plan_set **set);
     /* Builds a plan for each request; once for a set. A request for which there is no engine is no
-     * error: see info. Without a cache this blocks for seconds to minutes. Errors: STATUS_MEMORY,
-     * STATUS_LIBRARY. */
+     * error: see info. Without a cache this blocks for seconds; if another process makes the same
+     * plans, until it has, but at most PLAN_WAIT_US. Errors: STATUS_MEMORY, STATUS_LIBRARY,
+     * STATUS_CLOSED (options.stops). */
     enum status (*build)(struct plan_set *set, const struct plan_request *requests, uint32_t count,
                          struct err *err);
     const struct plan_info *(*info)(const struct plan_set *set, uint32_t index);
+    void (*counts)(const struct plan_set *set, struct plan_counts *counts); /* of build() */
+    /* Microseconds of other work on this device, by a name of one line, from the same cache; 0: not known.
+     * They are those of this build of the module. After build(). */
+    float (*time_read)(const struct plan_set *set, const char *name);
+    void (*time_write)(struct plan_set *set, const char *name, float time_us);
     /* Queues plan `index` on the stream.
      *   pointers: [PLAN_PORTS], device memory
      *   workspace: info's bytes, 256-byte aligned; may be reused after the stream has done the plan
@@ -217,6 +261,10 @@ struct cuda_plans {
 
 extern const struct cuda_plans cuda_plans; /* only in the module */
 
+/* How long build() waits for another process with the same requests; with PLAN_TUNE_ALL the second. */
+#define PLAN_WAIT_US UINT64_C(30000000)
+#define PLAN_WAIT_ALL_US UINT64_C(1800000000)
+
 const char *plan_kind_name(enum plan_kind kind);
 const char *plan_port_name(enum plan_port port);
 const char *plan_type_name(enum graph_dtype type); /* "fp16" */
@@ -225,6 +273,10 @@ bool plan_takes(const struct plan_request *request, enum plan_port port);
 
 /* Bytes of the port's memory for this request. */
 size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
+
+/* The least time of a run on a GPU, by what it moves and computes: docs/performance.md. Only its
+ * order means anything. */
+double plan_cost_us(const struct plan_request *request);
 
 /* How many channels (or features) are stored for `channels`: the next multiple of 8; of 4 for the
  * network's input, which then needs no workspace in the first convolution. */

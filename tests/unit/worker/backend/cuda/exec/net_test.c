@@ -270,33 +270,6 @@ TEST(batch_norms_leave_room_for_collectives)
     standin_faults.no_spare_plans = false;
 }
 
-/* An epoch's smaller last batch needs nothing new in the middle of training. */
-TEST(plans_of_the_last_batch_are_made_at_the_start)
-{
-    const struct model_shape shape = {1, 28, 28, 10};
-    const struct net_options options = {.batch_max = 4, .batch_last = 3, .backend = &backend_cuda};
-    static const uint32_t sizes[] = {4, 3, 4, 3};
-    static float images[4 * 28 * 28];
-    const int64_t labels[] = {1, 2, 3, 4};
-    struct graph *graph = NULL;
-    struct net *net = NULL;
-    uint32_t builds;
-
-    use_standin();
-    builds = standin_plan_builds;
-    CHECK_EQ(model_build(&graph, "convnet", &shape, NULL), STATUS_OK);
-    CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
-    CHECK_EQ(standin_plan_builds, builds + 2);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        CHECK_EQ(net_forward(net, images, labels, sizes[i], true, NULL, NULL), STATUS_OK);
-        CHECK_EQ(net_backward(net, 1.0F, NULL), STATUS_OK);
-    }
-    CHECK_EQ(net_forward(net, images, labels, 2, false, NULL, NULL), STATUS_OK);
-    CHECK_EQ(standin_plan_builds, builds + 2);
-    net_free(&net);
-    graph_free(&graph);
-}
-
 TEST(how_many_candidates_are_timed_is_passed_on)
 {
     static const struct {

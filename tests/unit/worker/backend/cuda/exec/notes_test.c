@@ -49,15 +49,20 @@ TEST(notes_of_plans_are_logged_once)
     graph_free(&graph);
 }
 
-/* What the log says while a ConvNet with its two batch norms is made. */
-static void log_of_net(void)
+/* What the log says while a ConvNet with its two batch norms is made; tune_us: of net_options. */
+static void log_of_net(uint64_t tune_us, bool deterministic)
 {
     const struct model_shape shape = {1, 28, 28, 10};
     const struct amp_request request = {.level = "O2"};
     struct graph *graph = NULL;
     struct net *net = NULL;
     struct amp amp;
-    const struct net_options options = {.batch_max = 2, .amp = &amp, .backend = &backend_cuda};
+    const struct net_options options = {.batch_max = 2,
+                                        .tune_us = tune_us,
+                                        .tunes_cold = true,
+                                        .deterministic = deterministic,
+                                        .amp = &amp,
+                                        .backend = &backend_cuda};
 
     cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
     CHECK_EQ(amp_resolve(&amp, &request, NULL), STATUS_OK);
@@ -75,19 +80,32 @@ TEST(norms_by_plans_and_by_own_kernels_are_compared)
 {
     standin_plan_times_us[PLAN_NORM_FORWARD] = 1;
     standin_plan_times_us[PLAN_NORM_BACKWARD] = 2.5F;
-    log_of_net();
+    log_of_net(NET_TUNE_ALL, false);
     CHECK_EQ(count("2 of 2 batch norms by plans, 0 by own kernels; a step's norms take 0.0"), 1);
     CHECK_EQ(count(" ms by own kernels ("), 1);
+    CHECK_EQ(count("not timed yet"), 0);
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
-    log_of_net();
-    CHECK_EQ(count("0 by own kernels\n"), 1);
+}
+
+/* A first start has no times, and there was no time for our own kernels in the second one. With
+ * --deterministic there will be none. */
+TEST(norms_that_are_not_timed_yet_are_counted)
+{
+    log_of_net(NET_TUNE_ALL, false);
+    CHECK_EQ(count("2 of 2 batch norms by plans, 0 by own kernels; 2 not timed yet\n"), 1);
+    standin_plan_times_us[PLAN_NORM_FORWARD] = standin_plan_times_us[PLAN_NORM_BACKWARD] = 1;
+    log_of_net(0, false);
+    CHECK_EQ(count("2 of 2 batch norms by plans, 0 by own kernels; 2 not timed yet\n"), 1);
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+    log_of_net(0, true);
+    CHECK_EQ(count("2 of 2 batch norms by plans, 0 by own kernels\n"), 1);
 }
 
 /* As cuDNN has none for a norm with an addition and no ReLU in fp16: nothing failed. */
 TEST(a_norm_without_a_plan_is_named)
 {
     standin_faults.no_norm_plans = true;
-    log_of_net();
+    log_of_net(0, false);
     CHECK_EQ(count("0 of 2 batch norms by plans, 2 by own kernels: layer layer1.1: no plan for its "
                    "batch norm forward: "),
              1);
