@@ -1,5 +1,6 @@
 #include "common/io/server_list.h"
 
+#include <assert.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include "common/io/address.h"
 
 #define HOST_BYTES_MAX 256u
+
+static_assert(SERVERS_MAX < 32, "a bit for each address");
 
 static bool is_address(const char *text)
 {
@@ -100,6 +103,19 @@ void server_list_failed(struct server_list *list)
     list->current = (list->current + 1) % list->count;
 }
 
+bool server_list_refused(struct server_list *list)
+{
+    const uint32_t before = list->refused;
+
+    list->refused |= 1u << list->current;
+    return list->refused != before;
+}
+
+bool server_list_all_refused(const struct server_list *list)
+{
+    return list->refused == (1u << list->count) - 1;
+}
+
 bool server_list_referred(struct server_list *list, const char *leader)
 {
     if (leader[0] == '\0' || strlen(leader) >= sizeof list->leader || !is_address(leader) ||
@@ -115,7 +131,7 @@ bool server_list_referred(struct server_list *list, const char *leader)
 
 void server_list_reached(struct server_list *list)
 {
-    list->failures = list->referrals = 0;
+    list->failures = list->referrals = list->refused = 0;
 }
 
 bool server_list_all_failed(const struct server_list *list)

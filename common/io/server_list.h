@@ -20,6 +20,7 @@
 struct server_list {
     uint32_t count, current;
     uint32_t failures; /* attempts since the last success */
+    uint32_t refused;  /* bit i: the i-th address has refused for good since the last success */
     uint32_t referrals;
     bool is_referred;                      /* the next attempt goes to `leader` */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* as named by a server */
@@ -35,6 +36,11 @@ const char *server_list_address(const struct server_list *list);
 const char *server_list_at(const struct server_list *list, uint32_t i);
 /* Whether the current address came from a server and is not among those that a person gave. */
 bool server_list_is_foreign(const struct server_list *list);
+/* What is at this address, or at the one that it referred to, said that trying again cannot help. Call it before
+ * server_list_failed. True: for the first time since the last success. */
+bool server_list_refused(struct server_list *list);
+/* Whether every address has said that since the last success. One that is silent has not: it may be the right one. */
+bool server_list_all_refused(const struct server_list *list);
 /* The attempt failed or the connection ended: moves on to the next address. */
 void server_list_failed(struct server_list *list);
 /* The server is a standby and names the leader, or none (""). True: connect to the leader at

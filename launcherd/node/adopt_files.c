@@ -126,8 +126,9 @@ static void look_at_process(const struct adopt_files *files, struct adopt_found 
     found->age_us = age_us(found->dir);
     found->lives =
         found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
-    found->is_shim = proc_find_command(SHIM_ARGUMENT, found->dir) != 0;
-    if (found->lives || !found->is_shim)
+    /* Not by its path: the state directory may have been renamed since. */
+    found->is_warm = found->lives && proc_has_word(found->process.pid, WARM_ARGUMENT);
+    if (found->lives || proc_find_command(SHIM_ARGUMENT, found->dir) == 0)
         return;
     log_line(LOG_ERROR, LOG_ABOUT_NONE,
              "the shim of %s lives, but its shim.json does not describe it: it is killed",

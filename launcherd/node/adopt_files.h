@@ -21,7 +21,7 @@ struct adopt_found {
     bool has_end;
     uint64_t age_us; /* since something was last made in it; 0: not known */
     bool lives;      /* its process was there */
-    bool is_shim;    /* a process was there that is its shim by its command line */
+    bool is_warm;    /* that process had not become a shim: its start order was not taken */
 };
 
 struct adopt_files {

@@ -83,7 +83,7 @@ static void adopt_shim(struct node_shim *shim, const struct adopt_found *found)
     else if (!lives)
         shim->exited = shim->reported = true;
     host->step(host->owner, event);
-    if (lives && !found->is_shim)
+    if (lives && found->is_warm)
         node_sweep_kill(shim->shims, shim->job_id, shim->generation,
                         "it was warm, and has not taken the start order");
 }

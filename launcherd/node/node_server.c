@@ -112,12 +112,19 @@ static void on_message(struct conn *conn, const struct msg *msg)
     conn_close(conn, STATUS_BUSY, "it stands by");
 }
 
-/* `stays`: why trying again does not help with this server, or NULL. Another of several servers may
- * accept what this one refuses. */
+/* `stays`: why trying again does not help with this server, or NULL. Another of several servers may accept what this one
+ * refuses, also one that does not answer now: this one may be of another cluster. */
 static const char *after_failure(struct node_server *server, const char *stays)
 {
+    const bool is_news = stays != NULL && server_list_refused(&server->list);
+    const bool is_final = stays != NULL && server_list_all_refused(&server->list);
+
     server_list_failed(&server->list);
-    return server_list_all_failed(&server->list) ? stays : NULL;
+    if (is_news && !is_final)
+        log_line(LOG_WARNING, node_about(server->host),
+                 "%s: trying the other addresses of --server", stays);
+    server->is_failure_shown = server->is_failure_shown || is_news;
+    return is_final ? stays : NULL;
 }
 
 static void on_closed(struct conn *conn, enum status why, const char *text)

@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its third word */
 
 static ssize_t read_file(const char *path, char *bytes, size_t capacity)
 {
@@ -190,27 +193,45 @@ bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes)
     return file_has(path, '\0', entry, entry_bytes);
 }
 
-/* Whether the command line is "program\0WORD\0PATH\0..." with that word and the wanted
- * directory. */
-static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
+/* Reads "program\0WORD\0PATH\0..." and a NUL after it. Returns the end; NULL: it cannot be read, or is another. */
+static const char *read_command(pid_t pid, const char *word, char bytes[COMMAND_BYTES_MAX])
 {
-    char path[64], bytes[PATH_MAX + 512];
-    struct stat found;
+    char path[64];
+    const char *second;
     ssize_t got;
     int fd;
 
     (void)snprintf(path, sizeof path, "/proc/%d/cmdline", (int)pid);
     fd = open(path, O_RDONLY | O_CLOEXEC);
-    got = fd < 0 ? -1 : read(fd, bytes, sizeof bytes - 1);
+    got = fd < 0 ? -1 : read(fd, bytes, COMMAND_BYTES_MAX - 1);
     if (fd >= 0)
         close(fd);
     if (got <= 0)
-        return false;
+        return NULL;
     bytes[got] = '\0';
-    const char *end = bytes + got, *second = bytes + strlen(bytes) + 1;
-    if (second >= end || strcmp(second, word) != 0)
+    second = bytes + strlen(bytes) + 1;
+    return second < bytes + got && strcmp(second, word) == 0 ? bytes + got : NULL;
+}
+
+bool proc_has_word(pid_t pid, const char *word)
+{
+    char bytes[COMMAND_BYTES_MAX];
+
+    return read_command(pid, word, bytes) != NULL;
+}
+
+/* Whether it is one with that word and the wanted directory. */
+static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
+{
+    char bytes[COMMAND_BYTES_MAX];
+    const char *end = read_command(pid, word, bytes);
+    const char *third = bytes;
+    struct stat found;
+
+    if (end == NULL)
         return false;
-    const char *third = second + strlen(second) + 1;
+    third += strlen(third) + 1;
+    third += strlen(third) + 1;
     return third < end && stat(third, &found) == 0 && found.st_dev == wanted->st_dev &&
            found.st_ino == wanted->st_ino;
 }

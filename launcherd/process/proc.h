@@ -52,6 +52,8 @@ int proc_pidfd(pid_t pid);
  * process). */
 bool proc_dumps_core(pid_t pid, uint32_t *signal);
 
+/* Whether the process has `word` as its second word. False also if that cannot be read. */
+bool proc_has_word(pid_t pid, const char *word);
 /* A process with `word` as its second word and the directory `path` as its third; 0: none. */
 pid_t proc_find_command(const char *word, const char *path);
 

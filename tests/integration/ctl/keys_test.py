@@ -281,6 +281,23 @@ def a_node_waits_for_its_server_and_says_so_once():
         equal(node.log().count("trying again"), 2, node.log())
 
 
+def a_server_of_another_cluster_does_not_end_a_node_that_waits_for_its_own():
+    with Case() as case, Case() as other, Proxy() as proxy, Server(case) as server, Server(other) as wrong:
+        wrong.key("node", "n2")  # so it knows keys
+        proxy.target = server.address
+        node = server.node("--join", server.key("node", "n1"), "--server", f"{proxy.address},{wrong.address}")
+        node.ready()
+        proxy.target = None
+        server.stop()
+        wait_until("the refusal", lambda: "does not accept the key of n1" in node.log())
+        wait_until("the end, or the line about it", lambda: node.process.poll() is not None or "trying the other addresses" in node.log())
+        equal(node.process.poll(), None, node.log())
+        server.start()
+        proxy.target = server.address
+        wait_until("the node again", lambda: f"connected to {proxy.address}" in node.log())
+        equal(node.log().count("trying the other addresses"), 1, node.log())
+
+
 def own_address():
     """An address of this machine by which others could reach it; None: it has only loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
@@ -433,6 +450,7 @@ if __name__ == "__main__":
     run_tests([a_node_joins_once_and_comes_back_without_a_key, a_node_that_cannot_keep_its_key_has_not_joined, a_key_comes_from_stdin_or_a_file,
                a_key_that_is_not_taken_ends_the_node_and_keeps_the_good_one,
                what_a_command_line_can_be_wrong_about_is_said_at_once, a_node_whose_key_is_removed_lets_its_jobs_go_on,
-               a_node_waits_for_its_server_and_says_so_once, the_address_of_a_node_is_that_on_the_way_to_the_server,
+               a_node_waits_for_its_server_and_says_so_once,
+               a_server_of_another_cluster_does_not_end_a_node_that_waits_for_its_own, the_address_of_a_node_is_that_on_the_way_to_the_server,
                a_user_logs_in_and_out, a_login_hides_its_argument_and_ends_when_nobody_answers,
                keys_are_listed_rotated_and_removed, a_job_runs_with_a_users_key_over_tls])

@@ -544,6 +544,27 @@ def test_killed_launcherd_is_replaced_under_a_running_job():
         world.forget(node, 1, 1)
 
 
+def test_the_state_directory_is_renamed_under_a_running_job():
+    """The command line of the shim still has the old path."""
+    with World(LAUNCHERD) as world:
+        before = world.node()
+        pid = start_sleeper(world)
+        ranks = world.server.wait_phase(1, 1, "running")["ranks"]
+        before.kill()
+        world.nodes.remove(before)
+        os.rename(f"{world.folder}/{before.name}", f"{world.folder}/renamed")
+        since = len(world.server.messages)
+        after = world.node(name="renamed")
+        report = world.server.wait_for("shim_report", since=since)
+        shim = world.note_token(after, 1, 1)
+        assert (report["phase"], report["ranks"], report["cause"]) == ("running", ranks, ""), report
+        assert is_alive(pid) and is_alive(shim["pid"]) and "is killed" not in after.log_text(), after.log_text()
+        world.server.stop(1, 1)
+        ended = world.server.wait_phase(1, 1, "ended")
+        assert "killed" not in ended["cause"], ended
+        world.forget(after, 1, 1)
+
+
 def stop_shim(node, job):
     """Stops the process, like a debugger or a disk that hangs."""
     os.kill(node.shim(job, 1)["pid"], signal.SIGSTOP)

@@ -123,6 +123,32 @@ TEST(a_referral_to_nobody_goes_to_the_next)
     }
 }
 
+/* One of them may be a server of another cluster. */
+TEST(all_have_refused_when_each_has)
+{
+    parse("a:1,b:1");
+    CHECK(!server_list_all_refused(&list));
+    CHECK_STR(next(), "b:1"); /* the first is silent */
+    CHECK(server_list_refused(&list));
+    CHECK_STR(next(), "a:1");
+    CHECK_STR(next(), "b:1");
+    CHECK(!server_list_refused(&list)); /* again */
+    CHECK(server_list_all_failed(&list) && !server_list_all_refused(&list));
+    CHECK_STR(next(), "a:1");
+    CHECK(server_list_refused(&list));
+    CHECK(server_list_all_refused(&list));
+    server_list_reached(&list);
+    CHECK(!server_list_all_refused(&list));
+}
+
+TEST(a_refusal_counts_for_the_address_that_referred)
+{
+    parse("a:1");
+    CHECK(server_list_referred(&list, "head:7400"));
+    CHECK(server_list_refused(&list));
+    CHECK(server_list_all_refused(&list));
+}
+
 TEST(an_address_in_a_list)
 {
     CHECK(server_list_has("a:1,b:1", "b:1"));
