@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "ddpctl/attach_parts.h"
+#include "ddpctl/page.h"
 
 #define NEWS_WAIT_US                                                                               \
     20000000u /* how long the server may wait before it answers that nothing is
@@ -15,6 +16,7 @@
 #define TICK_MS 250
 #define FIRST_TICK_MS 50 /* nobody notices that the first output comes so much later */
 #define EVENTS_PAGE 200u
+#define ASKS_PER_TICK 50u
 
 uint64_t attach_job_id(const struct attach *attach)
 {
@@ -48,9 +50,16 @@ static void ask_events(struct attach *attach)
         attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
 }
 
-/* One request at a time, because an answer does not say which request it belongs to. */
+/* One request at a time, because an answer does not say which request it belongs to. A server that has news without
+ * end, or answers at once that there are none, is asked at most ASKS_PER_TICK times in a tick. */
 static void ask_next(struct attach *attach)
 {
+    attach->must_ask = attach->asks_left == 0;
+    if (attach->must_ask) {
+        client_expect(&attach->job_client, 0);
+        return;
+    }
+    attach->asks_left--;
     if (attach->causes_wanted || attach->news_wanted)
         ask_events(attach);
     else if (attach->version == 0 || attach->next_rank > 0 ||
@@ -68,6 +77,8 @@ static void know_job(struct attach *attach, uint64_t job_id)
 
 static void take_events(struct attach *attach, const struct msg_events *events)
 {
+    const uint64_t before = attach->event_id;
+
     for (uint32_t i = 0; i < events->events.count; i++) {
         const struct part_event *event = &events->events.items[i];
 
@@ -75,7 +86,8 @@ static void take_events(struct attach *attach, const struct msg_events *events)
         causes_take(&attach->causes, event);
         attach_show_news(attach, event);
     }
-    attach->news_wanted = attach->causes_wanted = events->events.count == EVENTS_PAGE;
+    attach->news_wanted = attach->causes_wanted =
+        page_goes_on(events->events.count == EVENTS_PAGE, before, attach->event_id);
     ask_next(attach);
     if (!attach->done)
         attach_pump_logs(attach);
@@ -98,12 +110,13 @@ static bool first_info(struct attach *attach, const struct part_job *job)
  * generation are known. */
 static void turn_page(struct attach *attach, const struct msg_job_info *info)
 {
-    bool is_later_page = attach->next_rank > 0;
+    const uint32_t before = attach->next_rank, count = info->ranks.count;
+    const uint32_t next = count > 0 ? info->ranks.items[count - 1].rank + 1 : 0;
 
     attach->next_rank = 0;
-    if (info->more_ranks && info->ranks.count > 0 &&
-        (is_later_page || attach->named_generation != attach->generation))
-        attach->next_rank = info->ranks.items[info->ranks.count - 1].rank + 1;
+    if (page_goes_on(info->more_ranks, before, next) &&
+        (before > 0 || attach->named_generation != attach->generation))
+        attach->next_rank = next;
     else
         attach->named_generation = attach->generation;
 }
@@ -115,6 +128,8 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
 
     if (attach->world == 0 && !first_info(attach, job))
         return;
+    if (attach->next_rank == 0 && info->version <= attach->version)
+        attach->asks_left = 0; /* nothing is new: the server did not wait for news */
     attach->version = info->version;
     attach->world_now = job->nodes * job->nproc_per_node;
     attach->checkpoint_step = job->checkpoint_step;
@@ -216,6 +231,9 @@ static void on_tick(uv_timer_t *timer)
 {
     struct attach *attach = timer->data;
 
+    attach->asks_left = ASKS_PER_TICK;
+    if (attach->must_ask && attach->job_client.open)
+        ask_next(attach);
     follow_go(&attach->follow);
     attach_tick(attach);
     if (!attach->done)
@@ -281,6 +299,7 @@ void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
     attach->ctl = ctl;
     attach->loop = loop;
     attach->options = *options;
+    attach->asks_left = ASKS_PER_TICK;
     /* A job that ends before the first tick has its logs read once. A node whose logs somebody waits for watches
      * them, and closing the watch takes it up to 15 ms. */
     attach->options.follow.is_held = options->submit != NULL;

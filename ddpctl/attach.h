@@ -102,6 +102,9 @@ struct attach {
     bool news_wanted;    /* the job has changed: read the events for news of its nodes */
     uint32_t running_generation, said_generation; /* seen running; reported as running */
     uint64_t event_id;                            /* the newest event that was read */
+    uint32_t asks_left; /* how many more requests for the job or its events this tick may send */
+    bool must_ask;      /* the next one waits for the tick */
+    bool log_wait_said; /* reported that the server does not answer for logs; none has come since */
     struct causes causes;
     struct cause cause_items[ATTACH_CAUSES];
     uint64_t checkpoint_step;

@@ -4,7 +4,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LOG_TIMEOUT_US 30000000u /* how long a node may wait before it answers, plus a margin */
+/* How long a node may wait before it answers, plus a margin; the server answers for a silent node after 10 s. */
+#define LOG_TIMEOUT_US 30000000u
+#define LOG_ONCE_TIMEOUT_US 15000000u /* where the node need not wait for output */
+
+static uint64_t log_timeout_us(const struct attach *attach)
+{
+    return attach->follow.options.keep_on ? LOG_TIMEOUT_US : LOG_ONCE_TIMEOUT_US;
+}
 
 static void hand_over(struct attach *attach, const struct msg_log_data *data, enum follow_data what,
                       uint32_t rank, uint32_t skip, bool is_final)
@@ -31,13 +38,20 @@ static bool was_not_started(const struct attach *attach, uint32_t rank)
            attach->ranks[rank].started_generation != generation;
 }
 
-static void take_log(struct attach *attach, const struct msg_log_data *data)
+static void take_log(struct client *client, const struct msg_log_data *data)
 {
+    struct attach *attach = client->owner;
     uint32_t rank = 0, skip = 0;
     bool is_final = false;
     enum follow_data what =
         follow_take(&attach->follow, data, clock_boot_us(), &rank, &skip, &is_final);
 
+    if (what == FOLLOW_UNASKED) {
+        client_was_unasked(client);
+        return;
+    }
+    attach->log_wait_said = false;
+    client_expect(client, log_timeout_us(attach));
     if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL &&
         !was_not_started(attach, rank)) {
         (void)snprintf(attach->log_problem, sizeof attach->log_problem, "%s", data->problem);
@@ -64,10 +78,11 @@ static void on_log_message(struct client *client, const struct msg *msg)
         attach_stop(attach, ctl_fail_answer(attach->ctl, &msg->error));
         return;
     }
-    if (msg->type != MSG_TYPE_LOG_DATA)
+    if (msg->type != MSG_TYPE_LOG_DATA) {
+        client_was_unasked(client);
         return;
-    client_expect(client, LOG_TIMEOUT_US);
-    take_log(attach, &msg->log_data);
+    }
+    take_log(client, &msg->log_data);
     if (!attach->done)
         attach_pump_logs(attach);
 }
@@ -81,6 +96,18 @@ static void on_log_open(struct client *client)
     attach_pump_logs(attach);
 }
 
+/* The connection about the job says itself that it is lost. */
+static void on_log_waiting(struct client *client, const struct err *err)
+{
+    struct attach *attach = client->owner;
+
+    if (attach->log_wait_said || !attach->job_client.open)
+        return;
+    attach->log_wait_said = true;
+    screen_message(&attach->ctl->screen,
+                   "-- the server does not answer for the logs (%s); still trying --", err->text);
+}
+
 static void on_log_failed(struct client *client, const struct err *err)
 {
     struct attach *attach = client->owner;
@@ -88,8 +115,10 @@ static void on_log_failed(struct client *client, const struct err *err)
     attach_stop(attach, ctl_fail_server(attach->ctl, err));
 }
 
-static const struct client_handlers log_handlers = {
-    .on_open = on_log_open, .on_message = on_log_message, .on_failed = on_log_failed};
+static const struct client_handlers log_handlers = {.on_open = on_log_open,
+                                                    .on_message = on_log_message,
+                                                    .on_waiting = on_log_waiting,
+                                                    .on_failed = on_log_failed};
 
 void attach_open_logs(struct attach *attach)
 {
@@ -127,7 +156,7 @@ void attach_pump_logs(struct attach *attach)
             break;
         client = &attach->log_clients[attach->follow.ranks[msg.log_read.rank].ordinal %
                                       attach->log_client_count];
-        client_expect(client, LOG_TIMEOUT_US);
+        client_expect(client, log_timeout_us(attach));
         if (client_send(client, &msg, &err) != STATUS_OK && err.status != STATUS_CLOSED)
             attach_stop(attach, ctl_fail_err(attach->ctl, CTL_FAILED, &err, ""));
     }

@@ -48,6 +48,15 @@ static uint64_t next_delay_ms(struct client *client, bool is_hasty)
     return delay_ms / 2 + uv_hrtime() % (delay_ms / 2 + 1);
 }
 
+/* Since when a request on this connection has had no answer. */
+static uint64_t unanswered_since(const struct client *client, uint64_t now_us)
+{
+    if (client->opened_at_us == 0 || client->expect_us == 0)
+        return now_us;
+    return client->expect_at_us > client->opened_at_us ? client->expect_at_us
+                                                       : client->opened_at_us;
+}
+
 /* What a connection was good for, now that it is over. Patience ends only with an answer to a request:
  * a server that welcomes us and closes gives none. With no request open, a connection that has lasted
  * is as good. The delay and the report begin anew only after a connection that has lasted: answers of
@@ -59,9 +68,9 @@ static void judge(struct client *client, uint64_t now_us)
         client->is_useful || (client->is_answered && has_lasted && client->expect_us == 0);
 
     if (is_good || client->lost_at_us == 0)
-        client->lost_at_us = now_us;
+        client->lost_at_us = is_good ? now_us : unanswered_since(client, now_us);
     if ((is_good && has_lasted) || client->unsteady_at_us == 0) {
-        client->unsteady_at_us = now_us;
+        client->unsteady_at_us = is_good ? now_us : unanswered_since(client, now_us);
         client->delay_ms = DELAY_FIRST_MS;
         client->loss_reported = false;
     }
@@ -179,6 +188,7 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
     if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
         client->stands_by = false;
     } else {
+        client->was_useful = client->is_useful;
         client->is_useful = true;
         server_list_reached(&client->list);
     }
@@ -334,8 +344,14 @@ enum status client_send(struct client *client, struct msg *msg, struct err *err)
 void client_expect(struct client *client, uint64_t timeout_us)
 {
     client->expect_us = timeout_us;
+    client->expect_at_us = clock_boot_us();
     if (client->open && !client->closing)
         arm_deadline(client);
+}
+
+void client_was_unasked(struct client *client)
+{
+    client->is_useful = client->was_useful;
 }
 
 void client_close(struct client *client)

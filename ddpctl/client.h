@@ -51,10 +51,11 @@ struct client {
     uint64_t unsteady_at_us; /* the first loss since a connection has lasted; 0: none */
     uint64_t opened_at_us;   /* this connection; 0: there is none */
     uint64_t delay_ms;
-    uint64_t expect_us; /* client_expect */
+    uint64_t expect_us, expect_at_us; /* client_expect, and when it was called */
     bool was_open, conn_live, open, closing, loss_reported;
     bool is_answered;                      /* the server has answered on this connection */
     bool is_useful;                        /* with more than its welcome */
+    bool was_useful;                       /* is_useful before the current message */
     char leader[SERVER_ADDRESS_BYTES_MAX]; /* is_referred: the leader's address */
     char why_none[256];                    /* why it named none; empty: it did not say */
     struct err problem;                    /* why no server can be called at all */
@@ -69,6 +70,8 @@ enum status client_send(struct client *client, struct msg *msg, struct err *err)
 /* Requires an answer within `timeout_us`; otherwise the connection counts as lost. 0: no answer is
  * expected. */
 void client_expect(struct client *client, uint64_t timeout_us);
+/* Only from on_message: the message answers no request of its owner, so it does not count as an answer. */
+void client_was_unasked(struct client *client);
 /* A second call does nothing. The struct may be freed once the loop has no handles left. */
 void client_close(struct client *client);
 

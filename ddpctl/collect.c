@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/io/conn.h"
+#include "ddpctl/page.h"
 
 #define PAGE_JOBS 500u
 #define ANSWER_US 10000000u      /* how long the server may take to answer */
@@ -189,8 +190,9 @@ static void on_jobs(struct collect *collect, const struct msg_jobs *jobs)
         fail(collect, STATUS_MEMORY, "out of memory");
     } else if (collect->stage == COLLECT_NEWEST) {
         ask_nodes(collect);
-    } else if (jobs->more && jobs->jobs.count > 0 &&
-               jobs->jobs.items[jobs->jobs.count - 1].job_id > collect->last_id) {
+    } else if (jobs->jobs.count > 0 &&
+               page_goes_on(jobs->more, collect->last_id,
+                            jobs->jobs.items[jobs->jobs.count - 1].job_id)) {
         collect->last_id = jobs->jobs.items[jobs->jobs.count - 1].job_id;
         ask_jobs(collect);
     } else {
@@ -204,8 +206,8 @@ static void on_nodes(struct collect *collect, const struct msg_nodes *nodes)
 
     if (!cluster_add_nodes(&collect->next, nodes)) {
         fail(collect, STATUS_MEMORY, "out of memory");
-    } else if (nodes->more && count > 0 &&
-               strcmp(nodes->nodes.items[count - 1].name, collect->last_node) > 0) {
+    } else if (count > 0 && page_goes_on_by_name(nodes->more, collect->last_node,
+                                                 nodes->nodes.items[count - 1].name)) {
         (void)snprintf(collect->last_node, sizeof collect->last_node, "%s",
                        nodes->nodes.items[count - 1].name);
         ask_nodes(collect);

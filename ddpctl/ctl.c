@@ -6,6 +6,8 @@
 
 #include "common/io/address.h"
 
+#define ONCE_PATIENCE_US 5000000u
+
 static const char *code_name(enum ctl_exit code)
 {
     switch (code) {
@@ -114,6 +116,11 @@ int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg)
     (void)snprintf(message, sizeof message, "the server answered with '%s', which nobody asked for",
                    msg_type_name(msg->type));
     return ctl_fail(ctl, CTL_FAILED, message, "are ddpctl and rendezvous of the same version?");
+}
+
+uint64_t ctl_patience_us(const struct ctl *ctl)
+{
+    return ctl->options.follow ? ctl->options.patience_us : ONCE_PATIENCE_US;
 }
 
 int ctl_job_exit(const struct part_job *job)

@@ -43,6 +43,8 @@ int ctl_fail_answer(struct ctl *ctl, const struct msg_error *error);
 int ctl_fail_server(struct ctl *ctl, const struct err *err);
 /* The same for a message that does not answer the request. */
 int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg);
+/* How long a verb tries to reach a server that was lost: --patience with -f, else a few seconds. */
+uint64_t ctl_patience_us(const struct ctl *ctl);
 
 /* The exit code of an attached verb for an ended job. */
 int ctl_job_exit(const struct part_job *job);

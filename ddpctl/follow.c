@@ -8,6 +8,7 @@
 
 #define WAIT_US 10000000u        /* how long the server may wait for new bytes before it answers */
 #define PROBLEM_PAUSE_US 100000u /* pause before a log that could not be read is requested again */
+#define EARLY_US 1000000u        /* an answer without new bytes before that came too early */
 #define PROBLEMS_MAX 50u         /* most errors in a row for a log that is no longer written to */
 
 void follow_init(struct follow *follow, const struct follow_options *options)
@@ -160,6 +161,7 @@ bool follow_next(struct follow *follow, uint64_t now_us, struct msg_log_read *re
             continue;
         }
         cursor->asked = true;
+        cursor->ask_at_us = now_us;
         follow->next_rank = (rank + 1) % follow->world;
         *read = (struct msg_log_read){
             .request_id = rank,
@@ -200,11 +202,12 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
 {
     struct follow_rank *cursor;
     enum follow_data result = FOLLOW_SHOW;
+    bool is_new;
 
     *skip = 0;
     *is_final = false;
     if (data->request_id >= follow->world || !follow->ranks[data->request_id].asked)
-        return FOLLOW_NOTHING; /* not the answer to a request */
+        return FOLLOW_UNASKED;
     *rank = (uint32_t)data->request_id;
     cursor = &follow->ranks[*rank];
     cursor->asked = false;
@@ -223,6 +226,9 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
         *skip = cursor->offset - data->offset < data->bytes.count
                     ? (uint32_t)(cursor->offset - data->offset)
                     : data->bytes.count;
+    is_new = data->offset + data->bytes.count > cursor->offset;
+    if (!is_new && now_us - cursor->ask_at_us < EARLY_US) /* it did not wait for more */
+        cursor->ask_at_us = now_us + PROBLEM_PAUSE_US;
     if (data->bytes.count > 0) {
         cursor->begun = true;
         if (data->offset + data->bytes.count > cursor->offset)
@@ -230,7 +236,7 @@ enum follow_data follow_take(struct follow *follow, const struct msg_log_data *d
     }
     if (!follow->options.keep_on && cursor->end == 0)
         cursor->end = data->size; /* read only up to here, even if the log grows meanwhile */
-    if (data->is_final || (data->bytes.count == 0 && !follow->options.keep_on) ||
+    if (data->is_final || (!is_new && !follow->options.keep_on) ||
         (cursor->end > 0 && cursor->offset >= cursor->end))
         cursor->final = *is_final = true;
     return result == FOLLOW_SHOW && *skip == data->bytes.count ? FOLLOW_NOTHING : result;

@@ -36,7 +36,7 @@ struct follow_rank {
     uint32_t problems;  /* errors in a row */
     uint64_t offset;    /* offset of the next byte */
     uint64_t end;       /* without keep_on: the size at the first read; 0: not known */
-    uint64_t ask_at_us; /* earliest time of the next request */
+    uint64_t ask_at_us; /* earliest time of the next request; while asked: the time of this one */
 };
 
 /* The most ranks that any generation of the job can have. */
@@ -57,6 +57,7 @@ struct follow {
 enum follow_data {
     FOLLOW_SHOW,    /* show bytes[skip..] */
     FOLLOW_NOTHING, /* nothing new */
+    FOLLOW_UNASKED, /* the answer to no request */
     FOLLOW_GAP,     /* bytes before these are missing: show a message, then the bytes */
     FOLLOW_PROBLEM, /* we stopped reading this log: show `problem` */
 };

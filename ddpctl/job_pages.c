@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ddpctl/page.h"
+
 /* Replaces `*text` by a copy in the arena. False: no memory, and `*text` is unchanged. */
 static bool keep(struct job_pages *pages, const char **text)
 {
@@ -56,7 +58,7 @@ bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info)
 {
     bool is_kept = true;
 
-    if (pages->next_rank > 0 && info->jobs.items[0].generation != pages->job.generation) {
+    if (pages->next_rank > 0 && info->jobs.items[0].generation > pages->job.generation) {
         pages->next_rank = pages->rank_count = 0;
         pages->info.more_ranks = true;
         return true;
@@ -70,7 +72,7 @@ bool job_pages_take(struct job_pages *pages, const struct msg_job_info *info)
     if (info->ranks.count > 0) {
         const uint32_t next = info->ranks.items[info->ranks.count - 1].rank + 1;
 
-        pages->info.more_ranks = info->more_ranks && next > pages->next_rank;
+        pages->info.more_ranks = page_goes_on(info->more_ranks, pages->next_rank, next);
         pages->next_rank = next;
     }
     return is_kept;

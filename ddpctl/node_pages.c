@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ddpctl/page.h"
 #include "ddpctl/request.h"
 
 #define PATIENCE_US 5000000u
@@ -52,13 +53,16 @@ static int on_page(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct msg_nodes *page = &msg->nodes;
     struct node_pages *pages = context;
+    const char *before = pages->node_count > 0 ? pages->nodes[pages->node_count - 1].name : "";
     bool is_kept = grow(pages, page);
 
     for (uint32_t i = 0; is_kept && i < page->nodes.count; i++)
         is_kept = keep_node(pages, &page->nodes.items[i]);
     for (uint32_t i = 0; is_kept && i < page->slots.count; i++)
         is_kept = keep_slot(pages, &page->slots.items[i]);
-    pages->more = page->more && page->nodes.count > 0;
+    pages->more =
+        is_kept && page->nodes.count > 0 &&
+        page_goes_on_by_name(page->more, before, pages->nodes[pages->node_count - 1].name);
     return is_kept ? CTL_OK : ctl_fail(ctl, CTL_FAILED, "out of memory", "");
 }
 

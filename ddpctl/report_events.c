@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "ddpctl/page.h"
+
 void report_events_init(struct report_events *events, const struct part_job *job)
 {
     causes_init(&events->causes, events->cause_items, REPORT_CAUSES_MAX, job->name, job->job_id);
@@ -24,7 +26,7 @@ bool report_events_take(struct report_events *events, const struct msg_events *a
         events->count++;
         events->last_id = event->id;
     }
-    return answer->events.count == REPORT_EVENTS_PAGE && events->last_id > before;
+    return page_goes_on(answer->events.count == REPORT_EVENTS_PAGE, before, events->last_id);
 }
 
 void report_events_show(const struct report_events *events,

@@ -574,7 +574,7 @@ int verb_logs(struct ctl *ctl)
                    .tail_lines = ctl->options.tail},
         .show_logs = true,
         .can_detach = true,
-        .patience_us = ctl->options.patience_us,
+        .patience_us = ctl_patience_us(ctl),
         .on_done = on_run_done,
     };
     struct err err = {0};

@@ -62,7 +62,7 @@ int verb_metrics(struct ctl *ctl)
                    .rank_mask = mask},
         .show_logs = true,
         .can_detach = true,
-        .patience_us = ctl->options.patience_us,
+        .patience_us = ctl_patience_us(ctl),
         .on_log = on_log,
         .on_done = on_done,
         .owner = &run,

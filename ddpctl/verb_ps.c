@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/arena.h"
+#include "ddpctl/page.h"
 #include "ddpctl/verbs.h"
 
 #define PAGE 500u
@@ -58,7 +59,7 @@ static int on_jobs(struct ctl *ctl, const struct msg *msg, void *context)
         if (job->job_id > page->last_id)
             page->last_id = job->job_id;
     }
-    page->more = msg->jobs.more && page->last_id > before;
+    page->more = page_goes_on(msg->jobs.more, before, page->last_id);
     return CTL_OK;
 }
 

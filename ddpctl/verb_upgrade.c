@@ -5,6 +5,7 @@
 #include "common/msg_version.h"
 #include "ddpctl/doctor_talk.h"
 #include "ddpctl/node_pages.h"
+#include "ddpctl/page.h"
 #include "ddpctl/upgrade.h"
 #include "ddpctl/verbs.h"
 
@@ -62,7 +63,7 @@ static int on_jobs(struct ctl *ctl, const struct msg *msg, void *context)
         if (job->job_id > found->last_id)
             found->last_id = job->job_id;
     }
-    found->more = page->more && found->last_id > before;
+    found->more = page_goes_on(page->more, before, found->last_id);
     return CTL_OK;
 }
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ddpctl/job_pages.h"
+#include "ddpctl/page.h"
 #include "ddpctl/request.h"
 #include "ddpctl/verbs.h"
 #include "ddpctl/why.h"
@@ -26,7 +27,7 @@ struct why_run {
     struct part_node node_items[NODES_ASKED];
     struct part_event cancel, unkept;
     uint64_t last_event;
-    uint32_t page_events;
+    bool more_events; /* there are more after the last answer */
     struct job_pages pages;
     struct arena arena;
     bool failed; /* no memory */
@@ -130,10 +131,11 @@ static int on_nodes(struct ctl *ctl, const struct msg *msg, void *context)
 static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
 {
     struct why_run *run = context;
+    const uint64_t before = run->last_event;
+    const uint32_t count = msg->events.events.count;
 
     (void)ctl;
-    run->page_events = msg->events.events.count;
-    for (uint32_t i = 0; i < run->page_events; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         const struct part_event *event = &msg->events.events.items[i];
 
         run->last_event = event->id;
@@ -148,6 +150,7 @@ static int on_events(struct ctl *ctl, const struct msg *msg, void *context)
         run->cancel.text = keep(run, event->text);
         run->why.cancel = &run->cancel;
     }
+    run->more_events = page_goes_on(count == EVENTS_PAGE, before, run->last_event);
     return CTL_OK;
 }
 
@@ -162,7 +165,7 @@ static int ask_events(struct why_run *run)
                                          .limit = EVENTS_PAGE}};
 
         rc = ask(run, &msg, MSG_TYPE_EVENTS, on_events);
-    } while (rc == CTL_OK && run->page_events == EVENTS_PAGE);
+    } while (rc == CTL_OK && run->more_events);
     return rc;
 }
 

@@ -14,8 +14,16 @@
 #include "ddpctl/why.h"
 
 #define NEWS_WAIT_US                                                                               \
-    20000000u /* how long the server may wait before it answers that nothing is
+    20000000u               /* how long the server may wait before it answers that nothing is
                                 * new */
+#define EARLY_PAUSE_MS 250u /* after an answer without news that came early */
+
+/* Whether an answer without news came much earlier than the server was allowed to wait. Whoever asks again at once would
+ * ask a server that behaves so thousands of times a second. */
+static bool is_early(uint64_t asked_us, uint64_t wait_us)
+{
+    return clock_boot_us() - asked_us < wait_us / 10;
+}
 
 #define NUMBER_BYTES 24
 
@@ -119,6 +127,7 @@ int verb_status(struct ctl *ctl)
                                   .server_wait_us = NEWS_WAIT_US,
                                   .answer = MSG_TYPE_JOB_INFO};
         struct job_pages pages = {0};
+        const uint64_t asked_us = clock_boot_us(), version = seen.version;
 
         rc = job_pages_read(ctl, &request, &pages);
         if (rc == CTL_OK && pages.info.jobs.count == 1 &&
@@ -132,6 +141,8 @@ int verb_status(struct ctl *ctl)
             return status_of_array(ctl, array_job);
         if (!ctl->options.watch || seen.ended)
             break;
+        if (version > 0 && seen.version <= version && is_early(asked_us, NEWS_WAIT_US))
+            verb_pause_ms(EARLY_PAUSE_MS);
     }
     return rc;
 }
@@ -210,16 +221,19 @@ int verb_events(struct ctl *ctl)
                                          .limit = 200,
                                          .wait_us = ctl->options.follow ? NEWS_WAIT_US : 0}};
         struct request request = {.msg = &msg,
-                                  .patience_us = ctl->options.patience_us,
+                                  .patience_us = ctl_patience_us(ctl),
                                   .first_is_patient = page.last_id > 0,
                                   .server_wait_us = NEWS_WAIT_US,
                                   .answer = MSG_TYPE_EVENTS,
                                   .on_answer = on_events,
                                   .context = &page};
+        const uint64_t asked_us = clock_boot_us();
 
         rc = request_run(ctl, &request);
         if (!ctl->options.follow && page.count == 0)
             break;
+        if (rc == CTL_OK && page.count == 0 && is_early(asked_us, NEWS_WAIT_US))
+            verb_pause_ms(EARLY_PAUSE_MS);
     }
     if (rc == CTL_OK && ctl->screen.json && !ctl->options.follow)
         rc = show_all_events(ctl, &page);
@@ -308,8 +322,9 @@ static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
     while (rc == CTL_OK && !waiting->met) {
         const uint64_t left_us = deadline_us > now_us ? deadline_us - now_us : 0;
         const uint64_t patience_us = ctl->options.patience_us;
+        const uint64_t version = waiting->version, asked_us = now_us;
         struct msg msg = {.type = MSG_TYPE_JOB_GET,
-                          .job_get = {.job = word, .after_version = waiting->version}};
+                          .job_get = {.job = word, .after_version = version}};
         struct request request = {.msg = &msg,
                                   .patience_us = left_us < patience_us ? left_us : patience_us,
                                   .first_is_patient = waiting->version > 0,
@@ -322,6 +337,9 @@ static int wait_job(struct ctl *ctl, const char *word, uint64_t deadline_us,
         request.server_wait_us = msg.job_get.wait_us;
         rc = request_run(ctl, &request);
         now_us = clock_boot_us();
+        if (rc == CTL_OK && !waiting->met && waiting->version <= version &&
+            is_early(asked_us, msg.job_get.wait_us))
+            verb_pause_ms(EARLY_PAUSE_MS);
         if (now_us >= deadline_us && rc == CTL_OK && !waiting->met)
             return ctl_fail(ctl, CTL_TIMEOUT, "what was waited for has not come in time", "");
         if (now_us >= deadline_us && rc != CTL_OK && left_us > 0)

@@ -16,6 +16,7 @@
 #include "common/utf8.h"
 
 #define READ_BYTES (64u * 1024u)
+#define KEPT_BYTES_MAX 4096u      /* an empty buffer that stays */
 #define FLUSH_TIMEOUT_US 2000000u /* to write out what is queued */
 #define LINGER_TIMEOUT_US 250000u /* for the peer to end its side */
 
@@ -144,6 +145,8 @@ void conn_close(struct conn *conn, enum status why, const char *text)
     if (conn->closing)
         return; /* the write failed and closed it */
     set_reason(conn, why, text);
+    if (conn->is_paused) /* what the peer still sends is dropped: unread, it would reset the connection */
+        (void)conn_read_start(conn);
     conn->shutdown.data = conn;
     if (conn->broken || uv_shutdown(&conn->shutdown, &conn->handle.stream, on_shut_down) < 0) {
         finish(conn);
@@ -178,6 +181,12 @@ static void break_off(struct conn *conn)
     conn->broken = true;
 }
 
+static void moved(struct conn *conn)
+{
+    if (!conn->closing && conn->on_moved != NULL)
+        conn->on_moved(conn);
+}
+
 static void on_written(uv_write_t *request, int code)
 {
     struct pending_write *pending = request->data;
@@ -188,13 +197,29 @@ static void on_written(uv_write_t *request, int code)
     conn->queued_bytes = uv_stream_get_write_queue_size(&conn->handle.stream);
     if (code < 0 && !uv_is_closing((uv_handle_t *)&conn->handle.stream))
         break_off(conn);
+    moved(conn);
+}
+
+/* Drops what was written, and gives back the memory that it had. */
+static void keep_rest(struct buf *buf, size_t written)
+{
+    char *rest;
+
+    buf_drop(buf, written);
+    rest = realloc(buf->bytes, buf->byte_count);
+    if (rest == NULL)
+        return;
+    buf->bytes = rest;
+    buf->capacity = buf->byte_count;
 }
 
 static enum status queue(struct conn *conn, struct buf *buf, size_t written, struct err *err)
 {
     struct pending_write *pending = malloc(sizeof *pending);
-    uv_buf_t part = uv_buf_init(buf->bytes + written, (unsigned)(buf->byte_count - written));
+    uv_buf_t part;
 
+    keep_rest(buf, written);
+    part = uv_buf_init(buf->bytes, (unsigned)buf->byte_count);
     if (pending == NULL) {
         buf_free(buf);
         conn_drop(conn, STATUS_MEMORY, "no memory to queue a message");
@@ -345,28 +370,35 @@ static size_t take_frames(struct conn *conn, const char *bytes, size_t byte_coun
         if (!take_payload(conn, payload, payload_bytes))
             return taken;
         taken += FRAME_HEAD_BYTES + payload_bytes;
+        if (conn->is_paused)
+            return taken;
     }
+}
+
+/* Handles the whole frames at the start of what has come. */
+static void take_kept(struct conn *conn)
+{
+    if (!conn->in.failed)
+        buf_drop(&conn->in, take_frames(conn, conn->in.bytes, conn->in.byte_count));
+    if (conn->in.byte_count == 0 && conn->in.capacity > KEPT_BYTES_MAX)
+        buf_free(&conn->in); /* a frame in pieces is rare */
 }
 
 static void take_bytes(struct conn *conn, const char *bytes, size_t byte_count)
 {
-    size_t taken;
+    size_t taken = 0;
 
-    if (conn->in.byte_count == 0) { /* the common case: whole frames, no copy */
+    if (conn->is_paused || conn->in.byte_count > 0) {
+        buf_add(&conn->in, bytes, byte_count);
+        if (!conn->is_paused)
+            take_kept(conn);
+    } else { /* the common case: whole frames, no copy */
         taken = take_frames(conn, bytes, byte_count);
         if (!conn->closing)
             buf_add(&conn->in, bytes + taken, byte_count - taken);
-    } else {
-        buf_add(&conn->in, bytes, byte_count);
-        if (!conn->in.failed) {
-            taken = take_frames(conn, conn->in.bytes, conn->in.byte_count);
-            buf_drop(&conn->in, taken);
-        }
     }
     if (conn->in.failed && !conn->closing)
         conn_drop(conn, STATUS_MEMORY, "no memory for what the peer sends");
-    if (conn->in.byte_count == 0 && conn->in.capacity > READ_BYTES)
-        buf_free(&conn->in); /* a large frame is rare */
 }
 
 /* The handshake is over: sends what has waited for it. */
@@ -448,6 +480,7 @@ static void on_read(uv_stream_t *stream, ssize_t count, const uv_buf_t *bytes)
         take_secure_bytes(conn, bytes->base, (size_t)count);
     else if (count > 0 && !conn->closing)
         take_bytes(conn, bytes->base, (size_t)count);
+    moved(conn);
 }
 
 int conn_read_start(struct conn *conn)
@@ -457,7 +490,7 @@ int conn_read_start(struct conn *conn)
 
 void conn_pause(struct conn *conn)
 {
-    assert(conn->in.byte_count == 0);
+    conn->is_paused = true;
     (void)uv_read_stop(&conn->handle.stream);
 }
 
@@ -465,9 +498,20 @@ void conn_resume(struct conn *conn)
 {
     int code;
 
-    if (conn->closing)
+    if (conn->closing || !conn->is_paused)
+        return;
+    conn->is_paused = false;
+    if (conn->in.byte_count > 0)
+        take_kept(conn);
+    if (conn->closing || conn->is_paused)
         return;
     code = conn_read_start(conn);
     if (code < 0)
         conn_drop(conn, STATUS_SYSTEM, uv_strerror(code));
+}
+
+size_t conn_held_bytes(const struct conn *conn)
+{
+    return conn->in.capacity + conn->unsent.capacity +
+           uv_stream_get_write_queue_size(&conn->handle.stream);
 }

@@ -56,10 +56,14 @@ struct conn {
     struct msg_protocols protocols; /* as negotiated by the hellos of both sides */
     const struct conn_handlers *handlers;
     void *owner; /* for the owner's use */
+    /* For the owner to set after opening: bytes have come, or queued ones were written, so
+     * conn_held_bytes may differ. NULL: nobody asks. */
+    void (*on_moved)(struct conn *conn);
     size_t queued_bytes;
     uint32_t handles_open;
     uint64_t deadline_us;
     char deadline_what[64];
+    bool is_paused; /* conn_pause */
     bool closing;
     bool broken;     /* writes fail; bytes that the peer sent earlier are still read */
     bool peer_ended; /* nothing more will be read */
@@ -100,10 +104,15 @@ const char *conn_identity(const struct conn *conn);
  * slowly, and the connection closes now. In every case on_closed comes only later, from the loop.
  */
 enum status conn_send(struct conn *conn, struct msg *msg, struct err *err);
-/* Stops reading until conn_resume; deadlines go on. Only for a connection that has not read
- * anything yet. */
+/* Stops reading until conn_resume; deadlines go on. No further message is delivered: what has come
+ * already waits, and the rest waits with the peer. Also from on_message. Meanwhile the end of the
+ * peer's side is not seen, but a failed write is. */
 void conn_pause(struct conn *conn);
+/* Delivers what has waited, then reads on. Not from on_message of the same connection. */
 void conn_resume(struct conn *conn);
+/* The memory that the peer makes us hold: the part of a frame that has come, and what it has not
+ * read. */
+size_t conn_held_bytes(const struct conn *conn);
 /* Closes the connection unless conn_deadline is called again within `timeout_us`; 0 disarms it.
  * `what` is used in the message. */
 void conn_deadline(struct conn *conn, uint64_t timeout_us, const char *what);

@@ -166,6 +166,8 @@ void job_log(struct rdzv *rdzv, const struct job *job, const char *text)
 
 void job_set_state(struct rdzv *rdzv, struct job *job, enum job_state state)
 {
+    bool is_explained;
+
     assert(!job->ended || rdzv_state_is_final(state));
     if (job->record.state == state)
         return;
@@ -173,10 +175,13 @@ void job_set_state(struct rdzv *rdzv, struct job *job, enum job_state state)
     rdzv->sched_due = true;
     users_count(rdzv, job);
     job_set_dirty(rdzv, job);
+    /* Where nobody asked for the cancel, only the reason tells why. */
+    is_explained = state == JOB_CANCELLED && !job->record.cancel_wanted;
     action_log(&rdzv->out, job->record.job_id, job->record.generation,
-               "%s (%llu) is %s, generation %u", job->record.name,
+               "%s (%llu) is %s, generation %u%s%s", job->record.name,
                (unsigned long long)job->record.job_id, job_state_name(state),
-               job->record.generation);
+               job->record.generation, is_explained ? ": " : "",
+               is_explained ? job->record.reason : "");
 }
 
 void job_set_reason(struct rdzv *rdzv, struct job *job, const char *text)

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/name_order.h"
 #include "rendezvous/core/claim.h"
-#include "rendezvous/core/names.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -28,7 +28,7 @@ uint32_t roster_place(const struct rdzv *rdzv, const char *name)
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
 
-        if (names_compare(rdzv->nodes[rdzv->by_name[middle]].name, name) < 0)
+        if (name_order(rdzv->nodes[rdzv->by_name[middle]].name, name) < 0)
             low = middle + 1;
         else
             high = middle;

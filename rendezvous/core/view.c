@@ -1,5 +1,5 @@
 /* Reading the core: records, summaries, nodes. */
-#include "rendezvous/core/names.h"
+#include "common/name_order.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -188,8 +188,8 @@ const char *rdzv_away_after(const struct rdzv *rdzv, const char *name, const cha
     for (uint32_t i = 0; i < rdzv->drain_count; i++) {
         const char *other = rdzv->drains[i].node;
 
-        if (names_compare(other, name) > 0 && (end == NULL || names_compare(other, end) < 0) &&
-            (first == NULL || names_compare(other, first) < 0) && roster_find(rdzv, other) == NULL)
+        if (name_order(other, name) > 0 && (end == NULL || name_order(other, end) < 0) &&
+            (first == NULL || name_order(other, first) < 0) && roster_find(rdzv, other) == NULL)
             first = other;
     }
     return first;

@@ -21,13 +21,6 @@ static uint32_t per_user_max(const struct server *server)
     return quarter > PER_USER_MIN ? quarter : PER_USER_MIN;
 }
 
-/* Whether both have the same key, or without keys the same uid. */
-static bool is_same_user(const struct peer *one, const struct peer *other)
-{
-    return one->principal_serial == other->principal_serial &&
-           (one->principal_serial != 0 || one->uid == other->uid);
-}
-
 static uint32_t count_of_user(const struct peer *peer)
 {
     const struct server *server = peer->server;
@@ -35,7 +28,7 @@ static uint32_t count_of_user(const struct peer *peer)
 
     for (uint32_t i = 0; i < PEERS_MAX; i++)
         count += server->peers[i] != NULL && server->peers[i]->kind == PEER_CLIENT &&
-                 is_same_user(server->peers[i], peer);
+                 peer_user_key(server->peers[i]) == peer_user_key(peer);
     return count;
 }
 

@@ -66,6 +66,10 @@ struct peer {
     bool is_looked_up;         /* a thread looks the name up now */
     bool is_parked;            /* not read from until there is a place */
     bool is_told;              /* the log says why its hello was refused */
+    bool is_held;              /* not read from until its answers are written; see backlog.c */
+    uint64_t held_bytes;       /* of a client: conn_held_bytes */
+    uint64_t closing_bytes;    /* the same, when it was closed for holding too much */
+    uint64_t moved_us;         /* when it last took or gave bytes */
     int user_code;             /* errno if the lookup failed */
     uint64_t heard_us;         /* its last message, or when it last waited for an answer */
     uint32_t waiter_count;
@@ -154,6 +158,7 @@ struct server {
     struct peer *peers[PEERS_MAX];
     uint32_t conns_max; /* CONNS_MAX, or what the descriptor limit allows */
     uint32_t peer_count, client_count;
+    uint64_t held_bytes, closing_bytes; /* of all clients: the sums of theirs */
     uint64_t peer_serial, forward_serial;
     uint64_t version_base;  /* versions grow across restarts of the server */
     uint64_t seen_event_id; /* newest event that was sent to waiters */
@@ -198,6 +203,17 @@ static inline void server_check_lead(const struct server *server)
         election_check(server->election);
 }
 
+/* backlog.c: what clients make the server hold; rendezvous/core/backlog.h decides. */
+/* Call when what the connection holds may have changed. */
+void backlog_moved(struct peer *peer);
+void backlog_on_moved(struct conn *conn); /* the same, from the loop */
+/* Its bytes are free. */
+void backlog_gone(struct peer *peer);
+/* Whether an answer to a request that has waited may be sent now. */
+bool backlog_takes(struct peer *peer);
+/* Before a request is handled. False: the user holds too much, and the client was told so. */
+bool backlog_admits(struct peer *peer);
+
 /* peer.c */
 struct peer *peer_find(const struct server *server, uint64_t peer_id); /* NULL: gone or closing */
 /* Errors: STATUS_CLOSED: the peer is closing; those of conn_send. They are logged here. */
@@ -212,6 +228,10 @@ __attribute__((format(printf, 3, 4))) void peer_log_hello(struct peer *peer, con
                                                           const char *format, ...);
 /* Logs how the connection ended. */
 void peer_log_closed(const struct peer *peer, enum status why, const char *text);
+/* Logs that a user's connection is closed at once, and why. The number of such lines is limited. */
+void peer_log_dropped(const struct peer *peer, const char *text);
+/* The same for two connections of one user. */
+uint64_t peer_user_key(const struct peer *peer);
 /* Send msg error. `code` as in msg.h; `hint` may be "". */
 void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
@@ -224,7 +244,7 @@ const char *peer_user(struct peer *peer);
 /* The uid of that account on this machine, for information; UINT32_MAX: none. */
 uint32_t peer_uid(const struct peer *peer);
 
-/* Layers: each file calls only those before it in this list: access, principals, peer, clients, names, stage,
+/* Layers: each file calls only those before it in this list: access, principals, peer and backlog, clients, names, stage,
  * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello.
  * listen.c calls them all. */
 

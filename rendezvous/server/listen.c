@@ -99,6 +99,7 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     server->peer_count--;
     drop_unknown(peer);
     unpark(peer);
+    backlog_gone(peer);
     keys_peer_gone(peer);
     server->client_count -= peer->kind == PEER_CLIENT;
     wait_peer_gone(server, peer);
@@ -268,6 +269,7 @@ static void on_connection(struct listener *listener)
     (void)conn_open_accept(&peer->conn, &listener->handle.stream, FRAME_BYTES_MAX, &handlers,
                            NULL); /* a failure is reported by on_closed */
     peer->conn.owner = peer;
+    peer->conn.on_moved = backlog_on_moved;
     server->peers[peer->id % PEERS_MAX] = peer;
     server->peer_count++;
     if (!endpoint->uses_tls)

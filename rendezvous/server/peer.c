@@ -50,6 +50,7 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err)
                  peer->kind == PEER_NODE ? peer->name : peer->conn.label, err->text);
         answer_unsent(peer, msg, err);
     }
+    backlog_moved(peer);
     return status;
 }
 
@@ -108,15 +109,21 @@ uint32_t peer_uid(const struct peer *peer)
     return peer->principal_serial == 0 ? peer->uid : UINT32_MAX;
 }
 
-/* Logs a connection that was refused or sent something that is no message. Anyone on the network
- * can cause such lines, so their number is limited. */
-static void log_refused(struct server *server, const char *who, const char *text)
+uint64_t peer_user_key(const struct peer *peer)
+{
+    return peer->principal_serial != 0 ? peer->principal_serial : 1ull << 63 | peer->uid;
+}
+
+/* Logs a connection that was refused or closed. Anyone on the network can cause such lines, so their number is
+ * limited. */
+static void log_limited(struct server *server, const char *who, const char *what, const char *text)
 {
     uint64_t now_us = clock_boot_us();
 
     if (now_us - server->refused_since_us >= REFUSED_WINDOW_US) {
         if (server->refused_omitted > 0)
-            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%u more connections were refused meanwhile",
+            log_line(LOG_WARNING, LOG_ABOUT_NONE,
+                     "%u more connections were refused or closed meanwhile",
                      server->refused_omitted);
         server->refused_since_us = now_us;
         server->refused_lines = 0;
@@ -127,7 +134,21 @@ static void log_refused(struct server *server, const char *who, const char *text
         return;
     }
     server->refused_lines++;
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s was refused: %s", who, text);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "connection from %s %s: %s", who, what, text);
+}
+
+static void name_peer(const struct peer *peer, char *who, size_t byte_count)
+{
+    (void)snprintf(who, byte_count, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
+                   peer->conn.label);
+}
+
+void peer_log_dropped(const struct peer *peer, const char *text)
+{
+    char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
+
+    name_peer(peer, who, sizeof who);
+    log_limited(peer->server, who, "is closed", text);
 }
 
 /* Whether the log has it already; else it is noted. */
@@ -173,11 +194,10 @@ void peer_log_closed(const struct peer *peer, enum status why, const char *text)
     const bool is_bad = why == STATUS_BAD_INPUT || why == STATUS_TOO_BIG;
     char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
 
-    (void)snprintf(who, sizeof who, "%s%s%s", peer->user, peer->user[0] != '\0' ? " at " : "",
-                   peer->conn.label);
+    name_peer(peer, who, sizeof who);
     if (peer->endpoint->uses_tls && !peer->is_told &&
         (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
-        log_refused(peer->server, who, text);
+        log_limited(peer->server, who, "was refused", text);
     else
         log_line(is_bad ? LOG_WARNING : LOG_DEBUG, about, "connection %s closed: %s",
                  peer->conn.label, text);

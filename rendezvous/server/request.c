@@ -329,6 +329,8 @@ void client_request(struct peer *peer, const struct msg *msg)
 {
     if (peer->server->submitted_count > 0 && (msg->type != MSG_TYPE_SUBMIT || peer->is_submitting))
         server_flush(peer->server);
+    if (!backlog_admits(peer))
+        return;
     if (needs_room(msg->type) && store_is_low(peer->server->store))
         peer_error(peer, "full",
                    "free the disk of the server's state directory; running jobs go on",

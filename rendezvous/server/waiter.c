@@ -12,6 +12,8 @@
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
+#define PUT_OFF_US 50000u
+
 static void on_timer(uv_timer_t *timer);
 
 static void arm(struct server *server)
@@ -103,13 +105,28 @@ static void answer_late(struct server *server, const struct waiter *waiter)
     }
 }
 
+/* Puts off an answer that may be large, to a client that has not read the ones before: answer_late gives it
+ * later, with what is new by then. False: the client takes it now. */
+static bool put_off(struct server *server, struct waiter *waiter)
+{
+    struct peer *peer = peer_find(server, waiter->peer_id);
+
+    if (waiter->kind != WAIT_JOB && waiter->kind != WAIT_EVENTS)
+        return false;
+    if (peer == NULL || backlog_takes(peer))
+        return false;
+    waiter->deadline_us = clock_boot_us() + PUT_OFF_US;
+    return true;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct server *server = timer->data;
     uint64_t now_us = clock_boot_us();
 
     for (uint32_t i = server->waiter_count; i-- > 0;) {
-        if (i < server->waiter_count && server->waiters[i].deadline_us <= now_us) {
+        if (i < server->waiter_count && server->waiters[i].deadline_us <= now_us &&
+            !put_off(server, &server->waiters[i])) {
             struct waiter waiter = take(server, i);
 
             answer_late(server, &waiter);
@@ -249,10 +266,10 @@ void log_answer(struct peer *node, const struct msg_log_data *data)
         peer_send(peer, &msg);
 }
 
-/* Answers one waiter whose job has changed. True: it was removed. */
+/* Answers one waiter whose job has changed. True: it was removed or put off. */
 static bool job_changed(struct server *server, uint32_t i)
 {
-    const struct waiter *found = &server->waiters[i];
+    struct waiter *found = &server->waiters[i];
     struct peer *peer = peer_find(server, found->peer_id);
     char node[NODE_NAME_BYTES_MAX];
     struct waiter waiter;
@@ -262,6 +279,8 @@ static bool job_changed(struct server *server, uint32_t i)
         if (job_is_active(server, found->job_id) &&
             server->version_base + rdzv_job_version(server->core, found->job_id) <= found->after)
             return false;
+        if (put_off(server, found))
+            return true;
         waiter = take(server, i);
         if (peer != NULL)
             answer_job(peer, waiter.job_id, waiter.first_rank);
@@ -294,15 +313,15 @@ void wait_events_changed(struct server *server)
     bool any = false;
 
     for (uint32_t i = server->waiter_count; i-- > 0;) {
-        const struct waiter *found = &server->waiters[i];
+        struct waiter *found = &server->waiters[i];
         struct peer *peer = peer_find(server, found->peer_id);
 
-        if (found->kind != WAIT_EVENTS ||
-            (peer != NULL &&
-             !answer_events(peer, found->job_id, found->after, found->limit, false)))
+        if (found->kind != WAIT_EVENTS)
             continue;
-        (void)take(server, i);
         any = true;
+        if (!put_off(server, found) &&
+            (peer == NULL || answer_events(peer, found->job_id, found->after, found->limit, false)))
+            (void)take(server, i);
     }
     if (any)
         arm(server);

@@ -58,6 +58,24 @@ def bytes_of_each_stream_are_exact():
             assert done.stderr == err, f"{len(done.stderr)} bytes of stderr, not {len(err)}"
 
 
+def a_pager_that_waits_gets_everything():
+    """The server does not read from a client that does not read; others are served, and then the whole log comes."""
+    with Case() as case, Cluster(case) as cluster:
+        program = script(case, "import sys\nfor i in range(160000):\n    sys.stdout.write('line %d %s\\n' % (i, 'x' * 80))\n")
+        job = case.ctl("--server", cluster.server, "submit", "-q", "--", "python3", program).stdout.strip()
+        pager = case.start("--server", cluster.server, "logs", "-f", job)
+        try:
+            equal(pager.stdout.readline(), f"line 0 {'x' * 80}\n")
+            equal(case.ctl("--server", cluster.server, "wait", job).returncode, 0)
+            equal(pager.poll(), None)  # 14 MB wait for it
+            rest = pager.stdout.read()
+            equal(pager.wait(WAIT_S), 0)
+        finally:
+            pager.kill()
+            pager.communicate()
+        assert rest.splitlines() == [f"line {i} {'x' * 80}" for i in range(1, 160000)], f"{len(rest)} bytes"
+
+
 def a_long_line_is_whole():
     with Case() as case:
         program = "import os\nb = b'x' * (1 << 20) + b'\\n'\nwhile b: b = b[os.write(1, b):]\n"
@@ -279,7 +297,7 @@ def torchrun_prints_the_same():
 
 
 if __name__ == "__main__":
-    run_tests([streams_are_apart, bytes_of_each_stream_are_exact, a_long_line_is_whole, streams_are_selected,
+    run_tests([streams_are_apart, bytes_of_each_stream_are_exact, a_pager_that_waits_gets_everything, a_long_line_is_whole, streams_are_selected,
                times_are_those_of_the_program, a_terminal_has_prefixes_a_file_has_none, what_is_typed_after_a_cancel_is_not_for_ddpctl, a_progress_bar_stays_in_its_place,
                restarts_are_said_once, a_crash_is_found_behind_a_failed_restart, a_silent_node_is_said,
                what_is_not_sent_is_said, what_a_killed_run_has_left_is_removed, torchrun_prints_the_same], side_by_side=4)

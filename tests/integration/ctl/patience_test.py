@@ -1,5 +1,6 @@
 """What ddpctl does about a server that welcomes it and then closes, or talks nonsense: it tries ever more slowly, says so, and ends."""
 import json
+import os
 import signal
 import socket
 import struct
@@ -8,7 +9,7 @@ import time
 
 from ctl_lib import Case, Cluster, UnixRelay, equal, run_tests, wait_until
 
-WELCOME = {"type": "client_welcome", "version": "0.1.0", "cluster": "c" * 32, "protocol": 2}
+WELCOME = {"type": "client_welcome", "version": "0.1.0", "cluster": "c" * 32, "protocol": 3, "schema": ""}
 WAITING = "-- the server does not answer ("
 
 
@@ -91,6 +92,145 @@ class FullRelay(UnixRelay):
             far.sendall(frame({"type": "error", "code": "full", "message": "the server has its 2 clients", "hint": "try again later"}))
 
 
+def next_frame(sock):
+    data = b""
+    while len(data) < 4 or len(data) < 4 + struct.unpack_from(">I", data)[0]:
+        more = sock.recv(4 + struct.unpack_from(">I", data)[0] - len(data) if len(data) >= 4 else 4 - len(data))
+        if not more:
+            return None
+        data += more
+    return json.loads(data[4:])
+
+
+class TalkingServer(FalseServer):
+    """Answers each request with what `answers` has for its type: a message, or bytes. It counts the requests."""
+
+    def __init__(self, case, answers):
+        self.answers, self.asked, self.talks = {"client_hello": WELCOME, **answers}, 0, []
+        super().__init__(case, b"")
+
+    def serve(self):
+        while True:
+            try:
+                one = self.listener.accept()[0]
+            except OSError:
+                return
+            self.calls += 1
+            self.talks.append((threading.Thread(target=self.talk, args=(one,)), one))
+            self.talks[-1][0].start()
+
+    def talk(self, one):
+        try:
+            while request := next_frame(one):
+                answer = self.answers.get(request["type"])
+                self.asked += 1
+                if isinstance(answer, dict) and answer.get("type") == "log_data" and answer["request_id"] is None:
+                    answer = dict(answer, request_id=request["request_id"])
+                if answer is not None:
+                    one.sendall(answer if isinstance(answer, bytes) else frame(answer))
+        except OSError:
+            pass
+
+    def __exit__(self, *rest):
+        super().__exit__(*rest)
+        for thread, one in self.talks:
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            thread.join()
+            one.close()
+
+
+def real_answers(case):
+    """What a real server answers about job 1, which runs, by request."""
+    answers = {}
+    with Cluster(case) as cluster:
+        case.ctl("--server", cluster.server, "submit", "--", "sh", "-c", "echo up; exec sleep 1000")
+        case.ctl("--server", cluster.server, "wait", "--for", "running", "1")
+        with socket.socket(socket.AF_UNIX) as one:
+            one.connect(f"{case.dir}/rendezvous.sock")
+            for request in ({"type": "client_hello", "protocol": 3, "version": "test", "schema": ""},
+                            {"type": "job_get", "job": "1", "after_version": "0", "wait_us": "0", "first_rank": 0},
+                            {"type": "node_list", "all": True, "node": "", "after": "", "limit": 256}):
+                one.sendall(frame(request))
+                answers[request["type"]] = next_frame(one)
+        case.ctl("--server", cluster.server, "cancel", "1")
+        case.ctl("--server", cluster.server, "wait", "1")
+    assert answers["job_get"]["ranks"] and answers["node_list"]["nodes"], answers
+    answers["event_list"] = {"type": "events", "events": []}
+    answers["log_read"] = {"type": "log_data", "request_id": None, "offset": "0", "bytes": "dXAK", "is_final": True, "problem": "", "size": "3", "runs": []}
+    return answers
+
+
+def with_pages_that_do_not_advance(answers):
+    answers["job_get"]["more_ranks"] = answers["node_list"]["more"] = True
+
+
+def pages_that_do_not_advance():
+    with Case() as case:
+        answers = real_answers(case)
+        with_pages_that_do_not_advance(answers)
+        with TalkingServer(case, answers) as server:
+            for words in ("logs", "1"), ("metrics", "1"), ("nodes",), ("report", "1", "-o", f"{case.dir}/report.html"), ("status", "1"):
+                before = server.asked
+                done = case.ctl("--server", server.address, *words, timeout=20)
+                equal(done.returncode, 0, f"{words}: {done.stderr}")
+                assert server.asked - before <= 20, f"{words}: {server.asked - before} requests"
+
+
+def news_without_news():
+    """Whoever waits for a server that answers at once that nothing is new asks a few times a second."""
+    with Case() as case:
+        answers = real_answers(case)
+        with_pages_that_do_not_advance(answers)
+        answers["log_read"] = dict(answers["log_read"], bytes="", is_final=False)
+        for words in ("wait", "1"), ("logs", "-f", "1"), ("metrics", "-f", "1"), ("status", "-w", "1"), ("events", "-f", "1"):
+            with TalkingServer(case, answers) as server:
+                run = case.start("--server", server.address, *words)
+                try:
+                    begun = time.monotonic()
+                    wait_until("it asks", lambda: server.asked >= 12 or run.poll() is not None)
+                    while time.monotonic() < begun + 2 and run.poll() is None:
+                        time.sleep(0.05)
+                    equal(run.poll(), None)
+                    assert server.asked < 1000, f"{words}: {server.asked} requests in 2 s"
+                finally:
+                    run.kill()
+                    run.communicate()
+                os.unlink(f"{case.dir}/false.sock")
+
+
+def logs_end(answer, limit_s, said, *words):
+    with Case() as case:
+        answers = real_answers(case)
+        answers["log_read"] = answer(answers["log_read"])
+        with TalkingServer(case, answers) as server:
+            begun = time.monotonic()
+            done = case.ctl("--server", server.address, *words, timeout=60)
+            equal(done.returncode, 5, done.stderr)
+            assert time.monotonic() - begun < limit_s, time.monotonic() - begun
+            assert "cannot be reached" in done.stderr, done.stderr
+            equal(done.stderr.count("does not answer for the logs ("), said, done.stderr)
+            assert server.asked < 1500, server.asked
+
+
+def logs_that_nobody_asked_for():
+    logs_end(lambda log: dict(log, request_id="77"), 30, 0, "logs", "1")
+
+
+def followed_logs_that_nobody_asked_for():
+    logs_end(lambda log: dict(log, request_id="77"), 50, 0, "logs", "-f", "1", "--patience", "4s")
+
+
+def logs_that_cannot_be_read():
+    logs_end(lambda log: frame({"type": "log_data", "what": "nonsense"}), 20, 1, "logs", "1")
+
+
+def followed_logs_that_cannot_be_read():
+    logs_end(lambda log: frame({"type": "log_data", "what": "nonsense"}), 20, 1, "logs", "-f", "1", "--patience", "4s")
+
+
 def ends_slowly(says, code, *words):
     with Case() as case, FalseServer(case, says) as server:
         done = case.ctl("--server", server.address, *words, timeout=30)
@@ -143,4 +283,5 @@ def a_cancel_that_a_full_server_refuses():
 
 if __name__ == "__main__":
     run_tests([a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
-               a_cancel_that_a_full_server_refuses], side_by_side=4)
+               a_cancel_that_a_full_server_refuses, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
+               followed_logs_that_nobody_asked_for, logs_that_cannot_be_read, followed_logs_that_cannot_be_read], side_by_side=4)

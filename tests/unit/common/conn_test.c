@@ -192,6 +192,55 @@ TEST(a_slow_reader_is_dropped_at_the_limit)
     close_loop();
 }
 
+TEST(a_paused_connection_delivers_later)
+{
+    struct side side;
+    struct buf buf = {0};
+    int peer = open_with_raw_peer(&side);
+
+    for (uint32_t i = 1; i <= 5; i++)
+        make_ack(&buf, i);
+    side.pauses_on_message = true;
+    write_raw(peer, buf.bytes, buf.byte_count - 3); /* the last frame is not whole */
+    for (uint32_t i = 1; i <= 4; i++) {
+        RUN_UNTIL(side.message_count == i);
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+        CHECK_EQ(side.last_sent_us, i); /* one at a time */
+        CHECK(conn_held_bytes(&side.conn) >= 4 - i);
+        conn_resume(&side.conn);
+    }
+    write_raw(peer, buf.bytes + buf.byte_count - 3, 3);
+    RUN_UNTIL(side.message_count == 5);
+    conn_close(&side.conn, STATUS_OK, "done");
+    RUN_UNTIL(side.closed_count == 1);
+    (void)close(peer);
+    buf_free(&buf);
+    close_loop();
+}
+
+TEST(what_is_queued_holds_no_more_than_its_rest)
+{
+    struct side side;
+    int peer = open_with_raw_peer(&side);
+
+    while (side.conn.queued_bytes == 0)
+        CHECK_EQ(send_chunk(&side.conn, NULL), STATUS_OK);
+    CHECK_EQ(conn_held_bytes(&side.conn), side.conn.queued_bytes);
+    CHECK(side.moved_count == 0);
+    while (side.conn.queued_bytes > 0) {
+        char bytes[65536];
+
+        (void)!read(peer, bytes, sizeof bytes);
+        (void)uv_run(&loop, UV_RUN_NOWAIT);
+    }
+    CHECK(side.moved_count == 1);
+    CHECK_EQ(conn_held_bytes(&side.conn), 0);
+    conn_close(&side.conn, STATUS_OK, "done");
+    RUN_UNTIL(side.closed_count == 1);
+    (void)close(peer);
+    close_loop();
+}
+
 TEST(closing_writes_out_what_is_queued)
 {
     struct side side, reader;

@@ -28,6 +28,8 @@ static void on_message(struct conn *conn, const struct msg *msg)
 
         (void)conn_send(conn, &many, NULL);
     }
+    if (side->pauses_on_message)
+        conn_pause(conn);
     if (side->closes_on_message) {
         conn_close(conn, STATUS_OK, "done");
         conn_close(conn, STATUS_IO, "again is nothing");
@@ -44,6 +46,13 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     (void)snprintf(side->text, sizeof side->text, "%s", text);
     memset(conn, 0xa5, sizeof *conn); /* its memory is free from here on */
     conn->owner = side;
+}
+
+static void on_moved(struct conn *conn)
+{
+    struct side *side = conn->owner;
+
+    side->moved_count++;
 }
 
 const struct conn_handlers handlers = {.on_message = on_message, .on_closed = on_closed};
@@ -75,6 +84,7 @@ void open_side(struct side *side, int fd, size_t payload_max)
     *side = (struct side){.conn.owner = side};
     if (conn_open_fd(&side->conn, &loop, fd, payload_max, &handlers, &err) != STATUS_OK)
         FAIL("%s", err.text);
+    side->conn.on_moved = on_moved;
 }
 
 /* One end for the connection, one for the test. */

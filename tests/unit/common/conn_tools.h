@@ -19,7 +19,8 @@ struct side {
     enum msg_type last_type;
     enum status why;
     char text[256];
-    bool answers, closes_on_message, sends_many_on_message;
+    uint32_t moved_count;
+    bool answers, closes_on_message, sends_many_on_message, pauses_on_message;
 };
 
 extern uv_loop_t loop;

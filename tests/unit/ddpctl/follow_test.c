@@ -6,6 +6,7 @@
 static struct follow follow;
 static struct part_job job;
 static uint8_t mask[RANKS_PER_JOB_MAX / 8];
+static uint64_t at_us;
 
 static struct msg_job_info info(uint32_t generation, bool ended)
 {
@@ -30,7 +31,8 @@ static bool next(struct msg_log_read *read)
 {
     uint64_t ask_at_us = UINT64_MAX;
 
-    return follow_next(&follow, 1000, read, &ask_at_us);
+    at_us += 200000; /* longer than the pause after an answer without news */
+    return follow_next(&follow, at_us, read, &ask_at_us);
 }
 
 static enum follow_data answer(uint32_t rank, uint64_t offset, uint32_t count, bool is_final,
@@ -44,7 +46,7 @@ static enum follow_data answer(uint32_t rank, uint64_t offset, uint32_t count, b
                                 .problem = ""};
     uint32_t who = 99;
     bool final;
-    enum follow_data result = follow_take(&follow, &data, 1000, &who, skip, &final);
+    enum follow_data result = follow_take(&follow, &data, at_us, &who, skip, &final);
 
     CHECK_EQ(final, is_final && result != FOLLOW_PROBLEM);
     return result;
@@ -97,6 +99,39 @@ TEST(all_generations_are_read_to_what_is_there_now)
     CHECK(follow_done(&follow)); /* though the job goes on */
 }
 
+TEST(an_answer_without_new_bytes_is_not_asked_for_at_once)
+{
+    struct follow_options options = {.keep_on = true, .ranks_all = true};
+    struct msg_log_read read;
+    uint64_t ask_at_us = UINT64_MAX;
+    uint32_t skip;
+
+    begin(&options, 1, false);
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(answer(0, 0, 0, false, &skip), FOLLOW_NOTHING);
+    CHECK(!follow_next(&follow, at_us, &read, &ask_at_us));
+    CHECK(ask_at_us > at_us && ask_at_us < at_us + 1000000);
+    CHECK(follow_next(&follow, ask_at_us, &read, &ask_at_us));
+}
+
+TEST(the_same_bytes_again_end_a_log_that_is_read_once)
+{
+    struct follow_options options = {.ranks_all = true};
+    struct msg_log_data same = {.bytes = {.items = (const uint8_t *)"abc", .count = 3},
+                                .problem = ""};
+    struct msg_log_read read;
+    bool is_final = false;
+    uint32_t skip, rank;
+
+    begin(&options, 1, false);
+    CHECK(next(&read));
+    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_SHOW);
+    CHECK(next(&read) && next(&read) && next(&read));
+    CHECK_EQ(read.rank, 0);
+    CHECK_EQ(follow_take(&follow, &same, at_us, &rank, &skip, &is_final), FOLLOW_NOTHING);
+    CHECK(is_final);
+}
+
 TEST(repeated_bytes_are_skipped_and_gaps_are_reported)
 {
     struct follow_options options = {.keep_on = true, .ranks_all = true};
@@ -106,7 +141,7 @@ TEST(repeated_bytes_are_skipped_and_gaps_are_reported)
     begin(&options, 1, false);
     CHECK(next(&read));
     CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_SHOW);
-    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_NOTHING); /* not the answer to a request */
+    CHECK_EQ(answer(0, 0, 10, false, &skip), FOLLOW_UNASKED);
     CHECK(next(&read) && next(&read) && next(&read));
     CHECK_EQ(answer(0, 5, 10, false, &skip), FOLLOW_SHOW);
     CHECK_EQ(skip, 5);
@@ -227,20 +262,20 @@ TEST(without_follow_a_growing_log_has_an_end)
 
     begin(&options, 1, false);
     CHECK(next(&read));
-    CHECK_EQ(follow_take(&follow, &data, 1000, &rank, &skip, &is_final), FOLLOW_SHOW);
+    CHECK_EQ(follow_take(&follow, &data, at_us, &rank, &skip, &is_final), FOLLOW_SHOW);
     CHECK(!is_final && next(&read) && next(&read) && next(&read));
     CHECK_EQ(read.rank, 0);
     data.offset = 1064;
     data.size = 5000; /* it has grown */
-    CHECK_EQ(follow_take(&follow, &data, 1000, &rank, &skip, &is_final), FOLLOW_SHOW);
+    CHECK_EQ(follow_take(&follow, &data, at_us, &rank, &skip, &is_final), FOLLOW_SHOW);
     CHECK(is_final && !next(&read));
     options.keep_on = true; /* with -f it has not */
     begin(&options, 1, false);
     CHECK(next(&read));
-    (void)follow_take(&follow, &data, 1000, &rank, &skip, &is_final);
+    (void)follow_take(&follow, &data, at_us, &rank, &skip, &is_final);
     data.offset = 5000;
     CHECK(next(&read) && next(&read) && next(&read));
-    (void)follow_take(&follow, &data, 1000, &rank, &skip, &is_final);
+    (void)follow_take(&follow, &data, at_us, &rank, &skip, &is_final);
     CHECK(!is_final && next(&read));
 }
 

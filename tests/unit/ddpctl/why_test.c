@@ -336,6 +336,9 @@ TEST(jobs_that_ended_otherwise)
     job.ended_ms = START_MS + 60000;
     why.cancel = &cancel;
     check_text("why-cancelled");
+    why.cancel = NULL;
+    job.reason = "job 1 has failed, and this one was to start after its success (--after 1:ok)";
+    check_text("why-cancelled-after");
     begin(JOB_SUCCEEDED);
     job.ended = true;
     job.ended_ms = START_MS + 61000;

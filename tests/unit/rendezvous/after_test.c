@@ -106,6 +106,17 @@ static void cancel(uint64_t id)
     step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 9, .job_id = id, .msg = &msg});
 }
 
+/* Events of the last step with that text. */
+static uint32_t events_with(const char *text)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < actions.count; i++)
+        count +=
+            actions.items[i].type == RDZV_LOG_EVENT && strstr(actions.items[i].text, text) != NULL;
+    return count;
+}
+
 TEST(a_job_waits_for_the_success_of_another)
 {
     uint64_t first, second;
@@ -137,6 +148,9 @@ TEST(a_job_that_waits_for_one_that_fails_ends_and_so_do_those_behind_it)
     CHECK_EQ(state_of(second), JOB_CANCELLED);
     CHECK_STR(record_of(second)->reason,
               "job 1 has failed, and this one was to start after its success (--after 1:ok)");
+    CHECK_EQ(events_with("is cancelled, generation 0: job 1 has failed, and this one was to "
+                         "start after its success (--after 1:ok)"),
+             1);
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(state_of(third), JOB_CANCELLED);
     CHECK_STR(record_of(third)->reason,
