@@ -27,6 +27,8 @@ struct ctl {
     struct screen screen;
     struct server server; /* options.server is its address */
     const char *verb_name;
+    bool
+        server_is_on_line; /* --server was given on the command line, not by DDP_SERVER or a default */
     bool is_attached;   /* run, submit --wait, wait: exits with the code of the job, or with 125 for
                          * a failure of ddpctl */
     bool was_answered;  /* the server has answered a request: it may be gone only for a moment */

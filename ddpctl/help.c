@@ -137,12 +137,20 @@ static void write_left(char letter, const char *name, const char *value, struct 
     buf_printf(out, "%s%*s", left, length < 36 ? 36 - length : 2, "");
 }
 
-static void write_rows(uint32_t verbs, struct buf *out)
+/* backup and restore ask no server, so --server is no option of theirs. */
+static bool is_unused(const struct option_row *row, enum verb verb)
+{
+    return (verb == VERB_BACKUP || verb == VERB_RESTORE) && strcmp(row->name, "server") == 0;
+}
+
+/* The options of `verb` alone, or those of all verbs. */
+static void write_rows(enum verb verb, bool of_all, struct buf *out)
 {
     for (size_t i = 0; i < options_row_count; i++) {
         const struct option_row *row = &options_rows[i];
 
-        if (!row->help || (verbs ? !(row->verbs & verbs) : row->verbs != 0))
+        if (!row->help || is_unused(row, verb) ||
+            (of_all ? row->verbs != 0 : !(row->verbs & (uint32_t)verb)))
             continue;
         write_left(row->letter, row->name, row->value, out);
         buf_add_text(out, row->help);
@@ -155,8 +163,8 @@ static void write_rows(uint32_t verbs, struct buf *out)
 /* The options of the verb first, then those of all verbs. */
 static void write_options(enum verb verb, struct buf *out)
 {
-    write_rows(verb, out);
-    write_rows(0, out);
+    write_rows(verb, false, out);
+    write_rows(verb, true, out);
     write_left('h', "help", NULL, out);
     buf_add_text(out, "help on this verb\n");
     if (verb == VERB_HELP) {
