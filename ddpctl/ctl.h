@@ -48,6 +48,10 @@ int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg);
 /* How long a verb tries to reach a server that was lost: --patience with -f, else a few seconds. */
 uint64_t ctl_patience_us(const struct ctl *ctl);
 
+/* `code`, but that of a failure if output was lost. An attached verb cancels its job then, which may end by itself
+ * meanwhile: the code does not depend on which comes first. */
+int ctl_exit_written(const struct ctl *ctl, int code);
+
 /* The exit code of an attached verb for an ended job. */
 int ctl_job_exit(const struct part_job *job);
 /* "--server ADDRESS" for commands to copy; NULL: the default server is used. */

@@ -1,5 +1,6 @@
 #include "rendezvous/server/transfer.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -170,8 +171,13 @@ enum status transfer_run(const struct transfer_options *options, struct err *err
         status = options->path == NULL ? make_new(&transfer, err)
                  : options->is_restore ? restore(&transfer, err)
                                        : back_up(&transfer, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         tell(&transfer);
+        if (fflush(stdout) != 0)
+            status = err_set(err, STATUS_IO, errno,
+                             "it is done, but that cannot be written to standard output: %s",
+                             strerror(errno));
+    }
     store_close(&transfer.store);
     if (transfer.lease != 0)
         (void)etcd_lease_revoke(transfer.client, transfer.lease, clock_boot_us() + PATIENCE_US,
