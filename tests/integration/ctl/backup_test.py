@@ -153,6 +153,21 @@ def a_folder_that_was_put_back_is_found_out():
             assert "is older than what nodes have seen" in log.read()
 
 
+def one_reason_is_said_of_a_folder_that_is_refused():
+    with Case() as case:
+        folder = f"{case.dir}/state"
+        os.mkdir(folder)
+        tries = [(-1, 0o777, "others may write in it (mode 0777): chmod go-w it, or give another --state-dir")]
+        if os.geteuid() == 0:
+            tries.append((65534, 0o700, "it belongs to another user (uid 65534; we are 0): give another --state-dir, or chown it"))
+        for owner, mode, words in tries:
+            os.chmod(folder, mode)
+            os.chown(folder, owner, -1)
+            done = subprocess.run([os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", folder], env=clean_environ(),
+                                  capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode != 0 and f"state directory {folder}: {words}\n" in done.stderr, done.stderr
+
+
 def commands(case):
     for pid in case.processes():
         try:
@@ -164,4 +179,4 @@ def commands(case):
 
 if __name__ == "__main__":
     run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
-               a_folder_that_was_put_back_is_found_out])
+               one_reason_is_said_of_a_folder_that_is_refused, a_folder_that_was_put_back_is_found_out])
