@@ -124,7 +124,8 @@ static void on_hello_error(struct launcher *launcher, const struct msg_error *er
         launcher_log(actions, "trying again for %u s: it may be an earlier connection of this node",
                      BUSY_MAX_US / 1000000u);
     }
-    if (is_busy ? now_us >= launcher->busy_at_us + BUSY_MAX_US
+    /* The answer says how things were when the hello left: this process may have been stopped since. */
+    if (is_busy ? launcher->hello_at_us >= launcher->busy_at_us + BUSY_MAX_US
                 : strcmp(error->code, "refused") == 0 || strcmp(error->code, "bad_request") == 0)
         on_refused(launcher, why, actions);
     else if (!is_busy && launcher->failures <= 1)

@@ -301,12 +301,12 @@ static bool is_asked(const struct launcher *launcher, const struct launcher_shim
 
 static uint64_t ask_again_us(const struct launcher_shim *shim)
 {
-    return shim->stop_by_us != 0 ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
+    return launcher_silent_is_to_stop(shim) ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
 }
 
 static uint32_t asks_max(const struct launcher_shim *shim)
 {
-    return shim->stop_by_us != 0                        ? LAUNCHER_ASKS_STOP_MAX
+    return launcher_silent_is_to_stop(shim)             ? LAUNCHER_ASKS_STOP_MAX
            : shim->is_held                              ? LAUNCHER_ASKS_HELD_MAX
            : shim->got_go && shim->phase < SHIM_RUNNING ? LAUNCHER_ASKS_GO_MAX
                                                         : LAUNCHER_ASKS_MAX;

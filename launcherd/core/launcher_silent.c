@@ -31,6 +31,12 @@ bool launcher_silent_minds(const struct launcher *launcher, const struct launche
            launcher_is_ours(launcher, shim);
 }
 
+bool launcher_silent_is_to_stop(const struct launcher_shim *shim)
+{
+    return shim->stop_by_us != 0 &&
+           (shim->phase >= SHIM_RUNNING || (shim->adopted && !shim->is_met));
+}
+
 void launcher_silent_heard(struct launcher_shim *shim, uint64_t now_us,
                            struct launcher_actions *actions)
 {
@@ -81,7 +87,8 @@ void launcher_silent_stop(struct launcher_shim *shim, const struct msg_stop *sto
         if (is_other)
             signal_ranks(shim, actions);
         look(shim, now_us, actions);
-    } else if (is_other && shim->ask_at_us > now_us + LAUNCHER_STOP_ASK_US) {
+    } else if (is_other && launcher_silent_is_to_stop(shim) &&
+               shim->ask_at_us > now_us + LAUNCHER_STOP_ASK_US) {
         shim->ask_at_us = now_us + LAUNCHER_STOP_ASK_US; /* it answers a stop at once */
     }
 }

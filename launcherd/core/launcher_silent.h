@@ -10,6 +10,9 @@
 
 /* Whether its silence is for people: it has begun its ranks, or is adopted and has not said hello yet. */
 bool launcher_silent_minds(const struct launcher *launcher, const struct launcher_shim *shim);
+/* Whether it is asked because of a stop. One that still starts is not: the limits of its start hold, and that of the
+ * stop. */
+bool launcher_silent_is_to_stop(const struct launcher_shim *shim);
 /* It has said something. */
 void launcher_silent_heard(struct launcher_shim *shim, uint64_t now_us,
                            struct launcher_actions *actions);

@@ -4,9 +4,9 @@
 #include "launcherd/files/file_work_inside.h"
 
 /* A call is one of a few texts that threads share, so it travels as a number with the disk. */
-static const char *const calls[] = {"a call",  "mkdir",   "open",    "read", "write",
-                                    "rename",  "link",    "unlink",  "stat", "statvfs",
-                                    "connect", "opendir", "utimens", "exec", "fsync"};
+static const char *const calls[] = {"a call",  "mkdir",  "open",  "read",    "write",   "rename",
+                                    "link",    "unlink", "stat",  "statvfs", "connect", "opendir",
+                                    "utimens", "exec",   "fsync", "bind"};
 
 void file_work_at(struct file_work *work, enum file_disk disk, const char *call)
 {

@@ -14,6 +14,7 @@
 #include "launcherd/files/file_work.h"
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
+#include "launcherd/process/doing.h"
 
 /* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
  * closed. */
@@ -44,6 +45,7 @@ struct node_shim {
     struct file_work *sweeping;   /* NULL: none */
     bool is_silent;               /* it was logged that its run directory cannot be read */
     bool was_warm;                /* a warm process has become this shim */
+    char doing[DOING_READ_BYTES]; /* what it did when it was killed from here, process/doing.h */
     char how[256];                /* how it ended */
     uint64_t age_us;              /* adopted after its end: how long ago, at most, that was */
     uint32_t rank_base, rank_count;

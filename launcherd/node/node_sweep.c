@@ -142,7 +142,8 @@ void node_sweep_describe(struct node_shim *shim, const siginfo_t *info)
                        "ended early (exit code %d), see its shim-g%u.log", info->si_status,
                        shim->generation);
     else
-        (void)snprintf(shim->how, sizeof shim->how, "was killed (signal %d)", info->si_status);
+        (void)snprintf(shim->how, sizeof shim->how, "was killed (signal %d)%s", info->si_status,
+                       shim->doing);
 }
 
 void node_sweep_reap(struct node_shims *shims)
@@ -188,9 +189,10 @@ uint32_t node_sweep_signal(struct node_shims *shims, int signal)
 void node_sweep_kill(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                      const char *why)
 {
-    const struct node_shim *shim = node_shim_find(shims, job_id, generation);
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
     if (shim == NULL)
         return;
-    log_line(LOG_WARNING, node_shim_about(shim), "its shim is killed: %s", why);
+    doing_read(shim->exited ? 0 : shim->pid, shim->doing);
+    log_line(LOG_WARNING, node_shim_about(shim), "its shim is killed%s: %s", shim->doing, why);
     send_signal(shim, SIGKILL);
 }

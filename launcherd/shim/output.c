@@ -172,34 +172,27 @@ static enum status open_stream(struct output *output, int number, uv_loop_t *loo
 }
 
 enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct log_writer *writer,
-                                 const char *path, uint64_t size_max, int master_fd,
-                                 struct err *err)
+                                 int master_fd, struct err *err)
 {
-    memset(output, 0, sizeof *output);
+    enum status status;
+
     output->writer = writer;
-    enum status status = log_file_open(&output->file, path, size_max, err);
-    if (status != STATUS_OK) {
-        close(master_fd);
-        return status;
-    }
     status = watch_stream(output, 0, loop, master_fd, err);
     if (status != STATUS_OK)
-        log_file_close(&output->file);
+        log_writer_add_close(writer, &output->file);
     return status;
 }
 
 enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
-                        const char *path, uint64_t size_max, int write_fds[2], struct err *err)
+                        int write_fds[2], struct err *err)
 {
-    memset(output, 0, sizeof *output);
+    enum status status;
+
     output->writer = writer;
     write_fds[0] = write_fds[1] = -1;
-    enum status status = log_file_open(&output->file, path, size_max, err);
-    if (status != STATUS_OK)
-        return status;
     status = open_stream(output, 0, loop, &write_fds[0], err);
     if (status != STATUS_OK) {
-        log_file_close(&output->file);
+        log_writer_add_close(writer, &output->file);
         return status;
     }
     status = open_stream(output, 1, loop, &write_fds[1], err);

@@ -37,16 +37,15 @@ struct output {
     char last[8 * TAIL_BYTES_MAX]; /* large enough for most tracebacks */
 };
 
-/* Makes the pipes and the log file, and begins to read. `write_fds`: stdout and stderr for the
- * worker, close-on-exec, which the caller closes; both are -1 on failure. `size_max`: see
- * log_file.h. STATUS_IO: the log; STATUS_SYSTEM. */
+/* Makes the pipes, and begins to read. `output` is zeroed except for `file`, which is open; the writer closes it, after a
+ * failure too. `write_fds`: stdout and stderr for the worker, close-on-exec, which the caller closes; both are -1 on
+ * failure. STATUS_SYSTEM. */
 enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
-                        const char *path, uint64_t size_max, int write_fds[2], struct err *err);
+                        int write_fds[2], struct err *err);
 /* The same for a worker with a terminal: both its streams come from `master_fd`, as stdout. Takes
  * `master_fd`, and closes it on failure too. */
 enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct log_writer *writer,
-                                 const char *path, uint64_t size_max, int master_fd,
-                                 struct err *err);
+                                 int master_fd, struct err *err);
 /* Call when the writer has room or is stuck: reads the paused pipes again. */
 void output_resume(struct output *output);
 /* Reads what is in the pipes now, but at most their capacity, because a process that is left may go

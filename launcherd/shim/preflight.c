@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -18,6 +19,7 @@
 #include "common/launch.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/run_error.h"
+#include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
 
 #define CHILD_FD 3
@@ -70,8 +72,23 @@ static void fail_program(struct preflight_result *result, const char *node, cons
              node, program, user, strerror(code));
 }
 
+static void begin_step(const struct preflight_more *more, enum preflight_step step)
+{
+    if (more->step != NULL)
+        atomic_store(more->step, (int)step);
+}
+
+static bool enter(const struct preflight_more *more, const char *cwd)
+{
+    begin_step(more, PREFLIGHT_CWD);
+    if (chdir(cwd) != 0)
+        return false;
+    begin_step(more, PREFLIGHT_PROGRAM);
+    return true;
+}
+
 static void check_as_user(const char *node, const struct worker_env_facts *given,
-                          struct preflight_result *result)
+                          const struct preflight_more *more, struct preflight_result *result)
 {
     struct worker_env_facts env = *given;
     const struct account *account = &result->account;
@@ -89,7 +106,7 @@ static void check_as_user(const char *node, const struct worker_env_facts *given
         fail(result, 125, "node %s: no memory for the environment of the job", node);
     else if (launch_check_all(&start->launch, &why) != STATUS_OK)
         fail(result, 126, "node %s: %.150s", node, why.text);
-    else if (chdir(start->cwd) != 0)
+    else if (!enter(more, start->cwd))
         fail_cwd(result, node, account->name, start->cwd);
     else if (!spawn_find_program(start->argv.items[0], worker_env_path(envp), &code))
         fail_program(result, node, account->name, start->argv.items[0], code);
@@ -109,10 +126,28 @@ static enum status become(const struct account *account, struct err *err)
     return STATUS_OK;
 }
 
+/* What is made as this process's own user. */
+static enum status make_folders(const struct preflight_more *more,
+                                const struct preflight_result *result, struct err *err)
+{
+    const struct account *account = &result->account;
+    const bool as_self = result->as_self;
+    enum status status = STATUS_OK;
+
+    begin_step(more, PREFLIGHT_LOGS);
+    if (more->error_dir != NULL)
+        status = rundir_make_for(more->error_dir, as_self ? NULL : &account->uid,
+                                 as_self ? NULL : &account->gid, err);
+    if (status == STATUS_OK && more->stage != NULL)
+        status = stage_make_dir(more->stage->dir, as_self ? NULL : account, err);
+    return status;
+}
+
 void preflight_check(const struct account_policy *policy, const struct account *own,
-                     const struct worker_env_facts *env, const struct stage_source *stage,
+                     const struct worker_env_facts *env, const struct preflight_more *given,
                      struct preflight_result *result)
 {
+    const struct preflight_more more = given != NULL ? *given : (struct preflight_more){0};
     struct err err;
 
     memset(result, 0, sizeof *result);
@@ -123,14 +158,14 @@ void preflight_check(const struct account_policy *policy, const struct account *
              err.text);
         return;
     }
-    if (stage != NULL)
-        status = stage_make_dir(stage->dir, result->as_self ? NULL : &result->account, &err);
+    status = make_folders(&more, result, &err);
     if (status == STATUS_OK && !result->as_self)
         status = become(&result->account, &err);
-    if (status == STATUS_OK && stage != NULL)
-        status = stage_unpack(stage, &err);
+    begin_step(&more, PREFLIGHT_STAGE);
+    if (status == STATUS_OK && more.stage != NULL)
+        status = stage_unpack(more.stage, &err);
     if (status == STATUS_OK)
-        check_as_user(policy->node, env, result);
+        check_as_user(policy->node, env, &more, result);
     else /* a bad archive is as bad on every node */
         fail(result, status == STATUS_BAD_INPUT || status == STATUS_TOO_BIG ? 126 : 125,
              "node %s: %.200s", policy->node, err.text);
@@ -139,9 +174,11 @@ void preflight_check(const struct account_policy *policy, const struct account *
 /* Runs in the child, and never returns. Closes all of our descriptors that it does not use, because
  * it may hang and outlive us. */
 static void run_child(int write_fd, pid_t parent, const struct account_policy *policy,
-                      const struct worker_env_facts *env, const struct stage_source *stage)
+                      const struct worker_env_facts *env, const struct preflight_more *given)
 {
+    const struct stage_source *stage = given->stage;
     struct stage_source staged = {.tar_fd = CHILD_STAGE_FD, .dir = stage != NULL ? stage->dir : ""};
+    struct preflight_more more = *given;
     static struct preflight_result result;
     struct account own;
     struct err err;
@@ -152,10 +189,11 @@ static void run_child(int write_fd, pid_t parent, const struct account_policy *p
         getppid() != parent)
         _exit(1);
     (void)syscall(SYS_close_range, (stage != NULL ? CHILD_STAGE_FD : CHILD_FD) + 1, ~0u, 0);
+    more.stage = stage != NULL ? &staged : NULL;
     if (account_own(&own, &err) != STATUS_OK)
         fail(&result, 125, "node %s: %.200s", policy->node, err.text);
     else
-        preflight_check(policy, &own, env, stage != NULL ? &staged : NULL, &result);
+        preflight_check(policy, &own, env, &more, &result);
     gid_t *groups = result.account.groups;
     result.account.groups = NULL;
     /* If this fails, the parent has closed its end and needs no answer. */
@@ -212,19 +250,54 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         take_answer(preflight);
 }
 
+static void fail_late(const struct preflight *preflight, struct preflight_result *result)
+{
+    const struct msg_start *start = preflight->start;
+    const char *node = preflight->node;
+    const unsigned limit_s =
+        (preflight->unpacks ? PREFLIGHT_STAGE_MAX_MS : PREFLIGHT_MAX_MS) / 1000;
+
+    switch (preflight->step != NULL ? atomic_load(preflight->step) : -1) {
+    case PREFLIGHT_ACCOUNT:
+        fail(result, 125,
+             "node %s: its user database does not answer: looking up %.60s took longer than %u s",
+             node, start->user, limit_s);
+        break;
+    case PREFLIGHT_LOGS:
+        fail(result, 125,
+             "node %s: the disk of %.100s (logs) does not answer: mkdir took longer than %u s",
+             node, preflight->error_dir != NULL ? preflight->error_dir : "the job", limit_s);
+        break;
+    case PREFLIGHT_STAGE:
+        fail(result, 125, "node %s: the staged directory was not unpacked within %u s", node,
+             limit_s);
+        break;
+    case PREFLIGHT_CWD:
+        fail(result, 125,
+             "node %s: the disk of working directory %.100s does not answer: chdir took longer "
+             "than %u s",
+             node, start->cwd, limit_s);
+        break;
+    case PREFLIGHT_PROGRAM:
+        fail(result, 125,
+             "node %s: the disk of program %.60s, or of a folder in the PATH of the job, does not "
+             "answer: the search took longer than %u s",
+             node, start->argv.items[0], limit_s);
+        break;
+    default:
+        fail(result, 125,
+             "node %s: its disks or its user database do not answer (%u s): working directory and "
+             "program of the job could not be checked",
+             node, limit_s);
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     static struct preflight_result result;
     struct preflight *preflight = timer->data;
     memset(&result, 0, sizeof result);
-    if (preflight->unpacks)
-        fail(&result, 125, "node %s: the staged directory was not unpacked within %u s",
-             preflight->node, PREFLIGHT_STAGE_MAX_MS / 1000);
-    else
-        fail(&result, 125,
-             "node %s: its disks or its user database do not answer (%u s): working directory and "
-             "program of the job could not be checked",
-             preflight->node, PREFLIGHT_MAX_MS / 1000);
+    fail_late(preflight, &result);
     finish(preflight, &result);
 }
 
@@ -241,21 +314,41 @@ static void open_handles(struct preflight *preflight, uv_loop_t *loop)
                    preflight->unpacks ? PREFLIGHT_STAGE_MAX_MS : PREFLIGHT_MAX_MS, 0);
 }
 
+/* Memory that the child shares. NULL: none. */
+static atomic_int *map_step(void)
+{
+    void *page =
+        mmap(NULL, sizeof(atomic_int), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return page == MAP_FAILED ? NULL : page;
+}
+
+static void unmap_step(struct preflight *preflight)
+{
+    if (preflight->step != NULL)
+        (void)munmap(preflight->step, sizeof *preflight->step);
+    preflight->step = NULL;
+}
+
 void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
                      const struct account_policy *policy, const struct worker_env_facts *env,
-                     const struct stage_source *stage)
+                     const struct preflight_more *given)
 {
+    struct preflight_more more = given != NULL ? *given : (struct preflight_more){0};
     struct preflight_result result = {0};
     pid_t parent = getpid(), pid = -1;
     int fds[2] = {-1, -1};
 
     preflight->node = policy->node;
-    preflight->unpacks = stage != NULL;
+    preflight->start = env->start;
+    preflight->error_dir = more.error_dir;
+    preflight->unpacks = more.stage != NULL;
+    more.step = preflight->step = map_step();
     preflight->fd = preflight->pidfd = -1;
     if (pipe2(fds, O_CLOEXEC) == 0)
         pid = fork();
     if (pid == 0)
-        run_child(fds[1], parent, policy, env, stage);
+        run_child(fds[1], parent, policy, env, &more);
     int code = errno;
     if (fds[1] >= 0)
         close(fds[1]);
@@ -273,6 +366,7 @@ void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
 
 void preflight_close(struct preflight *preflight)
 {
+    unmap_step(preflight);
     if (preflight->handles_open) {
         preflight->handles_open = false;
         uv_close((uv_handle_t *)&preflight->poll, NULL);

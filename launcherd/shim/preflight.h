@@ -5,6 +5,7 @@
 #ifndef LAUNCHERD_SHIM_PREFLIGHT_H
 #define LAUNCHERD_SHIM_PREFLIGHT_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -26,6 +27,22 @@ struct preflight_result {
     char text[256];         /* only for other codes: for the submitter, with the node's name */
 };
 
+/* What the check does now: its text if that takes too long. */
+enum preflight_step {
+    PREFLIGHT_ACCOUNT,
+    PREFLIGHT_LOGS,
+    PREFLIGHT_STAGE,
+    PREFLIGHT_CWD,
+    PREFLIGHT_PROGRAM
+};
+
+/* What is done before the check; each may be NULL. */
+struct preflight_more {
+    const struct stage_source *stage; /* the staged working directory, which is unpacked */
+    const char *error_dir; /* a folder for the user's error files, which is made among the logs */
+    atomic_int *step;      /* is set to the enum preflight_step */
+};
+
 struct preflight {
     uv_poll_t poll;
     uv_timer_t timer;
@@ -33,24 +50,26 @@ struct preflight {
     bool unpacks; /* a staged directory */
     int fd, pidfd;
     struct buf answer;
-    const char *node;
+    const char *node, *error_dir;
+    const struct msg_start *start;
+    atomic_int *step; /* shared with the child; NULL: not known */
     void *owner;
     void (*on_done)(void *owner, struct preflight_result *result);
 };
 
 /* Begins the check. on_done is called once, from the loop or within this call, unless
- * preflight_close comes first. A staged working directory is unpacked before the check; otherwise
- * `stage` is NULL. `policy`, `env` and `stage` are borrowed for the call, policy->node until
- * on_done. In `env`, master_addr, user, home and shell need not be set. */
+ * preflight_close comes first. All but policy->node, env->start and more->error_dir, which stay until
+ * on_done, are borrowed for the call; `more` may be NULL, and its `step` is not used. In `env`, master_addr, user,
+ * home and shell need not be set. */
 void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
                      const struct account_policy *policy, const struct worker_env_facts *env,
-                     const struct stage_source *stage);
+                     const struct preflight_more *more);
 /* Also kills the child. A second call does nothing; the loop must run once more. */
 void preflight_close(struct preflight *preflight);
 
-/* The part that the child does: here so that tests can call it. `own`: from account_own. */
+/* The part that the child does: here so that tests can call it. `own`: from account_own. `more` may be NULL. */
 void preflight_check(const struct account_policy *policy, const struct account *own,
-                     const struct worker_env_facts *env, const struct stage_source *stage,
+                     const struct worker_env_facts *env, const struct preflight_more *more,
                      struct preflight_result *result);
 
 #endif

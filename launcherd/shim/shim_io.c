@@ -12,18 +12,16 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
-#include "common/io/own_path.h"
 #include "common/io/service.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/msg_schema.h"
-#include "common/stage.h"
-#include "launcherd/process/cgroup.h"
 #include "launcherd/process/devices.h"
+#include "launcherd/process/doing.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
-#include "launcherd/shim/preflight.h"
 #include "launcherd/shim/shim_end.h"
+#include "launcherd/shim/shim_prepare.h"
 #include "launcherd/shim/shim_self.h"
 #include "launcherd/shim/shim_workers.h"
 #include "launcherd/shim/worker_stop.h"
@@ -49,9 +47,7 @@ struct shim_io {
     struct shim core;
     struct shim_actions actions;
     struct shim_workers workers;
-    struct preflight preflight;
-    char stage_dir[PATH_MAX], stage_files[PATH_MAX]; /* empty: no staged directory */
-    struct cgroup_limits limits;
+    struct shim_prepare prepare;
     struct arena order_arena;
     struct msg order; /* MSG_TYPE_START */
     const char *run_dir;
@@ -149,9 +145,9 @@ static void leave(struct shim_io *io)
         return;
     io->leaving = true;
     shim_end_close(&io->end);
+    shim_prepare_close(&io->prepare);
     file_works_close(io->files);
     shim_workers_close(&io->workers);
-    preflight_close(&io->preflight);
     listener_close(&io->listener);
     uv_close((uv_handle_t *)&io->timer, NULL);
     uv_close((uv_handle_t *)&io->flush, NULL);
@@ -462,6 +458,7 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     static struct warm_workers warm;
     struct shim_workers_options options = {
         .loop = &io->loop,
+        .files = io->files,
         .start = &io->order.start,
         .run_dir = io->run_dir,
         .log_dir = arguments[SHIM_ARG_LOG_DIR],
@@ -476,8 +473,10 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     struct devices devices;
     warm_workers_read(&warm);
     enum status status = devices_parse(&devices, arguments[SHIM_ARG_GPUS], err);
+    doing_set(DOING_WRITE, 0);
     if (status == STATUS_OK)
         status = introduce(io, arguments[SHIM_ARG_CGROUPS], &warm, &self, err);
+    doing_set(DOING_NOTHING, 0);
     if (status != STATUS_OK)
         return status;
     options.gpus = devices.count;
@@ -486,70 +485,35 @@ static enum status init_workers(struct shim_io *io, char *const *arguments, stru
     options.token = self.token;
     options.cgroup = self.cgroup;
     options.warm = &warm;
-    io->limits.memory_bytes = strtoull(arguments[SHIM_ARG_JOB_MEMORY], NULL, 10);
-    io->limits.pids = CGROUP_PIDS_MAX;
     shim_workers_init(&io->workers, &options);
     return STATUS_OK;
 }
 
 /* Gives START to the core if the node can run the job, else CANNOT_START with the reason. */
-static void on_preflight(void *owner, struct preflight_result *result)
+static void on_prepared(void *owner, int32_t code, const char *text)
 {
     struct shim_io *io = owner;
-    struct shim_event event = {.type = SHIM_EVENT_CANNOT_START, .text = result->text};
-    struct err err;
+    struct shim_event event = {.type = SHIM_EVENT_CANNOT_START, .text = text, .code = code};
 
-    event.code = result->code;
-    if (event.code == 0 && shim_workers_prepare(&io->workers, &result->account, result->as_self,
-                                                &io->limits, &err) != STATUS_OK) {
-        event.code = 125;
-        event.text = err.text;
-    }
-    if (event.code == 0)
+    if (code == 0)
         event.type = SHIM_EVENT_START;
     else
-        log_line(LOG_ERROR, about(io), "%s", event.text);
+        log_line(LOG_ERROR, about(io), "%s", text);
     step(io, event);
 }
 
-static void begin_preflight(struct shim_io *io, char *const *arguments)
+static void begin_prepare(struct shim_io *io, char *const *arguments)
 {
     const struct account_policy policy = {.node = arguments[SHIM_ARG_NODE_NAME],
                                           .allow_root =
                                               strcmp(arguments[SHIM_ARG_ALLOW_ROOT], "1") == 0};
-    struct stage_source stage = {.tar_fd = -1, .dir = io->stage_dir};
-    struct worker_env_facts env;
-    char tar[PATH_MAX];
-    struct err err;
-    rundir_join(tar, io->run_dir, "stage.tar");
-    if (io->stage_dir[0] != '\0' &&
-        own_file_open(tar, 2, O_RDONLY, 0, &stage.tar_fd, &err) != STATUS_OK) {
-        static struct preflight_result result = {.code = 125};
 
-        (void)snprintf(result.text, sizeof result.text,
-                       "node %s: the staged directory cannot be read: %.160s", policy.node,
-                       err.text);
-        on_preflight(io, &result);
-        return;
-    }
-    worker_facts(&io->workers, &env);
-    io->preflight.owner = io;
-    io->preflight.on_done = on_preflight;
-    preflight_begin(&io->preflight, &io->loop, &policy, &env,
-                    io->stage_dir[0] != '\0' ? &stage : NULL);
-    if (stage.tar_fd >= 0)
-        close(stage.tar_fd);
-}
-
-/* A staged working directory is unpacked into the folder of the job's logs, see rundir.h. */
-static void place_stage(struct shim_io *io, const char *log_dir)
-{
-    char hash[STAGE_HASH_CHARS + 1];
-    if (!stage_of_cwd(io->order.start.cwd, hash))
-        return;
-    rundir_join(io->stage_dir, log_dir, "stage");
-    rundir_join(io->stage_files, io->stage_dir, "files");
-    io->order.start.cwd = io->stage_files;
+    io->prepare.workers = &io->workers;
+    io->prepare.owner = io;
+    io->prepare.on_done = on_prepared;
+    io->prepare.limits.memory_bytes = strtoull(arguments[SHIM_ARG_JOB_MEMORY], NULL, 10);
+    io->prepare.limits.pids = CGROUP_PIDS_MAX;
+    shim_prepare_begin(&io->prepare, &policy);
 }
 
 int shim_main(char *const *arguments)
@@ -564,12 +528,13 @@ int shim_main(char *const *arguments)
     stop_signal_shield();
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);
+    doing_set(DOING_READ, 0);
     if (rundir_read_msg(io.run_dir, "start.msg", &io.order_arena, &io.order, &err) != STATUS_OK ||
         io.order.type != MSG_TYPE_START) {
         log_line(LOG_ERROR, LOG_ABOUT_NONE, "no order to carry out: %s", err.text);
         return 1;
     }
-    place_stage(&io, arguments[SHIM_ARG_LOG_DIR]);
+    shim_prepare_place(&io.prepare, &io.order.start, arguments[SHIM_ARG_LOG_DIR]);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     open_loop(&io);
     init_core(&io, arguments);
@@ -580,7 +545,7 @@ int shim_main(char *const *arguments)
         return 1;
     }
     step(&io, (struct shim_event){.type = SHIM_EVENT_TICK});
-    begin_preflight(&io, arguments);
+    begin_prepare(&io, arguments);
     connect_first(&io);
     uv_run(&io.loop, UV_RUN_DEFAULT);
     const bool hangs = file_works_hanging(io.files) > 0;

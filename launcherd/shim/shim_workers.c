@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/io/own_path.h"
 #include "common/log.h"
 #include "launcherd/core/shim_take.h"
 #include "launcherd/process/rundir.h"
@@ -33,21 +32,6 @@ static void post(struct shim_workers *workers, struct shim_event event)
     workers->options.post(workers->options.owner, event);
 }
 
-/* Makes an empty log, so that a request for the output of a rank that never ran gets no output, and
- * not an error. */
-static void make_log(const struct shim_worker *worker)
-{
-    const struct shim_workers_options *options = &worker->workers->options;
-    char path[PATH_MAX];
-    struct err none;
-    int fd;
-
-    rundir_rank_log(path, options->log_dir, options->start->generation,
-                    options->start->rank_base + worker->local);
-    if (own_file_open(path, 1, O_WRONLY | O_CREAT, 0600, &fd, &none) == STATUS_OK)
-        close(fd); /* else the start of the rank will fail, and say so */
-}
-
 void shim_workers_init(struct shim_workers *workers, const struct shim_workers_options *options)
 {
     workers->options = *options;
@@ -65,7 +49,6 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
     for (uint32_t i = 0; i < options->start->local_count; i++) {
         workers->items[i].workers = workers;
         workers->items[i].local = i;
-        make_log(&workers->items[i]);
         worker_ends_init(&workers->items[i]);
     }
 }
@@ -80,6 +63,7 @@ void shim_workers_close(struct shim_workers *workers)
     if (workers->closed)
         return;
     workers->closed = true;
+    leftovers_forget(workers);
     warm_workers_drop(&workers->warm);
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         worker_take_close(&workers->items[i]);
@@ -133,14 +117,6 @@ static void on_worker_closed(struct conn *conn, enum status why, const char *tex
 
 static const struct conn_handlers worker_handlers = {on_worker_message, on_worker_closed};
 
-static enum status make_error_dir(struct shim_workers *workers, struct err *err)
-{
-    const struct account *account = &workers->account;
-
-    return rundir_make_for(workers->error_dir, workers->as_self ? NULL : &account->uid,
-                           workers->as_self ? NULL : &account->gid, err);
-}
-
 /* Makes a cgroup for the workers within the job's, so that they can be killed without the store.
  * Without a store they are in the job's. */
 static enum status make_rank_cgroup(struct shim_workers *workers, struct err *err)
@@ -163,11 +139,11 @@ enum status shim_workers_prepare(struct shim_workers *workers, struct account *a
     account->groups = NULL;
     workers->as_self = as_self;
     workers->memory_bytes = limits->memory_bytes;
-    enum status status = make_error_dir(workers, err);
-    if (status != STATUS_OK || workers->options.cgroup[0] == '\0')
-        return status;
-    status = workers->warm.cgroup[0] != '\0' ? cgroup_limit(workers->options.cgroup, limits, &why)
-                                             : cgroup_make(workers->options.cgroup, limits, &why);
+    if (workers->options.cgroup[0] == '\0')
+        return STATUS_OK;
+    enum status status = workers->warm.cgroup[0] != '\0'
+                             ? cgroup_limit(workers->options.cgroup, limits, &why)
+                             : cgroup_make(workers->options.cgroup, limits, &why);
     workers->has_cgroup = status == STATUS_OK;
     if (workers->has_cgroup)
         return make_rank_cgroup(workers, err);
@@ -232,13 +208,18 @@ static void on_flushed(void *owner)
                           (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
 }
 
-/* Call after the preflight, which forks: the child would not have this thread. */
-static enum status open_writer(struct shim_workers *workers, struct err *err)
+enum status shim_workers_open_writer(struct shim_workers *workers, struct err *err)
 {
     workers->writer.owner = workers;
     workers->writer.on_room = on_room;
     workers->writer.on_flushed = on_flushed;
     return log_writer_open(&workers->writer, workers->options.loop, err);
+}
+
+void shim_workers_take_logs(struct shim_workers *workers, const struct log_file *logs)
+{
+    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
+        workers->items[i].output.file = logs[i];
 }
 
 void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, uint32_t master_port)
@@ -247,7 +228,6 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     struct err err = {0};
     int exit_code = 125;
     int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    enum status ready = open_writer(workers, &err);
 
     (void)snprintf(workers->master_addr, sizeof workers->master_addr, "%s", master_addr);
     workers->master_port = master_port;
@@ -255,8 +235,8 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
         struct shim_worker *worker = &workers->items[i];
-        enum status status =
-            ready != STATUS_OK ? ready : spawn_one(worker, &facts, null_fd, &exit_code, &err);
+        enum status status = spawn_one(worker, &facts, null_fd, &exit_code, &err);
+
         tell_spawned(worker, status, exit_code, &err);
     }
     if (null_fd >= 0)
@@ -352,6 +332,7 @@ static void close_outputs(struct shim_workers *workers)
 static bool end_kill(struct shim_workers *workers)
 {
     workers->killing = workers->watching = false;
+    leftovers_forget(workers);
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
@@ -386,19 +367,24 @@ static void on_sweep(uv_timer_t *timer)
 
 /* Kills the cgroup and the process groups first, which usually is everything. Other descendants are
  * searched for a little later, and after each death. */
-void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
+static void begin_kill(struct shim_workers *workers)
 {
-    failures_flush(&workers->failures);
-    if (grace_is_over)
-        leftovers_name(workers, LEFTOVERS_KILLED);
     workers->killing = true;
     workers->sweeps = 0;
     if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->rank_cgroup);
     shim_workers_signal(workers, SIGKILL);
+    uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
+}
+
+void shim_workers_kill(struct shim_workers *workers, bool grace_is_over)
+{
+    failures_flush(&workers->failures);
+    if (grace_is_over && !leftovers_name(workers, LEFTOVERS_KILLED, begin_kill))
+        return;
+    leftovers_forget(workers);
+    begin_kill(workers);
     shim_workers_check(workers);
-    if (workers->killing)
-        uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
 }
 
 void shim_workers_check(struct shim_workers *workers)

@@ -15,6 +15,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "launcherd/files/file_work.h"
 #include "launcherd/shim/failures.h"
 #include "launcherd/shim/leftovers.h"
 #include "launcherd/shim/input.h"
@@ -30,6 +31,7 @@
 
 struct shim_workers_options {
     uv_loop_t *loop;
+    struct file_works *files;
     const struct msg_start *start; /* borrowed, like all pointers here */
     const char *run_dir, *log_dir, *node_name, *node_address;
     uint32_t gpus;
@@ -102,8 +104,13 @@ void shim_workers_close(struct shim_workers *workers);
  * process must end with _exit. */
 bool shim_workers_are_closed(const struct shim_workers *workers);
 
+/* Starts the thread that writes the logs, and from then on the lines of this process. Call after the preflight, which forks: the
+ * child would not have this thread. */
+enum status shim_workers_open_writer(struct shim_workers *workers, struct err *err);
+/* `logs`: of each local rank, opened, and from now on the workers'. Call before the first action. */
+void shim_workers_take_logs(struct shim_workers *workers, const struct log_file *logs);
 /* Call before the first action. Takes the account of the workers with its `groups`, and makes their
- * folder for error files and their cgroup. If the job's cgroup cannot be made, that is an error
+ * cgroup. If the job's cgroup cannot be made, that is an error
  * only with a limit of memory; otherwise it is logged. */
 enum status shim_workers_prepare(struct shim_workers *workers, struct account *account,
                                  bool as_self, const struct cgroup_limits *limits, struct err *err);
@@ -121,7 +128,7 @@ void shim_workers_signal(struct shim_workers *workers, int signal);
  * the processes of a DataLoader, would die of a signal that it does not handle. */
 void shim_workers_warn(struct shim_workers *workers, int signal);
 void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told);
-/* Kills all processes. `grace_is_over`: first names them in the logs of the ranks. */
+/* Kills all processes. `grace_is_over`: first names them in the logs of the ranks, which may take LEFTOVERS_LOOK_MS. */
 void shim_workers_kill(struct shim_workers *workers, bool grace_is_over);
 void shim_workers_check(struct shim_workers *workers);
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,

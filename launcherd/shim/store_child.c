@@ -3,18 +3,17 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/io/address.h"
 #include "common/io/stop_signal.h"
 #include "common/launch.h"
 #include "launcherd/c10d/store_main.h"
 #include "launcherd/core/shim.h"
+#include "launcherd/process/doing.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/spawn.h"
 
@@ -55,17 +54,12 @@ void store_child_close(struct store_child *store)
     store->status_fd = -1;
 }
 
-enum status store_child_listen(struct store_child *store, const char *run_dir, int listen_fd,
-                               struct err *err)
+enum status store_child_listen(int listen_fd, struct err *err)
 {
-    char address[PATH_MAX + 16];
-    struct stat made;
-
-    if (listen(listen_fd, SOMAXCONN) != 0)
-        return err_set(err, STATUS_SYSTEM, errno, "cannot listen on the job's port: %s",
-                       strerror(errno));
-    (void)snprintf(address, sizeof address, ADDRESS_UNIX_PREFIX "%s/store.sock", run_dir);
-    return address_listen(address, 0600, &store->status_fd, &made, err);
+    if (listen(listen_fd, SOMAXCONN) == 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_SYSTEM, errno, "cannot listen on the job's port: %s",
+                   strerror(errno));
 }
 
 /* A quarter of the memory that the job may use or the machine has, at most MEMORY_BYTES_MAX. */
@@ -141,10 +135,13 @@ static enum status spawn_in_thread(struct store_child *store, const struct spawn
     if (rc == 0 && (rc = uv_thread_create(&store->parent, be_parent, &spawning)) != 0)
         uv_sem_destroy(&store->may_end);
     store->has_parent = rc == 0;
-    if (rc == 0)
+    if (rc == 0) {
+        doing_set(DOING_STORE, 0);
         uv_sem_wait(&spawning.is_done);
-    else
+        doing_set(DOING_NOTHING, 0);
+    } else {
         spawning.status = err_set(err, STATUS_SYSTEM, rc, "no thread: %s", uv_strerror(rc));
+    }
     uv_sem_destroy(&spawning.is_done);
     if (spawning.status != STATUS_OK)
         release_parent(store);

@@ -21,7 +21,7 @@ struct store_child {
     bool has_parent; /* the thread runs: if it ended, the kernel would kill its child */
     uv_thread_t parent;
     uv_sem_t may_end;
-    int status_fd;
+    int status_fd;       /* listens at RUN_DIR/store.sock; set by the owner, closed here */
     uv_timer_t patience; /* the time from SIGTERM to SIGKILL */
     char text[96];       /* how it ended */
 };
@@ -42,10 +42,8 @@ void store_child_init(struct store_child *store, uv_loop_t *loop);
 /* Closes its handle and socket; the process is killed if it still runs. The loop must run once more. */
 void store_child_close(struct store_child *store);
 
-/* Listens on `listen_fd`, a bound socket, so that no client is refused from now on; makes
- * RUN_DIR/store.sock. */
-enum status store_child_listen(struct store_child *store, const char *run_dir, int listen_fd,
-                               struct err *err);
+/* Listens on `listen_fd`, a bound socket, so that no client is refused from now on. */
+enum status store_child_listen(int listen_fd, struct err *err);
 enum status store_child_spawn(struct store_child *store, const struct store_child_order *order,
                               struct err *err);
 /* Sends SIGTERM, and SIGKILL if the store has not ended 1 s later. */

@@ -2,13 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/launch.h"
-#include "launcherd/process/rundir.h"
 #include "launcherd/shim/terminal.h"
 
 static void on_input_answer(void *owner, const struct msg_input_state *state)
@@ -33,8 +31,8 @@ void worker_ends_init(struct shim_worker *worker)
 
 /* Opens the rank's terminal. Its master is read for the output; a copy of the master is written for
  * the input. */
-static enum status open_terminal(struct shim_worker *worker, const char *path, uint32_t rows,
-                                 uint32_t columns, struct worker_ends *ends, struct err *err)
+static enum status open_terminal(struct shim_worker *worker, uint32_t rows, uint32_t columns,
+                                 struct worker_ends *ends, struct err *err)
 {
     const struct shim_workers *workers = worker->workers;
     const struct shim_workers_options *options = &workers->options;
@@ -58,8 +56,8 @@ static enum status open_terminal(struct shim_worker *worker, const char *path, u
             (void)close(input_fd);
         return status;
     }
-    status = output_open_terminal(&worker->output, options->loop, &worker->workers->writer, path,
-                                  options->log_max, master, err);
+    status =
+        output_open_terminal(&worker->output, options->loop, &worker->workers->writer, master, err);
     if (input_fd >= 0 && status == STATUS_OK)
         return input_open(&worker->input, options->loop, input_fd, true, err);
     if (input_fd >= 0)
@@ -83,16 +81,12 @@ static enum status open_streams(struct shim_worker *worker, struct worker_ends *
     const struct shim_workers_options *options = &worker->workers->options;
     const char *size = launch_value(&options->start->launch, LAUNCH_TTY);
     uint32_t rows = 0, columns = 0;
-    char path[PATH_MAX];
     int fds[2];
     enum status status;
 
-    rundir_rank_log(path, options->log_dir, options->start->generation,
-                    options->start->rank_base + worker->local);
     if (size != NULL && launch_size(size, &rows, &columns))
-        return open_terminal(worker, path, rows, columns, ends, err);
-    status = output_open(&worker->output, options->loop, &worker->workers->writer, path,
-                         options->log_max, fds, err);
+        return open_terminal(worker, rows, columns, ends, err);
+    status = output_open(&worker->output, options->loop, &worker->workers->writer, fds, err);
     ends->stdout_fd = fds[0];
     ends->stderr_fd = fds[1];
     return status == STATUS_OK && worker->input.is_wanted ? open_pipe(worker, ends, err) : status;

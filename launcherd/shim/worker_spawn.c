@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "common/log.h"
+#include "launcherd/process/doing.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/worker_argv.h"
@@ -51,6 +52,7 @@ void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_wo
 static enum status place_one(struct shim_worker *worker, const struct spawn_order *order,
                              const struct worker_ends *ends, int *exit_code, struct err *err)
 {
+    enum status status;
     int answer_fd;
 
     if (warm_workers_give(&worker->workers->warm, worker->local, ends, order->stdin_fd, order->envp,
@@ -60,7 +62,10 @@ static enum status place_one(struct shim_worker *worker, const struct spawn_orde
             log_line(LOG_WARNING, worker_about(worker), "its answer cannot be waited for");
         return STATUS_OK;
     }
-    return spawn_process(order, &worker->pid, exit_code, err);
+    doing_set(DOING_START, worker->workers->options.start->rank_base + worker->local);
+    status = spawn_process(order, &worker->pid, exit_code, err);
+    doing_set(DOING_NOTHING, 0);
+    return status;
 }
 
 enum status worker_spawn(struct shim_worker *worker, struct worker_spawn_facts *facts, int null_fd,

@@ -19,8 +19,7 @@ void workers_store_reserve_port(struct shim_workers *workers)
     struct err err;
     workers->port_fd = master_port_bind(workers->options.node_address, &event.port);
     if (workers->port_fd >= 0 && workers->has_store &&
-        store_child_listen(&workers->store, workers->options.run_dir, workers->port_fd, &err) !=
-            STATUS_OK) {
+        store_child_listen(workers->port_fd, &err) != STATUS_OK) {
         (void)snprintf(text, sizeof text, "node %s: %.100s", workers->options.node_name, err.text);
         event.text = text;
         event.port = 0;

@@ -20,9 +20,20 @@ static bool is_up(const struct rdzv *rdzv, const struct part_state *state)
     return node != NULL && node->has_beat && node->conn != 0 && node->state == NODE_UP;
 }
 
+/* A launcherd that does not know the part gets no orders for it, so it lets none pass, and its word about the ranks is
+ * worth nothing: the part waits for the lease of the one that got it (generation_unlisted), unless no rank can have
+ * begun, or all have ended. */
+static bool must_wait(const struct job *job, const struct part_state *state)
+{
+    return state->is_away && !fence_has_no_worker(job) && state->step != STEP_STORE;
+}
+
 static bool is_due(const struct rdzv *rdzv, const struct job *job, uint32_t part)
 {
-    return steps_due_us(job, part) <= rdzv->out.now_us && is_up(rdzv, &job->gang.parts[part]);
+    const struct part_state *state = &job->gang.parts[part];
+
+    return steps_due_us(job, part) <= rdzv->out.now_us && is_up(rdzv, state) &&
+           !must_wait(job, state);
 }
 
 /* What the node has not done. */
@@ -102,7 +113,7 @@ static uint32_t mark_late(struct rdzv *rdzv, struct job *job, uint64_t late[LATE
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < job->record.part_count; i++) {
-        if (!is_due(rdzv, job, i))
+        if (!is_due(rdzv, job, i) || job->gang.parts[i].is_away)
             continue;
         late[i / 64] |= 1ull << i % 64;
         count++;
@@ -152,6 +163,24 @@ static void stop_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
                text);
 }
 
+/* Nobody is to blame: who got the orders has no connection, and who has one got none. */
+static void away_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
+{
+    char cause[REASON_BYTES_MAX];
+
+    text_format(cause,
+                "node %s has come back as another one, which does not know its part of the job",
+                job->record.parts[part].node);
+    if (job->gang.parts[part].step == STEP_STORE) {
+        job_log(rdzv, job, cause);
+        generation_store_left(rdzv, job);
+        return;
+    }
+    if (job->record.stopping != STOP_NONE)
+        job_log(rdzv, job, cause);
+    generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
+}
+
 /* Deals with what is overdue in one job. Returns when to look again; UINT64_MAX: never. */
 static uint64_t check_job(struct rdzv *rdzv, struct job *job)
 {
@@ -166,7 +195,9 @@ static uint64_t check_job(struct rdzv *rdzv, struct job *job)
         }
         if (!actions_have_room(&rdzv->out, JOB_ACTIONS_MAX))
             return rdzv->out.now_us;
-        if (job->record.stopping == STOP_NONE && job->gang.parts[i].step != STEP_STORE)
+        if (job->gang.parts[i].is_away)
+            away_is_late(rdzv, job, i);
+        else if (job->record.stopping == STOP_NONE && job->gang.parts[i].step != STEP_STORE)
             fail_start(rdzv, job, i);
         else
             stop_is_late(rdzv, job, i);

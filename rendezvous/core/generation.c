@@ -447,7 +447,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
     if (state->is_reported && report->phase < state->phase)
         return; /* phases only go forward: this report is out of date */
     state->is_reported = true;
-    state->is_away = false;
+    steps_back(rdzv, job, part);
     state->phase = report->phase;
     state->has_world = report->has_world;
     state->cannot_run = state->cannot_run || report->failed_errno_exit >= 126;
@@ -470,7 +470,7 @@ void generation_report(struct rdzv *rdzv, struct job *job, uint32_t part,
 /* The node lists the part: repeats the orders that it has not carried out yet. */
 void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum shim_phase phase)
 {
-    job->gang.parts[part].is_away = false;
+    steps_back(rdzv, job, part);
     steps_note(rdzv, job, part);
     if (phase == SHIM_ENDED)
         return; /* its report follows */

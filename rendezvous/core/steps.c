@@ -108,6 +108,17 @@ void steps_note_all(struct rdzv *rdzv, struct job *job)
         steps_note(rdzv, job, i);
 }
 
+void steps_back(struct rdzv *rdzv, struct job *job, uint32_t part)
+{
+    struct part_state *state = &job->gang.parts[part];
+
+    if (!state->is_away)
+        return;
+    state->is_away = state->is_late = false;
+    state->step_at_s = seconds(rdzv->out.now_us);
+    expect(rdzv, job, part);
+}
+
 /* The step began later by that much time, which does not count. Never later than now. */
 static void shift(const struct rdzv *rdzv, struct part_state *state, uint64_t us)
 {

@@ -44,6 +44,9 @@ uint64_t steps_due_us(const struct job *job, uint32_t part);
 bool steps_is_slow(const struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The node was heard; node->unheard_us says how long it had not been. */
 void steps_heard(struct rdzv *rdzv, const struct node *node);
+/* Its node's launcherd lists the part again, or reports it. While it did not (part_state.is_away) it got no orders for it, so
+ * that time does not count. */
+void steps_back(struct rdzv *rdzv, struct job *job, uint32_t part);
 /* The server did not run for that long before now. */
 void steps_paused(struct rdzv *rdzv, uint64_t paused_us);
 

@@ -2,7 +2,7 @@
  * writes to files whose path contains "/logs/" do not return, nor do reads where it contains
  * "/logs/read/", nor does getpwuid_r; they continue when that file is gone. While the file
  * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
- * file has the number of a process, they hang in that process alone. While the file $DDP_STUCK_FILE.exec has the first
+ * file has the number of a process, they hang in that process alone; if it has "--shim", in programs with that first argument. While the file $DDP_STUCK_FILE.exec has the first
  * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. While
  * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. */
 #include <dlfcn.h>
@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <pwd.h>
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -40,24 +42,37 @@ IN_CHILD static void hang_while_it_exists(const char *stuck)
         (void)nanosleep(&pause, NULL);
 }
 
+static bool has_argument(const char *word)
+{
+    FILE *file = fopen("/proc/self/cmdline", "r");
+    char text[8192] = "";
+    size_t got = file != NULL ? fread(text, 1, sizeof text - 1, file) : 0;
+
+    if (file != NULL)
+        (void)fclose(file);
+    return strlen(text) + 1 < got && strcmp(text + strlen(text) + 1, word) == 0;
+}
+
 /* Whether the file is about another process. */
 static bool is_of_another(const char *mark)
 {
     FILE *file = fopen(mark, "r");
-    char text[32];
+    char text[32] = "";
     long pid;
 
     if (file == NULL)
         return false;
     pid = fgets(text, sizeof text, file) != NULL ? strtol(text, NULL, 10) : 0;
     (void)fclose(file);
+    if (strncmp(text, "--", 2) == 0)
+        return !has_argument(text);
     return pid > 0 && pid != getpid();
 }
 
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
 static void hang_at(int parent_fd, const char *name)
 {
-    static const char *const dirs[] = {"logs", "run", "stage"};
+    static const char *const dirs[] = {"logs", "run", "stage", "environ", "store.sock"};
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[8192] = "", mark[4200], part[32];
     size_t used = 0;
@@ -164,6 +179,28 @@ int unlinkat(int fd, const char *path, int flags)
         *(void **)&real = real_call("unlinkat");
     hang_at(fd, path);
     return real(fd, path, flags);
+}
+
+int chdir(const char *path)
+{
+    static int (*real)(const char *);
+
+    if (real == NULL)
+        *(void **)&real = real_call("chdir");
+    hang_at(-1, path);
+    return real(path);
+}
+
+int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
+{
+    static int (*real)(int, __CONST_SOCKADDR_ARG, socklen_t);
+    const struct sockaddr_un *local = address.__sockaddr_un__;
+
+    if (real == NULL)
+        *(void **)&real = real_call("bind");
+    if (local->sun_family == AF_UNIX && local->sun_path[0] != '\0')
+        hang_at(-1, local->sun_path);
+    return real(fd, address, bytes);
 }
 
 int inotify_add_watch(int fd, const char *path, uint32_t mask)

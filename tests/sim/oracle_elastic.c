@@ -128,6 +128,17 @@ static bool all_can_stay(const struct sim *sim, const struct oracle_gen *gen)
     return true;
 }
 
+/* A node has failed the job often enough to be left out, or cannot run its command. */
+static bool may_be_excluded(const struct oracle_job *job)
+{
+    for (const struct oracle_gen *gen = job->newest; gen != NULL; gen = gen->older)
+        if (oracle_cannot_run(gen))
+            return true;
+    return job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes +
+               2 * job->late_starts >=
+           2;
+}
+
 /* If the job can grow, the step that records a checkpoint also ends the generation. The store does
  * not say which slots are held as spares, so runs with spares are not checked. */
 void oracle_check_growth(struct sim *sim)
@@ -147,11 +158,8 @@ void oracle_check_growth(struct sim *sim)
         gen->running_us == 0 || job->is_old || gen->stop_server != 0 || gen->exited_ok > 0 ||
         sim->now_us < gen->running_us + SIM_GROW_US + SIM_GROW_US / 10 ||
         sim->now_us < sim->server.started_us + 2 * SIM_GROW_US || sim->oracle->wall_sets > 0 ||
-        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes +
-                2 * job->late_starts >=
-            2 || /* a node may be excluded */
-        !is_alone(sim) ||
-        !all_can_stay(sim, gen) || !has_room(sim, gen, &row->record))
+        may_be_excluded(job) || !is_alone(sim) || !all_can_stay(sim, gen) ||
+        !has_room(sim, gen, &row->record))
         return;
     sim_fail(sim, "elastic", "job %llu g%u has a new checkpoint and could grow from %u nodes",
              (unsigned long long)row->record.job_id, row->record.generation, row->record.nodes);

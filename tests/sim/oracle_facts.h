@@ -133,6 +133,8 @@ struct oracle {
     uint64_t started[ORACLE_STARTED_MAX]; /* jobs that this transaction starts */
     uint32_t turn_count;
     struct oracle_turn turns[ORACLE_STARTED_MAX]; /* preempted jobs that it starts again */
+    uint32_t preempted_count;                     /* by jobs whose rows do not wait yet */
+    struct oracle_turn preempted[ORACLE_STARTED_MAX];
     uint32_t drain_count;
     struct oracle_drain drains[ORACLE_DRAINS_MAX];
     /* The first job that waits, and what was running when it became the first. */
@@ -169,7 +171,7 @@ void oracle_is_back(struct sim *sim, uint32_t node);
 void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
 void oracle_check_growth(struct sim *sim);
-/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
+/* Slots become free only when jobs end, and stay: no GPUs, drains, restarts, silent or leaving nodes, nor leftover shims. */
 bool oracle_is_calm(const struct sim *sim);
 /* oracle_hang.c */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);

@@ -415,6 +415,17 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
                  (double)stop->grace_us / 1e6, signal, (double)grace_us / 1e6);
 }
 
+/* The part is given to another process with the node's name. */
+static void note_impostor(struct sim *sim, uint32_t conn, const struct msg_start *start)
+{
+    struct oracle_gen *gen = oracle_gen(sim, start->job_id, start->generation);
+
+    if (gen == NULL || !sim->conns[conn].is_impostor)
+        return;
+    gen->has_impostor = true;
+    oracle_add_cause(sim, start->job_id, start->generation, -1, 0);
+}
+
 void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
 {
     const uint64_t job_id = msg->type == MSG_TYPE_START  ? msg->start.job_id
@@ -435,8 +446,10 @@ void oracle_sends(struct sim *sim, uint32_t conn, const struct msg *msg)
                  (unsigned long long)job_id);
         return;
     }
-    if (msg->type == MSG_TYPE_START)
+    if (msg->type == MSG_TYPE_START) {
+        note_impostor(sim, conn, &msg->start);
         oracle_check_start(sim, sim->conns[conn].node, &msg->start);
+    }
     if (msg->type == MSG_TYPE_STOP)
         check_stop(sim, sim->conns[conn].node, &msg->stop, &row->record);
     else if (row->record.generation != msg->start.generation)

@@ -60,12 +60,12 @@ static bool has_leftover(const struct sim *sim, const struct oracle_node *node)
     return false;
 }
 
-/* Slots become free only when jobs end: no GPUs, drains, restarts, silent nodes or leftover shims. */
+/* Slots become free only when jobs end, and stay: no GPUs, drains, restarts, silent or leaving nodes, nor leftover shims. */
 bool oracle_is_calm(const struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim->nodes[i].gpu_count != 0 || sim->oracle->nodes[i].conn == 0 ||
-            has_leftover(sim, &sim->oracle->nodes[i]) ||
+            sim->nodes[i].leave_told_us != 0 || has_leftover(sim, &sim->oracle->nodes[i]) ||
             sim->now_us > sim->oracle->nodes[i].heard_at_us + 4 * SECOND_US)
             return false;
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
@@ -120,10 +120,10 @@ static void check_first(struct sim *sim)
     for (uint32_t i = 0; i < oracle->started_count; i++) {
         const struct rdzv_record *record = &disk_row(sim, oracle->started[i])->record;
 
-        if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares)
-            note_first(sim, first); /* it may use reserved slots, or has kept its own */
-        else if (oracle->first_id == first && is_before(sim, first, record->job_id) &&
-                 before_have_ended(sim))
+        if (record->time_limit_us != 0 || record->generation > 1 || sim->has_spares ||
+            is_before(sim, record->job_id, first))
+            note_first(sim, first); /* it may use reserved slots, has kept its own, or goes first */
+        else if (oracle->first_id == first && before_have_ended(sim))
             sim_fail(sim, "fifo", "job %llu starts, and job %llu waits for later ones",
                      (unsigned long long)record->job_id, (unsigned long long)first);
     }

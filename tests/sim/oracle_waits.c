@@ -62,6 +62,25 @@ static bool is_waiting(const struct rdzv_record *record)
     return record->part_count == 0 && !rdzv_state_is_final(record->state);
 }
 
+/* The row of the other job may follow in the same transaction. */
+static void note_preempted(struct sim *sim, const struct rdzv_record *after)
+{
+    struct oracle *oracle = sim->oracle;
+
+    if (oracle->preempted_count < ORACLE_STARTED_MAX)
+        oracle->preempted[oracle->preempted_count++] =
+            (struct oracle_turn){after->job_id, after->preempted_by, 0};
+}
+
+static void check_preempted(struct sim *sim, const struct oracle_turn *turn)
+{
+    const struct rdzv_record *first = record_of(sim, turn->first_id);
+
+    if (first == NULL || !is_waiting(first))
+        sim_fail(sim, "preempt", "job %llu is preempted by job %llu, which does not wait",
+                 (unsigned long long)turn->job_id, (unsigned long long)turn->first_id);
+}
+
 /* The job begins to stop to make room for another. */
 static void check_preemption(struct sim *sim, const struct rdzv_record *after)
 {
@@ -75,17 +94,7 @@ static void check_preemption(struct sim *sim, const struct rdzv_record *after)
         sim_fail(sim, "preempt", "job %llu is preempted by job %llu, whose priority is not higher",
                  (unsigned long long)after->job_id, (unsigned long long)first->job_id);
     else if (!is_waiting(first))
-        sim_fail(sim, "preempt", "job %llu is preempted by job %llu, which does not wait",
-                 (unsigned long long)after->job_id, (unsigned long long)first->job_id);
-}
-
-/* Slots that the other job waits for may be gone with a leaving node. */
-static bool any_leaves(const struct sim *sim)
-{
-    for (uint32_t i = 0; i < sim->node_count; i++)
-        if (sim->nodes[i].leave_told_us != 0)
-            return true;
-    return false;
+        note_preempted(sim, after);
 }
 
 static void note_turn(struct sim *sim, const struct rdzv_record *before)
@@ -104,8 +113,7 @@ static void check_turn(struct sim *sim, const struct oracle_turn *turn)
     const struct rdzv_record *first = record_of(sim, turn->first_id);
 
     if (first != NULL && is_waiting(first) && first->generation == turn->first_generation &&
-        first->state == JOB_QUEUED && !first->cancel_wanted && oracle_is_calm(sim) &&
-        !any_leaves(sim))
+        first->state == JOB_QUEUED && !first->cancel_wanted && oracle_is_calm(sim))
         sim_fail(sim, "preempt", "job %llu starts again before job %llu, which has preempted it",
                  (unsigned long long)turn->job_id, (unsigned long long)turn->first_id);
 }
@@ -115,6 +123,9 @@ void oracle_check_turns(struct sim *sim)
     for (uint32_t i = 0; i < sim->oracle->turn_count; i++)
         check_turn(sim, &sim->oracle->turns[i]);
     sim->oracle->turn_count = 0;
+    for (uint32_t i = 0; i < sim->oracle->preempted_count; i++)
+        check_preempted(sim, &sim->oracle->preempted[i]);
+    sim->oracle->preempted_count = 0;
 }
 
 void oracle_check_waits(struct sim *sim, const struct rdzv_record *before,

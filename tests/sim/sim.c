@@ -8,13 +8,18 @@
 
 #include "tests/sim/oracle.h"
 
-uint64_t sim_draw(struct sim *sim, uint64_t below)
+/* splitmix64, Steele et al. 2014 */
+static uint64_t mix(uint64_t z)
 {
-    uint64_t z = sim->random += 0x9e3779b97f4a7c15u; /* splitmix64, Steele et al. 2014 */
-
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    z ^= z >> 31;
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_draw(struct sim *sim, uint64_t below)
+{
+    const uint64_t z = mix(sim->random += 0x9e3779b97f4a7c15u);
+
     return below == 0 ? 0 : z % below;
 }
 
@@ -239,7 +244,8 @@ void sim_begin(struct sim *sim, uint64_t seed, const struct sim_size *size)
     sim->oracle = oracle_new(size);
     sim->lease_us = LEASE_DEFAULT_US;
     sim->seed = seed;
-    sim->random = seed * 0x9e3779b97f4a7c15u + 1;
+    /* Without mix, the sequence of each seed would be that of the one before, without its first number. */
+    sim->random = mix(seed + 1);
     sim->hash = 0xcbf29ce484222325u;
     sim->now_us = 5 * SECOND_US; /* the machines booted before the run */
     sim->pid_next = 100;

@@ -267,6 +267,13 @@ static void kill_workers(struct sim *sim)
         }
 }
 
+/* What has begun is not made shorter: its end is scheduled. */
+static void lengthen(uint64_t *until_us, uint64_t us)
+{
+    if (us > *until_us)
+        *until_us = us;
+}
+
 static void hang_worker(struct sim *sim)
 {
     uint32_t node, index, worker_index;
@@ -279,7 +286,7 @@ static void hang_worker(struct sim *sim)
              sim->nodes[node].shims[index].generation);
     if (worker->hung_until_us == 0)
         worker->hung_at_us = sim->now_us;
-    worker->hung_until_us = sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
+    lengthen(&worker->hung_until_us, sim->faults.until_us + sim_draw(sim, 60 * SECOND_US));
 }
 
 /* Picks a worker that has reported a step to the server. A worker that repeats its reports may stay
@@ -299,9 +306,10 @@ static void keep_worker_away(struct sim *sim)
              worker_index, (unsigned long long)shim->job_id, shim->generation);
     sim->has_absent = true;
     worker->spins = client_of(sim, shim->job_id)->again_us != 0 && sim_chance(sim, 500);
-    worker->absent_until_us = client_of(sim, shim->job_id)->again_us != 0 && sim_chance(sim, 500)
-                                  ? UINT64_MAX
-                                  : sim->faults.until_us + sim_draw(sim, 60 * SECOND_US);
+    lengthen(&worker->absent_until_us,
+             client_of(sim, shim->job_id)->again_us != 0 && sim_chance(sim, 500)
+                 ? UINT64_MAX
+                 : sim->faults.until_us + sim_draw(sim, 60 * SECOND_US));
 }
 
 static void operator_comes(struct sim *sim, const struct sim_event *event)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Signals to an attached run: what reaches the ranks, what ddpctl prints, and how the job ends."""
+import contextlib
 import os
 import signal
 import subprocess
@@ -118,12 +119,12 @@ def a_hangup_stops_a_standalone_run():
 
 
 def below(pid):
-    """All descendants of a process."""
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-            found = [int(word) for word in file.read().split()]
-    except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-        return []
+    """All descendants of a process. A child is that of the thread that has made it."""
+    found = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                found += [int(word) for word in file.read().split()]
     return found + [one for child in found for one in below(child)]
 
 

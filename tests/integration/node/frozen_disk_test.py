@@ -28,9 +28,9 @@ class Disk:
         self.paths = [f"{world.folder}/stuck.{name}"] + ([f"{world.folder}/stuck"] if name == "logs" else [])  # the second: writes
         os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=f"{world.folder}/stuck", ASAN_OPTIONS="verify_asan_link_order=0")
 
-    def freeze(self):
+    def freeze(self, who=""):
         for path in self.paths:
-            node_lib.write_file(path, "")
+            node_lib.write_file(path, who)
 
     def thaw(self):
         for path in self.paths:
@@ -94,6 +94,101 @@ def test_the_disk_of_the_logs_freezes():
         assert world.server.log_bytes(1, 1, 0) == b"begun\n"
         world.forget(node, 3, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+
+
+def test_the_disk_of_the_logs_freezes_for_a_shim():
+    """After launcherd has made its part: the shim fails the start by the disk's name, long before launcherd would kill it."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "logs")
+        node = world.node()
+        disk.freeze("--shim")
+        begun = time.monotonic()
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["cause"] == f"node node0: the disk of {node.log_dir(1)[:100]} (logs) does not answer: open took longer than 10 s", report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.server.forget(1, 1)
+        assert world.server.run(2, ["true"], slot_mask=1)["failed_rank"] == -1
+        world.forget(node, 2, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def test_the_disk_of_the_run_directories_freezes_for_a_shim():
+    """When it makes the socket at which its store answers launcherd."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "store.sock")
+        node = world.node()
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.start(1, 1, SLEEPER, slot_mask=1, launch={"store": "on"}, nodes={"node0": "127.0.0.1"})
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["cause"] == f"node node0: the disk of {node.folder}/node0 (state directory) does not answer: bind took longer than 10 s", report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def start_that_cannot_be_checked(world, disk, who, **more):
+    """The cause of its end."""
+    node = world.node()
+    disk.freeze(who)
+    world.server.start(1, 1, SLEEPER, slot_mask=1, **more)
+    report = world.server.wait_phase(1, 1, "ended")
+    assert report["failed_class"] == "node", report
+    disk.thaw()
+    world.forget(node, 1, 1)
+    return report["cause"]
+
+
+def test_the_disk_of_the_working_directory_freezes():
+    with World(LAUNCHERD) as world:
+        cwd = f"{world.folder}/stage"
+        os.mkdir(cwd)
+        cause = start_that_cannot_be_checked(world, Disk(world, "stage"), "--shim", cwd=cwd)
+        assert cause == f"node node0: the disk of working directory {cwd[:100]} does not answer: chdir took longer than 30 s", cause
+
+
+def test_the_user_database_does_not_answer():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "none")
+        disk.paths = [f"{world.folder}/stuck"]
+        cause = start_that_cannot_be_checked(world, disk, "")
+        assert cause.startswith("node node0: its user database does not answer: looking up ") and cause.endswith(" took longer than 30 s"), cause
+
+
+def test_a_shim_that_is_killed_says_what_it_did():
+    """What is left on its main thread: a disk that hangs there is ended by launcherd's limits, which name the step."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "run")
+        node = world.node()
+        disk.freeze("--shim")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        world.server.start(2, 1, SLEEPER, slot_mask=2)
+        for job in 1, 2:
+            report = world.server.wait_phase(job, 1, "ended")
+            assert report["cause"] == f"the shim of job {job} on node0 was killed (signal 9) while it read start.msg in its run directory: " \
+                "it has said nothing for 30 s while it prepared", report
+        disk.thaw()
+        for job in 1, 2:
+            world.server.forget(job, 1)
+        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+
+
+def test_the_disk_of_a_ranks_program_freezes():
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "hang -c")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        world.server.go(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 was killed (signal 9) while the process of rank 0 did not come to run its program: " \
+            "it has said nothing for 60 s while it started the ranks", report
+        disk.thaw()
+        world.forget(node, 1, 1)
 
 
 def test_the_disk_of_the_run_directories_freezes():
@@ -291,6 +386,47 @@ def test_an_ended_shim_leaves_when_launcherd_stays_away():
         assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report
         world.server.forget(1, 1)
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+
+
+DAEMON = """import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1] + ".new", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(sys.argv[1] + ".new", sys.argv[1])
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)"""
+
+
+def test_the_memory_of_a_process_is_locked():
+    """Nobody can read its environment then, which alone says of which rank a daemon is: the stop ends all the same, and says so."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "environ")
+        node = world.node()
+        told = f"{world.folder}/pid"
+        world.server.start(1, 1, [sys.executable, "-c", DAEMON, told])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "running")
+        world.note_token(node, 1, 1)
+        wait_until(lambda: os.path.exists(told), "the daemon")
+        with open(told, encoding="ascii") as file:
+            pid = int(file.read())
+        disk.freeze()
+        begun = time.monotonic()
+        world.server.stop(1, 1, signal.SIGTERM, grace_us=1_000_000)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert report["ranks"][0]["state"] == "stopped" and "killed" not in report["cause"], report
+        assert not is_alive(pid) and 1 <= took < 1 + END_S, took
+        disk.thaw()
+        with open(f"{node.log_dir(1)}/shim-g1.log", encoding="utf-8") as file:
+            text = file.read()
+        assert re.search(r"a rank here \(which one is not known: the kernel does not answer about a process in 1 s\): "
+                         rf"1 process has not ended in the grace and is killed: {pid} \(python", text), text
+        world.forget(node, 1, 1)
 
 
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():

@@ -288,6 +288,23 @@ TEST(a_taken_name_is_asked_for_again_for_a_while)
     CHECK_STR(refuse(20 * SECOND_US, "busy"), "");
 }
 
+/* An answer that waited while this process was stopped says nothing about now. */
+TEST(a_taken_name_is_asked_for_again_after_a_stop)
+{
+    const struct msg busy = {.type = MSG_TYPE_ERROR, .error = {"busy", "not you", ""}};
+
+    begin();
+    event(1, LAUNCHER_EVENT_ADOPTED);
+    CHECK_STR(refuse(2, "busy"), "");
+    event(3, LAUNCHER_EVENT_SERVER_CLOSED);
+    event(SECOND_US, LAUNCHER_EVENT_SERVER_OPEN);
+    CHECK_STR(step(20 * SECOND_US,
+                   (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = &busy}),
+              "");
+    event(20 * SECOND_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK_STR(refuse(21 * SECOND_US, "busy"), "end");
+}
+
 TEST(the_hello_has_the_address_on_the_way_to_the_server)
 {
     begin();

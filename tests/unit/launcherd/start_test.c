@@ -61,6 +61,26 @@ TEST(a_shim_that_stops_while_it_prepares_is_killed)
         "it prepared");
 }
 
+/* The same words after the same time: it was asked no sooner because of the stop. */
+TEST(a_stop_does_not_shorten_the_limits_of_a_start)
+{
+    struct msg msg = {.type = MSG_TYPE_STOP};
+
+    begin_start();
+    shim_open(20, 1, 1, SHIM_PREPARING);
+    shim_reports(30, 1, 1, SHIM_PREPARING);
+    msg.stop = (struct msg_stop){.job_id = 1,
+                                 .generation = 1,
+                                 .signal = 15,
+                                 .grace_us = 600 * (uint64_t)SECOND_US,
+                                 .reason = ""};
+    CHECK_STR(server(40, &msg), "1.1<stop");
+    tick_until(SECOND_US, LIMIT_US - SECOND_US);
+    CHECK(killed_for == NULL);
+    tick_until(LIMIT_US, LIMIT_US + 2 * SECOND_US);
+    CHECK_STR(killed_for, "it has said nothing for 30 s while it prepared");
+}
+
 /* It has never said hello: it hangs before that, or could not connect. */
 TEST(a_shim_that_never_says_hello_is_killed)
 {

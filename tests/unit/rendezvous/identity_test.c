@@ -301,6 +301,56 @@ TEST(a_part_that_the_launcherd_does_not_know_does_not_hang)
     CHECK_EQ(looks, 0);
 }
 
+/* The world is not sent to it, so it has let no deadline pass. */
+TEST(a_launcherd_that_does_not_know_the_part_is_not_late_with_its_world)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+
+    run_as(silent, true);
+    close_a();
+    hello_as(3, silent, NULL, 0);
+    for (uint32_t i = 0; i < 50; i++) { /* the lease is not over */
+        pass(1);
+        step_beat(3, NULL, 0);
+        check(JOB_RUNNING, 1);
+        CHECK_EQ(rdzv_job_record(core, 1)->stopping, 0);
+    }
+    for (uint32_t i = 0; i < 20; i++) { /* it does know it: the time counts from now on */
+        step_beat(3, &shim, 1);
+        CHECK_EQ(count_of(RDZV_SEND_WORLD), 1);
+        CHECK_EQ(rdzv_job_record(core, 1)->stopping, 0);
+        pass(1);
+    }
+    step_beat(3, &shim, 1);
+    CHECK_EQ(rdzv_job_record(core, 1)->stopping, 1);
+}
+
+/* A part that was given to another process: no rank of it can have begun, so it is given up in time, and the node is not
+ * blamed. */
+TEST(a_start_that_nobody_knows_ends_before_the_lease)
+{
+    begin_leased(4, 3, LEASE_US);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello_as(1, silent, NULL, 0);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
+             1);
+    step_hello(2, (struct msg_node_hello){.name = "b", .instance = 2, .slots = 1});
+    close_a();
+    hello_as(3, silent, NULL, 0);
+    for (uint32_t i = 0; i < 29; i++) {
+        pass(1);
+        step_beat(3, NULL, 0);
+        check(JOB_STARTING, 1);
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        pass(1);
+        step_beat(3, NULL, 0);
+    }
+    check(JOB_STARTING, 2);
+    CHECK_STR(rdzv_job_record(core, 1)->failed_node, "a");
+    CHECK_STR(node_a().notice, "");
+}
+
 TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
 {
     const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
