@@ -138,20 +138,12 @@ static void write_left(char letter, const char *name, const char *value, struct 
     buf_printf(out, "%s%*s", left, length < 36 ? 36 - length : 2, "");
 }
 
-/* backup and restore ask no server, so --server is no option of theirs. */
-static bool is_unused(const struct option_row *row, enum verb verb)
-{
-    return (verb == VERB_BACKUP || verb == VERB_RESTORE) && strcmp(row->name, "server") == 0;
-}
-
-/* The options of `verb` alone, or those of all verbs. */
-static void write_rows(enum verb verb, bool of_all, struct buf *out)
+static void write_rows(uint32_t verbs, struct buf *out)
 {
     for (size_t i = 0; i < options_row_count; i++) {
         const struct option_row *row = &options_rows[i];
 
-        if (!row->help || is_unused(row, verb) ||
-            (of_all ? row->verbs != 0 : !(row->verbs & (uint32_t)verb)))
+        if (!row->help || (verbs ? !(row->verbs & verbs) : row->verbs != 0))
             continue;
         write_left(row->letter, row->name, row->value, out);
         buf_add_text(out, row->help);
@@ -164,8 +156,8 @@ static void write_rows(enum verb verb, bool of_all, struct buf *out)
 /* The options of the verb first, then those of all verbs. */
 static void write_options(enum verb verb, struct buf *out)
 {
-    write_rows(verb, false, out);
-    write_rows(verb, true, out);
+    write_rows(verb, out);
+    write_rows(0, out);
     write_left('h', "help", NULL, out);
     buf_add_text(out, "help on this verb\n");
     if (verb == VERB_HELP) {
@@ -179,6 +171,8 @@ static void write_verb(const struct command *command, struct buf *out)
     if (command->examples)
         buf_printf(out, "%s\n", command->examples);
     buf_printf(out, "usage: ddpctl %s\n%s\n\n", command->usage, command->summary);
+    if (command->verb == VERB_BACKUP || command->verb == VERB_RESTORE)
+        buf_add_text(out, "No server is asked: --server is refused, DDP_SERVER is not used.\n\n");
     if (command->verb == VERB_RUN)
         buf_add_text(out, "With --standalone DIR (--state-dir, else one under $TMPDIR that is "
                           "removed) holds rendezvous.sock and\n"
