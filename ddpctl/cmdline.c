@@ -68,6 +68,14 @@ static const char *variable_of_verb(const char *name)
     return value != NULL ? value : torchrun_variable(name);
 }
 
+/* --server is given before the verb, or after it. */
+static void note_server(struct ctl *ctl, const struct option_result *result)
+{
+    for (size_t i = 0; i < options_row_count; i++)
+        if (strcmp(options_rows[i].name, "server") == 0 && result->sources[i] == OPTION_FROM_ARGS)
+            ctl->server_is_on_line = true;
+}
+
 static void warn_ignored(struct options *options, const struct option_result *result)
 {
     for (size_t i = 0; i < options_row_count; i++)
@@ -98,6 +106,7 @@ static enum status take_words(struct ctl *ctl, const struct command *command, in
         words[ctl->word_count++] = result->rest[i];
     words[ctl->word_count] = NULL;
     warn_ignored(&ctl->options, result);
+    note_server(ctl, result);
     return STATUS_OK;
 }
 
@@ -116,6 +125,7 @@ enum status cmdline_parse(struct ctl *ctl, int argc, char *const *argv, char **w
     assert(*command != NULL);
     ctl->verb_name = "help";
     status = options_parse(&table, argc, argv, options_getenv, &ctl->options, &result, err);
+    note_server(ctl, &result);
     if (status == STATUS_OK)
         status = take_verb(ctl, &result, command, err);
     if (status != STATUS_OK)

@@ -123,6 +123,13 @@ uint64_t ctl_patience_us(const struct ctl *ctl)
     return ctl->options.follow ? ctl->options.patience_us : ONCE_PATIENCE_US;
 }
 
+int ctl_exit_written(const struct ctl *ctl, int code)
+{
+    if (!ctl->screen.is_lost || (!ctl->is_attached && code != CTL_OK))
+        return code;
+    return ctl->is_attached ? CTL_OURS : CTL_FAILED;
+}
+
 int ctl_job_exit(const struct part_job *job)
 {
     if (!job->ended)

@@ -27,6 +27,8 @@ struct ctl {
     struct screen screen;
     struct server server; /* options.server is its address */
     const char *verb_name;
+    bool
+        server_is_on_line; /* --server was given on the command line, not by DDP_SERVER or a default */
     bool is_attached;   /* run, submit --wait, wait: exits with the code of the job, or with 125 for
                          * a failure of ddpctl */
     bool was_answered;  /* the server has answered a request: it may be gone only for a moment */
@@ -45,6 +47,10 @@ int ctl_fail_server(struct ctl *ctl, const struct err *err);
 int ctl_fail_unexpected(struct ctl *ctl, const struct msg *msg);
 /* How long a verb tries to reach a server that was lost: --patience with -f, else a few seconds. */
 uint64_t ctl_patience_us(const struct ctl *ctl);
+
+/* `code`, but that of a failure if output was lost. An attached verb cancels its job then, which may end by itself
+ * meanwhile: the code does not depend on which comes first. */
+int ctl_exit_written(const struct ctl *ctl, int code);
 
 /* The exit code of an attached verb for an ended job. */
 int ctl_job_exit(const struct part_job *job);

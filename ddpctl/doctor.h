@@ -21,8 +21,16 @@
 #define DOCTOR_CHECK_TABLE(X)                                                                      \
     X(SERVER, "server", "the server answers, and how fast",                                        \
       "start rendezvous there, or name another server with --server")                              \
-    X(KEY, "key", "the key of this client is readable by its owner alone",                         \
-      "chmod 600 the file, or ddpctl login again")                                                 \
+    X(WELCOME, "welcome", "the server takes this client",                                          \
+      "do what the server's answer says")                                                          \
+    X(STATE, "state", "the server's state is the newest that nodes have seen",                     \
+      "submit again what is missing, cancel what must not run again (docs/operations.md)")         \
+    X(SERVER_KEYS, "server-keys", "the server's keys are the newest",                              \
+      "look at ddpctl node list and user list, mend them, then ddpctl server --keys-checked")      \
+    X(STORE, "store", "there is room under the server's store",                                    \
+      "make room on the server's disk, or in etcd (docs/operations.md)")                           \
+    X(KEY, "key", "the server accepts the key of this client, which its owner alone may read",     \
+      "chmod 600 the file, or have a new key made (ddpctl user add NAME) and ddpctl login")        \
     X(RELEASE, "release", "ddpctl, the server and every launcherd are of one version",             \
       "install the same version everywhere")                                                       \
     X(NODE, "node", "every node is connected and takes jobs",                                      \

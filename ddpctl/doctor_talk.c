@@ -194,8 +194,11 @@ static void on_greeting(struct client *client, const struct msg *msg)
     struct greeting *greeting = client->owner;
 
     greeting->found->round_trip_us = mono_us() - greeting->sent_us;
-    if (msg->type == MSG_TYPE_ERROR)
+    if (msg->type == MSG_TYPE_ERROR) {
+        greeting->found->is_refused = true;
         (void)err_set(&greeting->found->err, STATUS_REFUSED, 0, "%s", msg->error.message);
+        (void)snprintf(greeting->found->hint, sizeof greeting->found->hint, "%s", msg->error.hint);
+    }
     client_close(client);
 }
 

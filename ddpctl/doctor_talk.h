@@ -27,7 +27,9 @@ struct doctor_greeting {
     char version[32], cluster[40];
     uint32_t protocol; /* 1: the server does not report its protocol */
     uint64_t round_trip_us;
-    struct err err; /* not STATUS_OK: the server cannot be reached */
+    struct err err;  /* not STATUS_OK: the server cannot be reached, or has refused us */
+    bool is_refused; /* the server has answered with an error: err.text, with this hint */
+    char hint[256];
 };
 void doctor_greet(struct ctl *ctl, struct doctor_greeting *greeting);
 

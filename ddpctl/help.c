@@ -22,8 +22,9 @@ static const char exit_codes[] =
     "  128+N    that rank was killed by signal N; or signal N ended ddpctl, which cancelled the "
     "job\n"
     "  124      a time-out (wait --timeout, --time)\n"
-    "  125      ddpctl's own failure: options, server, a cancelled job; nodes that could not start "
-    "it\n"
+    "  125      ddpctl's own failure: options, server, output, a cancelled job; nodes that could "
+    "not "
+    "start it\n"
     "  126      the command cannot be run on the node\n"
     "  127      the command is not found on the node\n"
     "The other verbs:\n"
@@ -170,6 +171,8 @@ static void write_verb(const struct command *command, struct buf *out)
     if (command->examples)
         buf_printf(out, "%s\n", command->examples);
     buf_printf(out, "usage: ddpctl %s\n%s\n\n", command->usage, command->summary);
+    if (command->verb == VERB_BACKUP || command->verb == VERB_RESTORE)
+        buf_add_text(out, "No server is asked: --server is refused, DDP_SERVER is not used.\n\n");
     if (command->verb == VERB_RUN)
         buf_add_text(out, "With --standalone DIR (--state-dir, else one under $TMPDIR that is "
                           "removed) holds rendezvous.sock and\n"

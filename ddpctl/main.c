@@ -1,7 +1,9 @@
 /* ddpctl: the client. */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/io/standard_open.h"
 #include "ddpctl/cmdline.h"
@@ -12,11 +14,17 @@
 static int print_docs(enum option_form form)
 {
     struct buf text = {0};
+    size_t written;
+    int code = CTL_OK;
 
     docs_write(form, &text);
-    (void)fwrite(text.bytes, 1, text.byte_count, stdout);
+    written = fwrite(text.bytes, 1, text.byte_count, stdout);
+    if (text.failed || written != text.byte_count || fflush(stdout) != 0) {
+        (void)fprintf(stderr, "ddpctl: cannot write to standard output: %s\n", strerror(errno));
+        code = CTL_FAILED;
+    }
     buf_free(&text);
-    return CTL_OK;
+    return code;
 }
 
 static int run(struct ctl *ctl, const struct command *command)
@@ -63,5 +71,5 @@ int main(int argc, char **argv)
         code = run(&ctl, command);
     screen_close(&ctl.screen);
     free(words);
-    return code;
+    return ctl_exit_written(&ctl, code);
 }

@@ -127,12 +127,35 @@ static void end_line(struct screen *screen)
     screen->is_mid_line = screen->err_is_mid_line = false;
 }
 
+/* A reader that has closed its pipe, or a terminal that is gone, wants no more. */
+static bool is_reader_gone(const struct screen *screen, int fd, int code)
+{
+    return code == EPIPE || code == ECONNRESET ||
+           (code == EIO && (fd == STDERR_FILENO ? screen->err_is_tty : screen->out_is_tty));
+}
+
+/* Any other failure loses what was asked for. */
+static void tell_lost(struct screen *screen, int fd, int code)
+{
+    char message[160];
+
+    if (is_reader_gone(screen, fd, code))
+        return;
+    screen->is_lost = true;
+    (void)snprintf(message, sizeof message, "cannot write to standard %s: %s",
+                   fd == STDERR_FILENO ? "error" : "output", strerror(code));
+    screen_error(screen, "failed", message, "");
+}
+
 static enum status show_out(struct screen *screen, int fd, bool *has_failed, struct buf *out)
 {
     if (out->byte_count > 0 && !*has_failed) {
         wipe_line(screen);
-        if (out->failed || !write_all(fd, out->bytes, out->byte_count))
-            *has_failed = true;
+        if (out->failed)
+            errno = ENOMEM;
+        *has_failed = out->failed || !write_all(fd, out->bytes, out->byte_count);
+        if (*has_failed)
+            tell_lost(screen, fd, errno);
         screen->is_mid_line = out->bytes[out->byte_count - 1] != '\n';
         screen->err_is_mid_line =
             fd == STDERR_FILENO ? screen->is_mid_line : screen->err_is_mid_line;

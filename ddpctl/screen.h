@@ -18,6 +18,7 @@ struct screen {
     bool err_is_mid_line; /* the last output on stderr had no line feed */
     bool is_mid_line;     /* the last output had no line feed: show no progress line after it */
     bool out_failed;      /* writes to stdout fail: a closed pipe, a full disk */
+    bool is_lost;         /* what was written is lost for another reason than a closed pipe */
     bool is_raw;          /* the terminal is in raw mode: our lines need a carriage return */
     bool err_failed;      /* the same of stderr */
     struct buf line;      /* what the progress line shows */
@@ -30,7 +31,8 @@ enum status screen_open(struct screen *screen, bool json, bool quiet, const char
 void screen_close(struct screen *screen);
 struct output_style screen_style(const struct screen *screen);
 
-/* Writes `out` to stdout and empties it. STATUS_IO once stdout fails. */
+/* Writes `out` to stdout and empties it. STATUS_IO once stdout fails; the first time that is said on stderr, but not
+ * of a closed pipe: its reader has wanted no more. */
 enum status screen_out(struct screen *screen, struct buf *out);
 /* The same to stderr, for a job's stderr; not suppressed by -q. */
 enum status screen_err_out(struct screen *screen, struct buf *out);

@@ -500,7 +500,11 @@ static void run_loop(struct slurm *slurm)
     struct err err = {0};
     int rc = uv_loop_init(&slurm->loop);
 
-    assert(rc == 0);
+    if (rc != 0) {
+        (void)err_set(&err, STATUS_SYSTEM, -rc, "no event loop: %s", uv_strerror(rc));
+        slurm->exit_code = ctl_fail_err(slurm->ctl, CTL_FAILED, &err, "");
+        return;
+    }
     open_handles(slurm);
     if (start_srun(slurm, &err) != STATUS_OK)
         fail(slurm, err.text, "");

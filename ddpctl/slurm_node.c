@@ -513,9 +513,14 @@ static void hold_signals(int how)
 
 static int run(struct node *node)
 {
+    char text[128];
     int rc = uv_loop_init(&node->loop);
 
-    assert(rc == 0);
+    if (rc != 0) {
+        (void)snprintf(text, sizeof text, "no event loop: %s", uv_strerror(rc));
+        say(SLURM_FAILED, node->id, text);
+        return EXIT_FAILURE;
+    }
     node->reach.owner = node;
     node->reach.done = on_reached;
     open_handles(node);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +25,9 @@
 #include "ddpctl/standalone_gpus.h"
 
 #define STANDALONE_NODES_MAX 64u
+/* Open files of this process and of the server: what they need for the shortest job, measured with 1 to 8 nodes. */
+#define FILES_NEEDED 26u
+#define FILES_OF_A_NODE 2u
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
 #define LEFT_PATIENCE_US 5000000u
@@ -415,6 +419,21 @@ static enum status open_socket(struct standalone *standalone, struct err *err)
     return address_listen(standalone->server, 0600, &standalone->socket_fd, &made, err);
 }
 
+/* Said before anything is made: with too few, each daemon would fail at another place. */
+static enum status check_files(uint32_t nodes, struct err *err)
+{
+    const uint32_t needed = FILES_NEEDED + FILES_OF_A_NODE * nodes;
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed)
+        return STATUS_OK;
+    return err_set(err, STATUS_TOO_BIG, 0,
+                   "a process may open %llu files here (ulimit -n), and --standalone with %u %s "
+                   "needs %u: raise the limit (ulimit -n 1024)",
+                   (unsigned long long)limit.rlim_cur, nodes, nodes == 1 ? "node" : "nodes",
+                   needed);
+}
+
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
     static char socket[] = SERVICE_SOCKET_VARIABLE "=3";
@@ -429,7 +448,9 @@ static enum status prepare(struct standalone *standalone, struct err *err)
             "--standalone starts every node on this machine, spares too: %u are more than %u; for "
             "more, start a server and a launcherd on each machine",
             nodes, STANDALONE_NODES_MAX);
-    status = make_dir(standalone, err);
+    status = check_files(nodes, err);
+    if (status == STATUS_OK)
+        status = make_dir(standalone, err);
     if (status == STATUS_OK && log_dir)
         status = private_folder(log_dir, "--log-dir", standalone->log_dir,
                                 sizeof standalone->log_dir, err);
@@ -473,7 +494,11 @@ static void run_loop(struct standalone *standalone)
     int rc, killed;
 
     rc = uv_loop_init(&standalone->loop);
-    assert(rc == 0);
+    if (rc != 0) {
+        (void)err_set(&err, STATUS_SYSTEM, -rc, "no event loop: %s", uv_strerror(rc));
+        standalone->exit_code = ctl_fail_err(standalone->ctl, CTL_FAILED, &err, "");
+        return;
+    }
     leftover_open(&standalone->leftover, &standalone->loop, is_daemon, standalone);
     (void)uv_timer_init(&standalone->loop, &standalone->timer);
     standalone->timer.data = standalone;

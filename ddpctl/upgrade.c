@@ -193,11 +193,12 @@ static const char *effect(const struct upgrade_plan *plan, const struct upgrade_
     return step->kind == UPGRADE_NODE ? "none: their shims go on" : "none";
 }
 
-static const char *action(const struct upgrade_step *step)
+static const char *action(const struct upgrade_plan *plan, const struct upgrade_step *step)
 {
     switch (step->kind) {
     case UPGRADE_BACKUP:
-        return "with the old programs: ddpctl backup FILE";
+        return plan->facts->server_count > 0 ? "old programs: ddpctl backup --store URL FILE"
+                                             : "old programs: ddpctl backup --state-dir DIR FILE";
     case UPGRADE_STANDBY:
     case UPGRADE_SERVER:
         return "install there; systemctl restart rendezvous";
@@ -222,7 +223,7 @@ static void write_steps(const struct upgrade_plan *plan, struct buf *out)
         const struct upgrade_step *step = &plan->steps[i];
 
         buf_printf(out, "%4u  %-7s  %-*s  %-8s  %-48s  %s\n", i + 1, kinds[step->kind], width,
-                   step->name, step->version[0] != '\0' ? step->version : "-", action(step),
+                   step->name, step->version[0] != '\0' ? step->version : "-", action(plan, step),
                    effect(plan, step));
     }
 }
@@ -243,6 +244,10 @@ void upgrade_text(const struct upgrade_plan *plan, struct buf *out)
     if (plan->problem_count + plan->warning_count > 0)
         buf_printf(out, "\n");
     write_steps(plan, out);
+    if (plan->steps[0].kind == UPGRADE_BACKUP)
+        buf_printf(out, "\n%s is what the server has as its own: see how it is started%s.\n",
+                   facts->server_count > 0 ? "URL" : "DIR",
+                   facts->server_count > 0 ? "" : ", and run the backup on its machine");
     buf_printf(out,
                "\nOne step after the other: after each, `ddpctl nodes` and `ddpctl version` show "
                "that it is back, as version %s.\n",
@@ -278,7 +283,7 @@ void upgrade_json(const struct upgrade_plan *plan, struct buf *out)
         add_text(item, "name", step->name);
         add_text(item, "version", step->version);
         (void)cJSON_AddBoolToObject(item, "stops_jobs", step->stops_jobs);
-        add_text(item, "do", action(step));
+        add_text(item, "do", action(plan, step));
         (void)cJSON_AddItemToArray(steps, item);
     }
     add_notes(upgrade, "problems", plan->problems, plan->problem_count);

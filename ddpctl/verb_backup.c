@@ -2,6 +2,7 @@
  * `--restore`, which know both kinds of store. They access the store itself and ask no server. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -23,7 +24,23 @@ static void add(struct arguments *arguments, const char *name, const char *value
     arguments->items[arguments->count++] = value;
 }
 
-/* Returns only after a failure. */
+/* A server is not asked, so its address would choose nothing: it must not look as if it did. */
+static int refuse_server(struct ctl *ctl, const char *verb)
+{
+    const char *variable = getenv("DDP_SERVER");
+    char message[128];
+
+    if (ctl->server_is_on_line) {
+        (void)snprintf(message, sizeof message, "%s %s a state directory or etcd, not a server",
+                       verb, strcmp(verb, "backup") == 0 ? "reads" : "writes");
+        return ctl_fail(ctl, CTL_USAGE, message, "give --state-dir DIR or --store URL");
+    }
+    if (variable != NULL && variable[0] != '\0')
+        screen_message(&ctl->screen, "-- DDP_SERVER is not used: %s asks no server --", verb);
+    return CTL_OK;
+}
+
+/* `what`: --backup or --restore. Returns only after a failure. */
 static int run(struct ctl *ctl, const char *what)
 {
     const struct options *options = &ctl->options;
@@ -31,7 +48,10 @@ static int run(struct ctl *ctl, const char *what)
     char path[PATH_MAX];
     enum status status;
     struct err err;
+    int rc = refuse_server(ctl, what + 2);
 
+    if (rc != CTL_OK)
+        return rc;
     if (ctl->word_count != 1)
         return ctl_fail(ctl, CTL_USAGE, "one file, please", "ddpctl help backup");
     if (options->store != NULL && options->state_dir != NULL)

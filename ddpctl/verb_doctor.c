@@ -56,18 +56,36 @@ static int on_server_info(struct ctl *ctl, const struct msg *msg, void *context)
 
     (void)ctl;
     if (info->is_of_past)
-        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL,
+        doctor_say(&ward->findings, DOCTOR_STATE, DOCTOR_FAIL,
                    "its state is of the past: nodes have seen newer jobs, which are lost "
                    "(docs/operations.md)");
     if (info->keys_lost_ms != 0)
         doctor_say(
-            &ward->findings, DOCTOR_SERVER, DOCTOR_WARN,
+            &ward->findings, DOCTOR_SERVER_KEYS, DOCTOR_WARN,
             "its keys are of the past: removed ones may be valid again, and new ones are not "
             "known (ddpctl server; docs/operations.md)");
     if (info->store_is_low)
-        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL,
+        doctor_say(&ward->findings, DOCTOR_STORE, DOCTOR_FAIL,
                    "the disk or etcd under its store is nearly full: no jobs are taken");
     return CTL_OK;
+}
+
+/* Starting the server again would mend only the last of these. */
+static void say_unreached(struct ward *ward, const struct doctor_greeting *greeting)
+{
+    const char *address = ward->ctl->server.address;
+
+    if (greeting->is_refused)
+        doctor_say(&ward->findings, DOCTOR_WELCOME, DOCTOR_FAIL, "%s refuses this client: %s%s%s",
+                   address, greeting->err.text, greeting->hint[0] != '\0' ? ": " : "",
+                   greeting->hint);
+    else if (greeting->err.status == STATUS_REFUSED)
+        doctor_say(&ward->findings, DOCTOR_KEY, DOCTOR_FAIL, "%s does not accept %s: %s", address,
+                   ward->ctl->server.tls != NULL ? "our key" : "us without a key",
+                   greeting->err.text);
+    else
+        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL, "%s cannot be reached: %s", address,
+                   greeting->err.text);
 }
 
 /* False: the server cannot be reached, so nothing else can be asked. */
@@ -79,8 +97,7 @@ static bool look_at_server(struct ward *ward)
 
     doctor_greet(ward->ctl, &greeting);
     if (greeting.err.status != STATUS_OK) {
-        doctor_say(&ward->findings, DOCTOR_SERVER, DOCTOR_FAIL, "%s cannot be reached: %s", address,
-                   greeting.err.text);
+        say_unreached(ward, &greeting);
         return false;
     }
     doctor_say(&ward->findings, DOCTOR_SERVER,

@@ -74,6 +74,8 @@ static int ask_all(struct ctl *ctl, struct found *found)
     int rc = CTL_OK;
 
     doctor_greet(ctl, &greeting);
+    if (greeting.is_refused)
+        return ctl_fail_err(ctl, CTL_DENIED, &greeting.err, greeting.hint);
     if (greeting.err.status != STATUS_OK)
         return ctl_fail_server(ctl, &greeting.err);
     found->facts.server_version = keep(found, greeting.version);

@@ -28,6 +28,8 @@
 #define OPEN_FILES_MIN 65536u
 #define JOB_UMASK 022
 
+#define HEAD_BYTES 128 /* as many as the kernel reads of the first line */
+
 enum stage {
     STAGE_NONE,
     STAGE_CGROUP,
@@ -39,7 +41,7 @@ enum stage {
     STAGE_EXEC
 };
 
-/* Shared with the child, which writes only `stage` and `code`. */
+/* Shared with the child, which writes only `stage`, `code`, `is_there` and `head`. */
 struct child {
     const struct spawn_order *order;
     char **paths;  /* where to look for the program, in order; ends with NULL */
@@ -48,6 +50,8 @@ struct child {
     pid_t parent;
     enum stage stage;
     int code;
+    bool is_there;         /* ENOENT, but the program is there: its interpreter is not */
+    char head[HEAD_BYTES]; /* how that program begins; ends with 0 */
 };
 
 IN_CHILD static int child_fail(struct child *child, enum stage stage)
@@ -102,6 +106,23 @@ IN_CHILD static bool set_limits(void)
     return setrlimit(RLIMIT_CORE, &limit) == 0;
 }
 
+/* exec says ENOENT of a program whose interpreter is missing, too. What is looked at here exec has read just now. */
+IN_CHILD static void note_interpreter(struct child *child, const char *path)
+{
+    struct stat file;
+    int fd;
+
+    if (child->is_there || stat(path, &file) != 0 || !S_ISREG(file.st_mode))
+        return;
+    child->is_there = true;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    if (read(fd, child->head, sizeof child->head - 1) < 0)
+        child->head[0] = '\0';
+    (void)close(fd);
+}
+
 /* Like execvp(3): tries each path, skips those that do not exist, and remembers one that may not be
  * run. Unlike execvp it passes no file to /bin/sh. A file that is neither a program nor begins with
  * #! may be in any language, and a shell would execute whatever it has in backticks. Also unlike
@@ -114,6 +135,10 @@ IN_CHILD static void run_program(struct child *child)
         execve(*path, child->order->argv, child->order->envp);
         if (errno == ENOEXEC || !run_error_is_final(errno))
             return; /* this one is meant, or may be */
+        if (errno == ENOENT) {
+            note_interpreter(child, *path);
+            errno = ENOENT;
+        }
         if (errno != ENOENT && errno != ENOTDIR && (code == ENOENT || errno != EACCES))
             code = errno;
     }
@@ -308,6 +333,32 @@ static pid_t start(struct child *child, const char *cgroup)
     return clone_child(-1, child_main, child, told);
 }
 
+static enum status explain_interpreter(const struct child *child, struct err *err)
+{
+    const char *program = child->order->argv[0];
+    char name[HEAD_BYTES];
+    size_t length;
+
+    if (child->head[0] != '#' || child->head[1] != '!')
+        return err_set(err, STATUS_NOT_FOUND, child->code,
+                       "cannot run '%s': it is there, but the interpreter (of a program, the "
+                       "loader) that it names is not on this machine",
+                       program);
+    (void)snprintf(name, sizeof name, "%s", child->head + 2 + strspn(child->head + 2, " \t"));
+    name[strcspn(name, " \t\n")] = '\0';
+    length = strlen(name);
+    if (length > 0 && name[length - 1] == '\r') {
+        name[length - 1] = '\0';
+        return err_set(err, STATUS_NOT_FOUND, child->code,
+                       "cannot run '%s': its first line ends with a carriage return, as in files "
+                       "of Windows, so its interpreter '%s\\r' is not found",
+                       program, name);
+    }
+    return err_set(err, STATUS_NOT_FOUND, child->code,
+                   "cannot run '%s': its interpreter '%s' (the first line) is not on this machine",
+                   program, name);
+}
+
 static enum status explain(const struct child *child, int *exit_code, struct err *err)
 {
     const struct spawn_order *order = child->order;
@@ -342,6 +393,8 @@ static enum status explain(const struct child *child, int *exit_code, struct err
                            "cannot run '%s': it is no program for this machine, and its first line "
                            "does not begin with #!: add that, or say what runs it (-- sh FILE)",
                            order->argv[0]);
+        if (child->code == ENOENT && child->is_there)
+            return explain_interpreter(child, err);
         return err_set(err, STATUS_NOT_FOUND, child->code, "cannot run '%s': %s", order->argv[0],
                        why);
     }

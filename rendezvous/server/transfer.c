@@ -1,5 +1,6 @@
 #include "rendezvous/server/transfer.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,17 +137,19 @@ static void tell(const struct transfer *transfer)
 {
     const struct transfer_options *options = transfer->options;
     const struct backup_facts *facts = &transfer->facts;
+    const char *place = transfer->client != NULL ? options->etcd.url : options->state_dir;
 
     if (options->path == NULL)
         (void)printf("made: the new cluster %s, without jobs and keys\n",
                      store_cluster(transfer->store));
     else if (!options->is_restore)
-        (void)printf("%s: %" PRIu64 " jobs, %" PRIu64 " rows%s\n", options->path, facts->job_count,
-                     facts->row_count,
+        (void)printf("%s: cluster %s of %s: %" PRIu64 " jobs, %" PRIu64 " rows%s\n", options->path,
+                     facts->cluster, place, facts->job_count, facts->row_count,
                      options->is_move ? "; this state was moved: no server uses it any more" : "");
     else
-        (void)printf("restored: %" PRIu64 " jobs, %" PRIu64 " rows, %s\n", facts->job_count,
-                     facts->row_count,
+        (void)printf("restored: cluster %s in %s: %" PRIu64 " jobs, %" PRIu64 " rows, %s\n",
+                     facts->is_moved ? facts->cluster : store_cluster(transfer->store), place,
+                     facts->job_count, facts->row_count,
                      facts->is_moved
                          ? "as they were moved: running jobs go on"
                          : "of a copy: running jobs start again from their checkpoints");
@@ -168,8 +171,13 @@ enum status transfer_run(const struct transfer_options *options, struct err *err
         status = options->path == NULL ? make_new(&transfer, err)
                  : options->is_restore ? restore(&transfer, err)
                                        : back_up(&transfer, err);
-    if (status == STATUS_OK)
+    if (status == STATUS_OK) {
         tell(&transfer);
+        if (fflush(stdout) != 0)
+            status = err_set(err, STATUS_IO, errno,
+                             "it is done, but that cannot be written to standard output: %s",
+                             strerror(errno));
+    }
     store_close(&transfer.store);
     if (transfer.lease != 0)
         (void)etcd_lease_revoke(transfer.client, transfer.lease, clock_boot_us() + PATIENCE_US,

@@ -16,7 +16,7 @@ struct transfer_options {
     struct etcd_settings etcd;
 };
 
-/* Prints the result as one line on stdout. */
+/* Prints the result as one line on stdout. STATUS_IO, if that line cannot be written. */
 enum status transfer_run(const struct transfer_options *options, struct err *err);
 
 #endif

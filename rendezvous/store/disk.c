@@ -35,11 +35,15 @@ static enum status make_dir(const char *dir, struct err *err)
     (void)close(fd);
     if (own_is_trusted(info.st_uid) && own_folder_is_private(&info))
         return STATUS_OK;
-    return err_set(
-        err, STATUS_REFUSED, 0,
-        "state directory %.120s: it belongs to another user (%u), or others may write in "
-        "it (mode %04o): make it private, or give another --state-dir",
-        dir, (unsigned)info.st_uid, (unsigned)(info.st_mode & 07777));
+    if (!own_is_trusted(info.st_uid))
+        return err_set(err, STATUS_REFUSED, 0,
+                       "state directory %.120s: it belongs to another user (uid %u; we are %u): "
+                       "give another --state-dir, or chown it",
+                       dir, (unsigned)info.st_uid, (unsigned)geteuid());
+    return err_set(err, STATUS_REFUSED, 0,
+                   "state directory %.120s: others may write in it (mode %04o): chmod go-w it, or "
+                   "give another --state-dir",
+                   dir, (unsigned)(info.st_mode & 07777));
 }
 
 /* Takes flock on DIR/lock. The file contains our pid, which a second process shows in its error. The

@@ -3,6 +3,7 @@
 of an older copy, jobs start again, and new numbers are ones that were never used before. A folder that was put back by hand, without
 `restore`, is found out by the nodes."""
 import os
+import re
 import shutil
 import subprocess
 
@@ -101,6 +102,25 @@ def a_copy_gives_no_number_twice():
         wait_until("the end of what ran before", lambda: not any(b"import os, time" in command for command in commands(case)))
 
 
+def a_server_does_not_name_a_state():
+    """The address of another cluster would back up the state of this one without a word."""
+    with Case() as case, Moving(case) as cluster:
+        folder, file = cluster.folder(), f"{case.dir}/state.ddp"
+        for verb, does in (("backup", "reads"), ("restore", "writes")):
+            for args in (("--server", cluster.server, verb, file), (verb, "--state-dir", folder, "--server", cluster.server, file)):
+                done = case.ctl(*args)
+                equal((done.returncode, done.stdout), (2, ""))
+                equal(done.stderr, f"ddpctl: {verb} {does} a state directory or etcd, not a server\n  give --state-dir DIR or --store URL\n")
+            assert "No server is asked: --server is refused" in case.ctl("help", verb).stdout
+        assert not os.path.exists(file)
+        done = case.ctl("backup", "--state-dir", folder, file, DDP_SERVER=cluster.server)
+        equal((done.returncode, done.stderr), (0, "-- DDP_SERVER is not used: backup asks no server --\n"))
+        assert re.fullmatch(f"{file}: cluster [0-9a-f]{{32}} of {folder}: 0 jobs, [0-9]+ rows\n", done.stdout), done.stdout
+        done = case.ctl("restore", "--state-dir", f"{case.dir}/second", file)
+        equal((done.returncode, done.stderr), (0, ""))
+        assert re.match(f"restored: cluster [0-9a-f]{{32}} in {case.dir}/second: 0 jobs, ", done.stdout), done.stdout
+
+
 def a_folder_that_was_put_back_is_found_out():
     """The server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
     with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
@@ -133,6 +153,21 @@ def a_folder_that_was_put_back_is_found_out():
             assert "is older than what nodes have seen" in log.read()
 
 
+def one_reason_is_said_of_a_folder_that_is_refused():
+    with Case() as case:
+        folder = f"{case.dir}/state"
+        os.mkdir(folder)
+        tries = [(-1, 0o777, "others may write in it (mode 0777): chmod go-w it, or give another --state-dir")]
+        if os.geteuid() == 0:
+            tries.append((65534, 0o700, "it belongs to another user (uid 65534; we are 0): give another --state-dir, or chown it"))
+        for owner, mode, words in tries:
+            os.chmod(folder, mode)
+            os.chown(folder, owner, -1)
+            done = subprocess.run([os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", folder], env=clean_environ(),
+                                  capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode != 0 and f"state directory {folder}: {words}\n" in done.stderr, done.stderr
+
+
 def commands(case):
     for pid in case.processes():
         try:
@@ -143,4 +178,5 @@ def commands(case):
 
 
 if __name__ == "__main__":
-    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_folder_that_was_put_back_is_found_out])
+    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
+               one_reason_is_said_of_a_folder_that_is_refused, a_folder_that_was_put_back_is_found_out])

@@ -152,6 +152,7 @@ def real_answers(case):
             one.connect(f"{case.dir}/rendezvous.sock")
             for request in ({"type": "client_hello", "protocol": 3, "version": "test", "schema": ""},
                             {"type": "job_get", "job": "1", "after_version": "0", "wait_us": "0", "first_rank": 0},
+                            {"type": "server_get", "request_id": "1"},
                             {"type": "node_list", "all": True, "node": "", "after": "", "limit": 256}):
                 one.sendall(frame(request))
                 answers[request["type"]] = next_frame(one)
@@ -248,6 +249,30 @@ def nonsense_is_no_answer():
     ends_slowly(frame(WELCOME) + frame({"type": "no such message"}), 125, "wait", "1", "--patience", "5s")
 
 
+def a_refused_build_is_told_the_server_s_remedy():
+    """Neither a new start of the server nor a new key would help."""
+    refusal = {"type": "error", "code": "refused", "message": "both speak protocol 3, but they are different builds", "hint": "install the same build"}
+    with Case() as case, TalkingServer(case, {"client_hello": refusal}) as server:
+        done = case.ctl("--server", server.address, "doctor", "--json")
+        equal([(one["check"], one["level"], one["text"]) for one in json.loads(done.stdout)["findings"]][1:],
+              [("welcome", "fail", f"{server.address} refuses this client: both speak protocol 3, but they are different builds: install the same build")])
+        done = case.ctl("--server", server.address, "upgrade", "--plan")
+        equal((done.returncode, done.stderr), (4, "ddpctl: both speak protocol 3, but they are different builds\n  install the same build\n"))
+
+
+def a_state_of_the_past_has_remedies_of_its_own():
+    """The server answers: to start it would mend nothing."""
+    with Case() as case:
+        answers = real_answers(case)
+        answers["server_get"].update(is_of_past=True, keys_lost_ms="1", store_is_low=True)
+        answers["node_list"].update(nodes=[], more=False)
+        with TalkingServer(case, answers) as server:
+            shown = json.loads(case.ctl("--server", server.address, "doctor", "--json").stdout)
+        remedies = {one["check"]: one["remedy"] for one in shown["findings"] if one["level"] in ("warn", "fail")}
+        assert "server" not in remedies and "submit again" in remedies["state"] and "make room" in remedies["store"], remedies
+        assert "ddpctl server --keys-checked" in remedies["server-keys"], remedies
+
+
 def a_server_that_closes_after_each_answer_is_called_slowly():
     """It answers, so patience does not end; but it is not called in a tight loop."""
     with Case() as case, Cluster(case, nodes=0) as cluster:
@@ -283,5 +308,6 @@ def a_cancel_that_a_full_server_refuses():
 
 if __name__ == "__main__":
     run_tests([a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
-               a_cancel_that_a_full_server_refuses, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
+               a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
+               a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
                followed_logs_that_nobody_asked_for, logs_that_cannot_be_read, followed_logs_that_cannot_be_read], side_by_side=4)

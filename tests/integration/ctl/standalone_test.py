@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 
@@ -267,6 +268,23 @@ def a_closed_pipe_ends_the_run():
         assert process.wait(60) != 0
 
 
+def too_few_open_files_are_said_at_once():
+    """The limit, what is needed, and nothing is left behind. With as many as it asks for, it runs."""
+    with Case() as case:
+        for nodes in (1, 3):
+            needed = 0
+            for limit in (8, 20, 0):
+                files = limit or needed
+                done = subprocess.run([DDPCTL, *RUN, "--nnodes", str(nodes), "--", "true"], env=clean_environ(TMPDIR=case.temp), text=True, timeout=60,
+                                      capture_output=True, stdin=subprocess.DEVNULL, check=False,
+                                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+                said = re.search(r"may open (\d+) files here \(ulimit -n\), and --standalone with \d nodes? needs (\d+): raise", done.stderr)
+                equal((done.returncode, said is None), (125, False) if limit else (0, True), done.stderr)
+                needed = int(said[2]) if said else needed
+                assert not said or int(said[1]) == limit, done.stderr
+                equal(os.listdir(case.temp), [])
+
+
 def close_standard():
     for fd in range(3):
         os.close(fd)
@@ -307,5 +325,5 @@ if __name__ == "__main__":
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,
                what_is_wrong_is_said_at_once, what_is_not_kept_is_not_synced, a_machine_that_cannot_start_it_is_said, scripts_run_as_with_torchrun,
                an_executable_file_without_an_interpreter_is_no_shell_script, what_a_crashed_script_printed_is_in_the_log,
-               a_closed_pipe_ends_the_run, standard_descriptors_may_be_closed,
+               a_closed_pipe_ends_the_run, too_few_open_files_are_said_at_once, standard_descriptors_may_be_closed,
                sigchld_may_be_blocked])

@@ -176,7 +176,8 @@ def carry_out_plan(cluster, programs, job):
     while steps := [step for step in plan(cluster, programs) if step["kind"] not in done or step["kind"] != "backup"]:
         step = steps[0]
         if step["kind"] == "backup":
-            ask(cluster, programs, "before", "backup", "--state-dir", f"{cluster.folder}/server", f"{cluster.folder}/backup")
+            subprocess.run([programs.before["ddpctl"], "backup", "--state-dir", f"{cluster.folder}/server", f"{cluster.folder}/backup"],
+                           env=digits_env(), check=True, timeout=PATIENCE_S)
         else:
             daemon = daemons[step["kind"]][step["name"]]
             assert not step["stops_jobs"] and daemon.is_before, f"{step} is of this version already"

@@ -99,10 +99,17 @@ TEST(another_build_of_the_version_is_thought_of)
 
 TEST(a_new_schema_begins_with_a_backup)
 {
+    struct buf text = {0};
+
     begin();
     facts.server_schema = 6;
     CHECK_STR(order(), "store head:7400 idle busy clients");
     CHECK(upgrade_is_safe(&plan) && has_warning("from 6 to 7"));
+    upgrade_text(&plan, &text);
+    buf_add(&text, "", 1);
+    CHECK(strstr(text.bytes, "ddpctl backup --state-dir DIR FILE ") != NULL);
+    CHECK(strstr(text.bytes, "DIR is what the server has as its own") != NULL);
+    buf_free(&text);
     facts.store_is_low = true;
     (void)order();
     CHECK(!upgrade_is_safe(&plan));

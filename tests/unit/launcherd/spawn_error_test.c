@@ -123,6 +123,30 @@ TEST(a_program_that_is_being_written)
     CHECK_EQ(start("busy", search, NULL), 0);
 }
 
+/* exec says "no such file" of these, too; but the file is there. */
+TEST(a_missing_interpreter_is_named)
+{
+    char line[200];
+
+    make_file("script", "#! /no/such/interp -x\necho\n", 0755);
+    CHECK_EQ(start(in_folder("script"), NULL, NULL), 127);
+    CHECK(strstr(err.text, "its interpreter '/no/such/interp' (the first line) is not") != NULL);
+    CHECK(strstr(err.text, "No such file") == NULL);
+    CHECK_EQ(start("script", folder, NULL), 127);
+    CHECK(strstr(err.text, "'script': its interpreter '/no/such/interp'") != NULL);
+    make_file("script", "#!/bin/sh\r\necho\r\n", 0755);
+    CHECK_EQ(start(in_folder("script"), NULL, NULL), 127);
+    CHECK(strstr(err.text, "carriage return") != NULL && strchr(err.text, '\r') == NULL);
+    (void)memset(line, 'i', sizeof line - 1);
+    (void)memcpy(line, "#!/", 3);
+    line[sizeof line - 1] = '\0';
+    make_file("script", line, 0755);
+    CHECK(start(in_folder("script"), NULL, NULL) != 0);
+    CHECK_EQ(start(in_folder("missing"), NULL, NULL), 127);
+    CHECK(strstr(err.text, "No such file") != NULL);
+    CHECK_EQ(unlink(in_folder("script")), 0);
+}
+
 static int start_without_processes(void)
 {
     const struct rlimit none = {1, 1};
