@@ -338,6 +338,23 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
     }
 }
 
+/* When a node has lost the server, it ends its workers at the end of its lease. The server restarts
+ * the job elsewhere only after that, so two generations never run at the same time. */
+static void check_lease(struct shim *shim, const struct shim_event *event,
+                        struct shim_actions *actions)
+{
+    if (shim->lease_until_us == 0)
+        shim->lease_until_us = event->now_us + shim->options.lease_us;
+    if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX ||
+        event->now_us < shim->lease_until_us)
+        return;
+    shim_fail(shim, event, FAILURE_NETWORK, -1,
+              "cut off from the server for longer than the lease (%llu s)",
+              (unsigned long long)(shim->options.lease_us / 1000000));
+    shim_stop_now(shim, event->now_us, actions);
+    shim_end_if_over(shim, event->now_us);
+}
+
 /* Without launcherd nobody will say `forget`. An end on the disk needs no process: the next launcherd reads it there, as
  * after a crash. One that is only here is kept for longer. */
 static uint64_t exit_at_us(const struct shim *shim)
@@ -426,7 +443,7 @@ static uint64_t next_timer_us(const struct shim *shim)
     if (shim_may_report(shim) && shim->acked < shim->revision)
         candidates[0] = shim->report_at_us;
     if (shim->phase != SHIM_ENDED && shim->kill_at_us != UINT64_MAX)
-        candidates[1] = shim_lease_timer_us(shim);
+        candidates[1] = shim->lease_until_us;
     if (shim->end_known && !shim->exit_ordered)
         candidates[3] = exit_at_us(shim);
     for (uint32_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
@@ -541,7 +558,7 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     const uint64_t lease_before_us = shim->lease_until_us;
     actions->count = 0;
     shim_lease_take(shim, event);
-    shim_lease_check(shim, event, actions);
+    check_lease(shim, event, actions);
     on_event(shim, event, actions);
     shim_check_grace(shim, event->now_us, actions);
     shim_store_check(shim, event->now_us, actions);
@@ -552,6 +569,6 @@ void shim_step(struct shim *shim, const struct shim_event *event, struct shim_ac
     keep_end_if_due(shim, actions);
     report_if_due(shim, event->now_us, actions);
     exit_if_done(shim, event->now_us, actions);
-    actions->timer_at_us = shim->due_at_us = next_timer_us(shim);
+    actions->timer_at_us = next_timer_us(shim);
     check(shim, phase_before, lease_before_us);
 }

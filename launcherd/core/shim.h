@@ -63,9 +63,6 @@ struct shim {
     uint32_t revision, acked, reported; /* reported: last revision sent on this connection */
     uint64_t report_at_us;              /* when to repeat the report */
     uint64_t lease_until_us;
-    uint64_t
-        judge_at_us; /* the lease is over, but may have been renewed: when to decide; 0: at once */
-    uint64_t due_at_us;      /* when the next step is due at the latest */
     uint64_t stopping_at_us; /* since when it has been stopping or ended; 0: it has not */
     uint64_t kill_at_us;     /* stopping: when the grace is over; UINT64_MAX: already killed */
     bool tree_empty;         /* the edge has found no process left, except the store */

@@ -107,23 +107,5 @@ def test_one_that_is_stopped_while_launcherd_is_away():
         world.forget(node, 1, 1)
 
 
-def test_a_shim_that_was_stopped_for_longer_than_its_lease_goes_on():
-    """launcherd has renewed the lease meanwhile: that waits in the shim's socket."""
-    lease_s = 3.0
-    with World(LAUNCHERD, lease_us=int(lease_s * 1e6)) as world:
-        node, pid, shim = begin(world, ["sleep", "1000"])
-        stop_process(shim)
-        end = time.monotonic() + 2 * lease_s
-        wait_until(lambda: time.monotonic() > end, "two leases")
-        os.kill(shim, signal.SIGCONT)
-        end = time.monotonic() + 2 * lease_s
-        wait_until(lambda: time.monotonic() > end or not is_alive(pid), "two leases more")
-        assert is_alive(pid), node.log_text()
-        world.server.stop(1, 1, signal.SIGTERM, grace_us=1_000_000)
-        report = world.server.wait_phase(1, 1, "ended")
-        assert "lease" not in report["cause"], report
-        world.forget(node, 1, 1)
-
-
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
