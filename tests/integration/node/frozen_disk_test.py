@@ -429,56 +429,6 @@ def test_the_memory_of_a_process_is_locked():
         world.forget(node, 1, 1)
 
 
-def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
-    with World(LAUNCHERD) as world:
-        disk = Disk(world, "logs")
-        node = world.node()
-        pid = run_sleeper(world, node, 1, 0)
-        node.kill()
-        disk.freeze()
-        begin_again(world, node, 1)
-        world.server.stop(1, 1, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pid), "the worker to be stopped through the new launcherd")
-        world.server.wait_phase(1, 1, "ended")
-        assert "(logs) does not answer: mkdir took longer than 10 s: no job can start here until it does" in node.log_text()
-        disk.thaw()
-        world.forget(node, 1, 1)
-
-
-def test_launcherd_does_not_start_without_its_state():
-    """What cannot be read is not gone: it does not begin as if nothing ran here."""
-    with World(LAUNCHERD) as world:
-        disk = Disk(world, "run")
-        node = world.node()
-        pid = run_sleeper(world, node, 1, 0)
-        node.kill()
-        disk.freeze()
-        assert node.begin().wait() == 1
-        assert f"the disk of {node.folder}/node0 (state directory) does not answer: " in node.log_text(), node.log_text()
-        assert is_alive(pid)
-        disk.thaw()
-        begin_again(world, node, 1)
-        world.server.stop(1, 1, signal.SIGKILL)
-        world.server.wait_phase(1, 1, "ended")
-        world.forget(node, 1, 1)
-
-
-def run_side_by_side(tests):
-    """Each waits for deadlines most of the time, and sets variables of its process."""
-    runs = [subprocess.Popen([sys.executable, *sys.argv[:3], test.__name__.replace("test_", "", 1)], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True) for test in tests]
-    failed = 0
-    for run in runs:
-        print(run.communicate()[0], end="", flush=True)
-        failed += run.returncode != 0
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    TESTS = [value for name, value in list(globals().items()) if name.startswith("test_")]
-    sys.exit(run_tests(TESTS, sys.argv[3:]) if len(sys.argv) > 3 else run_side_by_side(TESTS))
-
-
 def check_end(world, node, job, since_s):
     """It has ended soon, and says which disk does not have its end."""
     report = world.server.wait_phase(job, 1, "ended")
