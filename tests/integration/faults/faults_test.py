@@ -60,11 +60,15 @@ def wait_trained(cluster, job, folder, step, generation=1):
 
 
 def last_parameters(folder):
-    """Name and hash of the newest checkpoint's tensors; no temporary file is left."""
+    """Name and hash of the newest checkpoint's tensors; no temporary file is left.
+
+    A rank that is killed while the ranks find out who shares the folder leaves its empty token (".node-").
+    A start removes it once it is an hour old. That no token is left without a kill: unshared_test.py.
+    """
     files = sorted(glob.glob(f"{folder}/step-*.safetensors"))
     assert files, f"no checkpoint in {folder}"
     strange = [name for name in os.listdir(folder)
-               if not name.endswith((".safetensors", ".json")) and not name.startswith((".lock", "lock"))]
+               if not name.endswith((".safetensors", ".json")) and not name.startswith((".lock", "lock", ".node-"))]
     assert not strange, f"left in {folder}: {strange}"
     with open(files[-1], "rb") as file:
         head = int.from_bytes(file.read(8), "little")
