@@ -9,7 +9,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -386,22 +385,6 @@ TEST(leftovers_are_removed)
         CHECK(access(path_of(leftovers[i]), F_OK) != 0);
     CHECK(access(path_of("step-notes.txt"), F_OK) == 0); /* not ours, not touched */
     CHECK(access(path_of("step-00000100.json"), F_OK) == 0);
-    checkpoint_dir_close(&dir);
-}
-
-TEST(a_token_of_a_killed_rank_is_removed_after_an_hour)
-{
-    const struct timespec hour_ago[2] = {{.tv_sec = time(NULL) - 3700},
-                                         {.tv_sec = time(NULL) - 3700}};
-    struct checkpoint_dir *dir = open_dir(1, -1);
-
-    checkpoint_dir_close(&dir);
-    CHECK(close(open(path_of(".node-0000000000000001-0"), O_CREAT | O_WRONLY, 0600)) == 0);
-    CHECK_EQ(utimensat(AT_FDCWD, path_of(".node-0000000000000001-0"), hour_ago, 0), 0);
-    CHECK(close(open(path_of(".node-0000000000000002-0"), O_CREAT | O_WRONLY, 0600)) == 0);
-    dir = open_dir(2, -1);
-    CHECK(access(path_of(".node-0000000000000001-0"), F_OK) != 0);
-    CHECK(access(path_of(".node-0000000000000002-0"), F_OK) == 0); /* perhaps of a meeting */
     checkpoint_dir_close(&dir);
 }
 

@@ -2,10 +2,12 @@
  * folder; what another job has left is set aside. */
 #include "worker/checkpoint/copy.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/lib/test.h"
@@ -193,6 +195,25 @@ TEST(tokens_show_who_shares_a_folder)
     CHECK(!checkpoint_token_found(paths[0], 5, 0) && !checkpoint_token_found(paths[0], 5, 12));
     CHECK_EQ(checkpoint_token_leave("/dev/null/x", 5, 0, &err), STATUS_IO);
     CHECK_EQ(checkpoint_token_leave("", 5, 0, &err), STATUS_TOO_BIG);
+}
+
+TEST(a_token_of_a_killed_rank_is_removed_after_an_hour)
+{
+    const time_t old = time(NULL) - 3700;
+    const struct timespec times[2] = {{.tv_sec = old}, {.tv_sec = old}};
+    char token[1300];
+    struct checkpoint_dir *dir = open_dir(0, "7", 8, -1, false);
+
+    checkpoint_dir_close(&dir);
+    CHECK_EQ(checkpoint_token_leave(paths[0], 5, 0, &err), STATUS_OK);
+    CHECK_EQ(checkpoint_token_leave(paths[0], 6, 0, &err), STATUS_OK);
+    (void)snprintf(token, sizeof token, "%.1000s/.node-0000000000000005-0", paths[0]);
+    CHECK_EQ(utimensat(AT_FDCWD, token, times, 0), 0);
+    dir = open_dir(0, "7", 9, -1, false);
+    CHECK(!checkpoint_token_found(paths[0], 5, 0));
+    CHECK(checkpoint_token_found(paths[0], 6, 0)); /* perhaps of a meeting */
+    checkpoint_token_remove(paths[0], 6, 0);
+    checkpoint_dir_close(&dir);
 }
 
 static void count_skipped(void *user, const struct err *why)
