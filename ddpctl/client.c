@@ -185,6 +185,10 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
         return;
     }
     client->was_open = client->is_answered = true;
+    if (msg->type == MSG_TYPE_ERROR && strcmp(msg->error.code, "later") == 0) {
+        conn_close(conn, STATUS_PEER_LOST, msg->error.message); /* its owner asks again */
+        return;
+    }
     if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
         client->stands_by = false;
     } else {

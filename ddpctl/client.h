@@ -1,5 +1,5 @@
-/* A connection to the server that reconnects: when it is lost, it tries again until there was no
- * answer to a request for `patience_us`; a welcome is no answer. Of several servers it looks for the leader, for at least CLIENT_FAILOVER_US if one of
+/* A connection to the server that reconnects: when it is lost, or the server says that it cannot
+ * answer now (the error "later"), it tries again until there was no answer to a request for `patience_us`; a welcome is no answer. Of several servers it looks for the leader, for at least CLIENT_FAILOVER_US if one of
  * them is a standby. An edge on a libuv loop. It does not repeat requests; its owner does that in
  * on_open. */
 #ifndef DDPCTL_CLIENT_H

@@ -88,6 +88,12 @@ static void find_crash(struct server *server, const struct rdzv_record *record,
     }
 }
 
+void answer_unread(struct peer *peer, uint64_t job_id)
+{
+    peer_error(peer, "later", "", "job %llu cannot be read now: the server's log says why",
+               (unsigned long long)job_id);
+}
+
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
 {
     struct server *server = peer->server;
@@ -104,7 +110,7 @@ void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank)
             .cwd = ""}; /* where it matters, the job has failed with that reason */
     if (page.items == NULL ||
         !fill_job(server, job_id, &page, &record, &part, &msg.job_info.version)) {
-        peer_error(peer, "internal", "", "job %llu cannot be read", (unsigned long long)job_id);
+        answer_unread(peer, job_id);
         return;
     }
     msg.job_info.jobs.items = &part;
@@ -174,7 +180,7 @@ void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation)
     if (failures == NULL || ranks == NULL ||
         (!job_is_active(server, job_id) &&
          !store_get_job(server->store, job_id, &server->arena, &record))) {
-        peer_error(peer, "internal", "", "job %llu cannot be read", (unsigned long long)job_id);
+        answer_unread(peer, job_id);
         return;
     }
     if (job_is_active(server, job_id)) {
@@ -234,7 +240,7 @@ void answer_node(struct peer *peer, const char *name)
     struct node_page page;
 
     if (!page_open(&page, &server->arena)) {
-        peer_error(peer, "internal", "", "no memory for a list of nodes");
+        peer_error(peer, "later", "", "the server has no memory for a list of nodes");
         return;
     }
     page.node_count = 1;
@@ -286,7 +292,7 @@ void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t
     bool has_room = true;
 
     if (!page_open(&page, &server->arena)) {
-        peer_error(peer, "internal", "", "no memory for a list of nodes");
+        peer_error(peer, "later", "", "the server has no memory for a list of nodes");
         return;
     }
     for (uint32_t i = rdzv_node_after(server->core, after);

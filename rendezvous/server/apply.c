@@ -330,10 +330,11 @@ static const char *code_of(enum status status)
     case STATUS_PEER_LOST:
     case STATUS_TIMEOUT:
         return "unreachable";
+    case STATUS_MEMORY:
+        return "later";
     case STATUS_OK:
     case STATUS_IO:
     case STATUS_SYSTEM:
-    case STATUS_MEMORY:
     case STATUS_LIBRARY:
         break;
     }

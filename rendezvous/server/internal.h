@@ -284,6 +284,8 @@ bool stage_check_cwd(struct peer *peer, const char *cwd);
 /* answer.c: answers about jobs, nodes and events. */
 bool job_is_active(const struct server *server, uint64_t job_id);
 /* Includes one page of its ranks, from first_rank on. */
+/* The store could not read the job, or there was no memory: the client asks again. */
+void answer_unread(struct peer *peer, uint64_t job_id);
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank);
 /* The stored failures of a job, and the failed ranks of one generation. */
 void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation);

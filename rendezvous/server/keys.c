@@ -467,7 +467,7 @@ static void on_list(struct peer *peer, const struct msg_principal_list *request)
     arena_reset(&server->arena);
     parts = arena_alloc(&server->arena, sizeof *parts * request->limit);
     if (parts == NULL) {
-        peer_error(peer, "internal", "", "no memory for a list of keys");
+        peer_error(peer, "later", "", "the server has no memory for a list of keys");
         return;
     }
     for (uint32_t i = principals_after(all, request->after); i < all->count; i++) {

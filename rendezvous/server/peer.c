@@ -33,8 +33,8 @@ static void answer_unsent(struct peer *peer, const struct msg *msg, const struct
     if (peer->kind != PEER_CLIENT || msg->type == MSG_TYPE_ERROR)
         return;
     utf8_printable(err->text, strlen(err->text), text, sizeof text);
-    peer_error(peer, "internal", "the server's log has more", "the answer cannot be sent: %s",
-               text);
+    peer_error(peer, err->status == STATUS_MEMORY ? "later" : "internal",
+               "the server's log has more", "the answer cannot be sent: %s", text);
 }
 
 enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err)

@@ -29,8 +29,7 @@ static bool add_job(struct peer *peer, const char *job, struct msg_node_ask *ask
     user = arena_text(&server->arena, record.user, strlen(record.user));
     if (record.user[0] == '\0' || user == NULL ||
         store_spec(server->store, ask->job_id, true, &server->arena, &spec) != STATUS_OK) {
-        peer_error(peer, "internal", "", "job %llu cannot be read",
-                   (unsigned long long)ask->job_id);
+        answer_unread(peer, ask->job_id);
         return false;
     }
     ask->user = user;
@@ -87,7 +86,8 @@ static void forward(struct peer *peer, struct peer *node, const struct msg_node_
     if (request->job[0] != '\0' && !add_job(peer, request->job, &msg.node_ask))
         return;
     if (!add_peers(server, &request->peers, &msg.node_ask.peers)) {
-        peer_error(peer, "internal", "", "no memory for a question to %s", request->node);
+        peer_error(peer, "later", "", "the server has no memory for a question to %s",
+                   request->node);
         return;
     }
     msg.node_ask.request_id = ++server->forward_serial;

@@ -248,7 +248,7 @@ static void on_job_list(struct peer *peer, const struct msg_job_list *request)
     msg.jobs.jobs.count = list.count;
     msg.jobs.more = list.more;
     if (list.failed)
-        peer_error(peer, "internal", "", "no memory for a list of jobs");
+        peer_error(peer, "later", "", "the server has no memory for a list of jobs");
     else
         peer_send(peer, &msg);
     arena_reset(&server->arena);

@@ -88,7 +88,7 @@ class ChaosCluster(Cluster):
         except (ddpproto.Closed, OSError, ValueError):
             return None
         except ddpproto.Refused as error:
-            if error.code == "full":
+            if error.code in ("full", "later"):
                 return None
             raise
 

@@ -241,6 +241,36 @@ def ends_slowly(says, code, *words):
         assert 5 <= server.calls <= 40, server.calls  # in 5 s; the last ones are 0.25 to 0.5 s apart
 
 
+class LaterServer(TalkingServer):
+    """Says "later" to the first `times` requests of a job, as a server does that has no memory for the answer."""
+
+    def __init__(self, case, answers, times):
+        self.left, self.answer = times, answers["job_get"]
+        later = {"type": "error", "code": "later", "message": "job 1 cannot be read now: the server's log says why", "hint": ""}
+        super().__init__(case, dict(answers, job_get=later))
+
+    def talk(self, one):
+        super().talk(one)  # until the client closes: once for each "later"
+        self.left -= 1
+        if self.left == 0:
+            self.answers["job_get"] = self.answer
+
+
+def a_server_that_says_later_is_asked_again():
+    with Case() as case:
+        answers = real_answers(case)
+        with LaterServer(case, answers, 3) as server:
+            done = case.ctl("--server", server.address, "status", "--json", "1", timeout=30)
+            equal((done.returncode, done.stderr), (0, ""))
+            equal(json.loads(done.stdout)["job"]["id"], 1)
+            equal(server.calls, 4)
+        os.unlink(f"{case.dir}/false.sock")
+        with LaterServer(case, answers, 1000) as server:
+            done = case.ctl("--server", server.address, "status", "1", timeout=30)
+            equal(done.returncode, 5, done.stderr)
+            assert "job 1 cannot be read now" in done.stderr, done.stderr
+
+
 def a_welcome_is_no_answer():
     ends_slowly(frame(WELCOME), 5, "status", "1")
 
@@ -307,7 +337,7 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
+    run_tests([a_server_that_says_later_is_asked_again, a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
                followed_logs_that_nobody_asked_for, logs_that_cannot_be_read, followed_logs_that_cannot_be_read], side_by_side=4)
