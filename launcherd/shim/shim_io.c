@@ -135,6 +135,7 @@ static void send_hello(struct shim_io *io)
         .pid = (uint32_t)getpid(),
         .phase = io->core.phase,
         .schema = msg_schema(),
+        .lease_over = io->core.lease_over,
     };
     send_launcher(io, &hello);
 }
