@@ -46,6 +46,7 @@
 #include "launcherd/process/interface.h"
 #include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/shim/guard.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
 #include "launcherd/shim/warm_main.h"
@@ -569,6 +570,8 @@ int main(int argc, char **argv)
         return shim_main(argv + 2);
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], WARM_ARGUMENT) == 0)
         return warm_main(argv + 2);
+    if (argc == 2 + GUARD_ARG_COUNT && strcmp(argv[1], GUARD_ARGUMENT) == 0)
+        return guard_main(argv + 2);
     if (argc == 2 + DOCTOR_ARG_COUNT && strcmp(argv[1], DOCTOR_ARGUMENT) == 0)
         return doctor_main(argv + 2);
     if (argc == 2 + INSPECT_ARG_COUNT && strcmp(argv[1], INSPECT_ARGUMENT) == 0)
