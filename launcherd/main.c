@@ -237,8 +237,7 @@ static int complain(const struct err *err)
                                                                     : SERVICE_EXIT_USAGE;
 }
 
-/* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the
- * exit code. */
+/* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the exit code. */
 static int find_key(struct settings *settings, struct node_options *options, struct key *key)
 {
     char path[PATH_MAX + sizeof "/" NODE_KEY_FILE];
@@ -338,8 +337,7 @@ static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
     return -1;
 }
 
-/* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit
- * code. */
+/* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit code. */
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
     static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];

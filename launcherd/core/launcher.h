@@ -104,8 +104,9 @@ struct launcher_shim {
     uint64_t take_by_us;       /* its process was warm and must say hello by then; 0: it was not */
     bool warm_late;            /* a warm process did not, and another one was started */
     uint64_t foreign_until_us; /* its own server's lease, if that is not ours; 0: unknown */
-    uint64_t lease_until_us; /* adopted: the lease that it had then, from its page (lease_page.h); 0: not known */
-    bool ends_lease;         /* it has said that its lease is over, and that it ends its ranks */
+    uint64_t
+        lease_until_us; /* adopted: the lease that it had then, from its page (lease_page.h); 0: not known */
+    bool ends_lease;       /* it has said that its lease is over, and that it ends its ranks */
     uint64_t end_by_us;    /* when it must have carried out a stop or forget; 0: none was ordered */
     uint64_t killed_at_us; /* when it was killed, or ended and its workers were killed; 0: not */
     const char *kill_why;  /* why launcherd has killed it; NULL: it has not. A constant */
@@ -248,11 +249,11 @@ enum launcher_action_type {
     LAUNCHER_SAVE_SEEN,  /* seen: the same, off the loop */
     LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket
                             * closed */
-    LAUNCHER_SEND_SHIM,    /* job_id, generation, msg. A `lease` is also for a shim that is not connected: it is
+    LAUNCHER_SEND_SHIM, /* job_id, generation, msg. A `lease` is also for a shim that is not connected: it is
                             * written to its page */
-    LAUNCHER_KILL_SHIM,    /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
+    LAUNCHER_KILL_SHIM, /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
                             * processes are gone too, which may be never */
-    LAUNCHER_LOOK_SHIM,    /* job_id, generation: SHIM_LOOKED follows */
+    LAUNCHER_LOOK_SHIM, /* job_id, generation: SHIM_LOOKED follows */
     LAUNCHER_SIGNAL_RANKS, /* job_id, generation, signal: to the processes of its ranks, which a shim that does not
                             * answer cannot signal */
     LAUNCHER_REMOVE, /* job_id, generation: remove the run directory (logs stay) */

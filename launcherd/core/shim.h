@@ -151,10 +151,10 @@ enum shim_action_type {
     SHIM_SEND_REPORT, /* the report of shim_report(); the edge adds what it has about failed_rank */
     SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
-    SHIM_SEND_HELLO,    /* an answer that shows that this process goes on, or that it ends its ranks because the
+    SHIM_SEND_HELLO, /* an answer that shows that this process goes on, or that it ends its ranks because the
                          * lease is over */
-    SHIM_KEEP_END,      /* keep the report of the end; END_KEPT follows, soon in any case */
-    SHIM_EXIT, /* the end is reported and stored, or never will be: close everything and exit */
+    SHIM_KEEP_END, /* keep the report of the end; END_KEPT follows, soon in any case */
+    SHIM_EXIT,     /* the end is reported and stored, or never will be: close everything and exit */
 };
 
 struct shim_action {

@@ -39,17 +39,16 @@ static enum status stop_running(struct store *store, int64_t now_ms, struct err 
                                  now_ms);
 
     if (status == STATUS_OK)
-        status =
-            execute(store, err,
-                    "UPDATE main.jobs SET planned = CASE WHEN " FAILED " THEN planned ELSE 1 END,"
-                    " failed_class = CASE WHEN " FAILED " THEN failed_class ELSE %d END,"
-                    " preempted_by = 0, state = 'restarting', parts = '[]', stopping = 0,"
-                    " running_ms = 0, retry_at_ms = %" PRId64 " + " LONGEST_LEASE_MS
-                    ", reason = 'the state was restored from a backup: it starts again when"
-                    " the leases of what ran before have ended'"
-                    " WHERE state IN ('starting','running','restarting')",
-                    STOP_FAILURE, STOP_FAILURE, FAILURE_PROGRAM, now_ms, LEASE_DEFAULT_US,
-                    LEASE_MARGIN_US);
+        status = execute(
+            store, err,
+            "UPDATE main.jobs SET planned = CASE WHEN " FAILED " THEN planned ELSE 1 END,"
+            " failed_class = CASE WHEN " FAILED " THEN failed_class ELSE %d END,"
+            " preempted_by = 0, state = 'restarting', parts = '[]', stopping = 0,"
+            " running_ms = 0, retry_at_ms = %" PRId64 " + " LONGEST_LEASE_MS
+            ", reason = 'the state was restored from a backup: it starts again when"
+            " the leases of what ran before have ended'"
+            " WHERE state IN ('starting','running','restarting')",
+            STOP_FAILURE, STOP_FAILURE, FAILURE_PROGRAM, now_ms, LEASE_DEFAULT_US, LEASE_MARGIN_US);
     return status;
 }
 

@@ -3,7 +3,7 @@
 
 #define KILL_SLACK_US 150000u
 #define SILENT_US 3000000u /* after a stop launcherd asks a shim for 4 s, and then looks at it */
-#define STUCK_US 500000u        /* launcherd kills a stuck shim this long after the lease, */
+#define STUCK_US 500000u   /* launcherd kills a stuck shim this long after the lease, */
 #define STOP_SLACK_US 10000000u /* and after the grace; the documented figures */
 #define ALONE_US                                                                                   \
     40000000u /* a node that leaves alone stops its shims after 10 s, with 30 s of grace */

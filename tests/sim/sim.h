@@ -106,7 +106,8 @@ struct sim_shim {
     uint32_t boots;  /* boots of its machine when it began */
     uint32_t incarnation;
     uint64_t paused_until_us;
-    uint64_t page_us; /* the end of its lease in memory that it shares with launcherd, also a later one */
+    uint64_t
+        page_us; /* the end of its lease in memory that it shares with launcherd, also a later one */
     struct shim core;
     uint64_t timer_us; /* of the node's clock */
     uint32_t conn;     /* to launcherd; 0: none */
@@ -177,7 +178,7 @@ struct sim_node {
     uint64_t welcome_us; /* when is_welcome became true, on its clock */
     uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
     uint64_t lease_us;               /* as the last welcome said */
-    bool is_leaving;        /* launcherd was told to leave, at this time: */
+    bool is_leaving;                 /* launcherd was told to leave, at this time: */
     uint64_t leave_at_us;
     uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
     bool leave_is_known;    /* the server has acknowledged that */

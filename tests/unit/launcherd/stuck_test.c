@@ -58,11 +58,10 @@ TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
 /* The shim, cut off, says hello at the end of its lease, or a moment before it is stopped. */
 static uint64_t say_at_the_end(bool lease_over)
 {
-    const struct msg hello = {.type = MSG_TYPE_SHIM_HELLO,
-                              .shim_hello = {.job_id = 1,
-                                             .generation = 1,
-                                             .phase = SHIM_RUNNING,
-                                             .lease_over = lease_over}};
+    const struct msg hello = {
+        .type = MSG_TYPE_SHIM_HELLO,
+        .shim_hello = {
+            .job_id = 1, .generation = 1, .phase = SHIM_RUNNING, .lease_over = lease_over}};
 
     with_shim();
     event(10 * BEAT_US, LAUNCHER_EVENT_TICK);

@@ -14,7 +14,7 @@ static void report(uint64_t conn, enum shim_phase phase, bool joined)
 }
 
 /* With LEASE_MARGIN_US whole seconds. */
-#define LEASE_OF(seconds) ((seconds) * SECOND_US - LEASE_MARGIN_US)
+#define LEASE_OF(seconds) ((seconds)*SECOND_US - LEASE_MARGIN_US)
 
 static uint64_t lease_us = LEASE_OF(60);
 
