@@ -82,6 +82,12 @@
 #define NODE_LOST_US 15000000u
 #define GROW_US 60000000u /* --grow-after: how long a generation runs before the job may grow */
 #define LEASE_DEFAULT_US 60000000u
+/* How long after the end of a lease ranks are killed, and by whom: by their shim at once; by launcherd, if the shim has
+ * not said that it does; by the guard of the shim (launcherd/shim/guard.h). After LEASE_MARGIN_US the server counts on it
+ * that none runs. What is left of it is the time that SIGKILL takes. */
+#define LEASE_LAUNCHER_US 500000u
+#define LEASE_GUARD_US 750000u
+#define LEASE_MARGIN_US 1500000u
 #define GRACE_DEFAULT_US 30000000u /* from a stop's signal to SIGKILL; torchrun's default */
 
 /* The schema version of the server's store (rendezvous/store). ddpctl upgrade compares it with the

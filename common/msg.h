@@ -375,7 +375,8 @@ struct msg_bytes {
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     F(U32, pid, 0, INT32_MAX)                                                                      \
     E(phase, shim_phase, SHIM_PHASE_TABLE)                                                         \
-    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)
+    F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)                                                       \
+    F(BOOL, lease_over, 0, 0) /* it ends its ranks because of that */
 
 /* launcherd -> shim */
 #define MSG_LEASE(F, E, L)                                                                         \

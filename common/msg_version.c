@@ -30,6 +30,7 @@ static const struct {
     {"client_hello", "schema", 3},
     {"client_welcome", "schema", 3},
     {"shim_hello", "schema", 3},
+    {"shim_hello", "lease_over", 3},
     {"shim_report", "notice", 3},
     {"beat", "silent", 3},
     {"start", "submitted_ms", 3},

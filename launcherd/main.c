@@ -46,6 +46,7 @@
 #include "launcherd/process/interface.h"
 #include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/shim/guard.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
 #include "launcherd/shim/warm_main.h"
@@ -236,8 +237,7 @@ static int complain(const struct err *err)
                                                                     : SERVICE_EXIT_USAGE;
 }
 
-/* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the
- * exit code. */
+/* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the exit code. */
 static int find_key(struct settings *settings, struct node_options *options, struct key *key)
 {
     char path[PATH_MAX + sizeof "/" NODE_KEY_FILE];
@@ -337,8 +337,7 @@ static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
     return -1;
 }
 
-/* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit
- * code. */
+/* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit code. */
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
     static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];
@@ -569,6 +568,8 @@ int main(int argc, char **argv)
         return shim_main(argv + 2);
     if (argc == 2 + SHIM_ARG_COUNT && strcmp(argv[1], WARM_ARGUMENT) == 0)
         return warm_main(argv + 2);
+    if (argc == 2 + GUARD_ARG_COUNT && strcmp(argv[1], GUARD_ARGUMENT) == 0)
+        return guard_main(argv + 2);
     if (argc == 2 + DOCTOR_ARG_COUNT && strcmp(argv[1], DOCTOR_ARGUMENT) == 0)
         return doctor_main(argv + 2);
     if (argc == 2 + INSPECT_ARG_COUNT && strcmp(argv[1], INSPECT_ARGUMENT) == 0)

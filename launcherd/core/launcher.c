@@ -207,7 +207,7 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
 }
 
 /* The lease counts from when our message was sent, not from when the answer came: so our deadline
- * is never after the server's. */
+ * is never after the server's. It is also for shims that are not connected: see LAUNCHER_SEND_SHIM. */
 static void extend_lease(struct launcher *launcher, uint64_t sent_us,
                          struct launcher_actions *actions)
 {
@@ -216,7 +216,7 @@ static void extend_lease(struct launcher *launcher, uint64_t sent_us,
     launcher->lease_until_us = sent_us + launcher->lease_us;
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
-        if (shim->connected && launcher_is_ours(launcher, shim))
+        if (!shim->dead && launcher_is_ours(launcher, shim))
             launcher_send_shim(actions, shim, MSG_TYPE_LEASE)->lease.until_us =
                 launcher->lease_until_us;
     }

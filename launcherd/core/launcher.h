@@ -16,6 +16,7 @@
  *   launcher_leave   the end of a node that leaves
  *   launcher_shims   events of the shims            launcher_evaluate  answers of NVML, Xids
  *   launcher_slots   states of the slots            launcher_report    reports about dead shims
+ *   launcher_due     when shims must be killed
  *   launcher_silent  shims that do not answer
  *   launcher_table   the table of shims             launcher_seen      the newest job of each cluster
  *   launcher_actions the list of actions
@@ -103,6 +104,9 @@ struct launcher_shim {
     uint64_t take_by_us;       /* its process was warm and must say hello by then; 0: it was not */
     bool warm_late;            /* a warm process did not, and another one was started */
     uint64_t foreign_until_us; /* its own server's lease, if that is not ours; 0: unknown */
+    uint64_t
+        lease_until_us; /* adopted: the lease that it had then, from its page (lease_page.h); 0: not known */
+    bool ends_lease;       /* it has said that its lease is over, and that it ends its ranks */
     uint64_t end_by_us;    /* when it must have carried out a stop or forget; 0: none was ordered */
     uint64_t killed_at_us; /* when it was killed, or ended and its workers were killed; 0: not */
     const char *kill_why;  /* why launcherd has killed it; NULL: it has not. A constant */
@@ -245,10 +249,11 @@ enum launcher_action_type {
     LAUNCHER_SAVE_SEEN,  /* seen: the same, off the loop */
     LAUNCHER_CONNECT_SHIM, /* job_id, generation: an adopted one, or again after its socket
                             * closed */
-    LAUNCHER_SEND_SHIM,    /* job_id, generation, msg */
-    LAUNCHER_KILL_SHIM,    /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
+    LAUNCHER_SEND_SHIM, /* job_id, generation, msg. A `lease` is also for a shim that is not connected: it is
+                            * written to its page */
+    LAUNCHER_KILL_SHIM, /* job_id, generation, text (why): SIGKILL; SHIM_GONE follows once its
                             * processes are gone too, which may be never */
-    LAUNCHER_LOOK_SHIM,    /* job_id, generation: SHIM_LOOKED follows */
+    LAUNCHER_LOOK_SHIM, /* job_id, generation: SHIM_LOOKED follows */
     LAUNCHER_SIGNAL_RANKS, /* job_id, generation, signal: to the processes of its ranks, which a shim that does not
                             * answer cannot signal */
     LAUNCHER_REMOVE, /* job_id, generation: remove the run directory (logs stay) */
@@ -276,9 +281,12 @@ struct launcher_action {
 #define LAUNCHER_GPU_TIMEOUT_US 5000000u
 
 /* A shim carries out a stop, and the end of the lease, by itself. If it is stuck (stopped, or its
- * disk hangs), it is killed this long after the time at which it should have sent SIGKILL. */
+ * disk hangs), it is killed this long after the time at which it should have sent SIGKILL. At the end of the lease one
+ * that has not said by LEASE_LAUNCHER_US that it does it is killed then. */
 #define LAUNCHER_STOP_SLACK_US 10000000u
 #define LAUNCHER_LEASE_SLACK_US 5000000u
+/* How long an adopted shim has to say hello if its lease is not known. */
+#define LAUNCHER_UNKNOWN_US 5000000u
 /* The time from the start order to "ready". A staged folder may have to be fetched first. */
 #define LAUNCHER_PREPARE_US 600000000u
 /* A shim that is starting, or waits for the go, answers a question at once, whatever its children do: it is asked when

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "launcherd/core/fault.h"
+#include "launcherd/core/launcher_due.h"
 #include "launcherd/core/launcher_report.h"
 #include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_silent.h"
@@ -89,7 +90,7 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     shim->is_silent = shim->is_told = false;
     shim->stop_by_us = shim->look_at_us = 0;
     shim->ranks_left = UINT32_MAX;
-    shim->is_held = shim->got_go = false;
+    shim->is_held = shim->got_go = shim->ends_lease = false;
     shim->warm_late = false;
     shim->end_by_us = 0;
     shim->killed_at_us = 0;
@@ -132,6 +133,7 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     set_phase(shim, event->msg->shim_hello.phase);
     shim->is_held = false;
     shim->is_met = true;
+    shim->ends_lease = shim->ends_lease || event->msg->shim_hello.lease_over;
     heard(shim, event->now_us, actions);
     if (shim->started_at_us == 0 && shim->phase == SHIM_PREPARING)
         shim->started_at_us = event->now_us;
@@ -154,6 +156,8 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
     if (shim->dead)
         return;
     heard(shim, event->now_us, actions);
+    if (msg->type == MSG_TYPE_SHIM_HELLO)
+        shim->ends_lease = shim->ends_lease || msg->shim_hello.lease_over;
     if (msg->type == MSG_TYPE_SHIM_REPORT) {
         set_phase(shim, msg->shim_report.phase);
         store_end(shim, &msg->shim_report, event->now_us);
@@ -285,31 +289,9 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
 
 /* -- shims that do not carry out what they were told -- */
 
-/* It must go on by itself, and answers questions. */
-static bool is_watched(const struct launcher *launcher, const struct launcher_shim *shim)
-{
-    return !shim->dead && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
-           (!shim->adopted || shim->is_met) && launcher_is_ours(launcher, shim);
-}
-
-/* Whether it is to be asked, or has been asked in vain. */
-static bool is_asked(const struct launcher *launcher, const struct launcher_shim *shim)
-{
-    return is_watched(launcher, shim) ||
-           (launcher_silent_minds(launcher, shim) && !shim->is_silent);
-}
-
 static uint64_t ask_again_us(const struct launcher_shim *shim)
 {
     return launcher_silent_is_to_stop(shim) ? LAUNCHER_STOP_ASK_US : LAUNCHER_ASK_US;
-}
-
-static uint32_t asks_max(const struct launcher_shim *shim)
-{
-    return launcher_silent_is_to_stop(shim)             ? LAUNCHER_ASKS_STOP_MAX
-           : shim->is_held                              ? LAUNCHER_ASKS_HELD_MAX
-           : shim->got_go && shim->phase < SHIM_RUNNING ? LAUNCHER_ASKS_GO_MAX
-                                                        : LAUNCHER_ASKS_MAX;
 }
 
 /* One that is not connected counts as asked, too. A question leaves in a step of its own each time, so a launcherd
@@ -320,14 +302,14 @@ void launcher_shims_ask(struct launcher *launcher, uint64_t now_us,
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];
 
-        if (!is_asked(launcher, shim) || now_us < shim->ask_at_us)
+        if (!launcher_due_is_asked(launcher, shim) || now_us < shim->ask_at_us)
             continue;
-        if (shim->asks < asks_max(shim)) {
+        if (shim->asks < launcher_due_asks_max(shim)) {
             shim->asks++;
             shim->ask_at_us = now_us + ask_again_us(shim);
             if (shim->connected)
                 launcher_send_shim(actions, shim, MSG_TYPE_REPORT_REQUEST);
-        } else if (!is_watched(launcher, shim)) {
+        } else if (!launcher_due_is_watched(launcher, shim)) {
             launcher_silent_begin(shim, now_us, actions);
         }
     }
@@ -337,50 +319,6 @@ void launcher_shim_end_by(struct launcher_shim *shim, uint64_t at_us)
 {
     if (shim->end_by_us == 0 || at_us < shim->end_by_us)
         shim->end_by_us = at_us;
-}
-
-/* When the shim must be killed or, if it was killed, given up; UINT64_MAX: never. `why`: the reason
- * for the kill. */
-static uint64_t due_us(const struct launcher *launcher, const struct launcher_shim *shim,
-                       const char **why)
-{
-    const bool may_run = shim->phase != SHIM_ENDED;
-    uint64_t lease_us =
-        launcher_is_ours(launcher, shim) ? launcher->lease_until_us : shim->foreign_until_us;
-    uint64_t at_us = UINT64_MAX;
-
-    *why = "it has not carried out a stop in time";
-
-    if (shim->dead)
-        return UINT64_MAX;
-    if (shim->killed_at_us != 0)
-        return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
-    if (shim->end_by_us != 0 && (may_run || shim->forgotten))
-        at_us = shim->end_by_us;
-    if (may_run && launcher_silent_kill_us(shim) < at_us) {
-        at_us = launcher_silent_kill_us(shim);
-        *why = "it does not answer, and the job is to stop";
-    }
-    if (may_run && lease_us != 0 && lease_us + LAUNCHER_LEASE_SLACK_US < at_us) {
-        at_us = lease_us + LAUNCHER_LEASE_SLACK_US;
-        *why = "it has not ended with its lease";
-    }
-    if (shim->phase == SHIM_PREPARING && shim->started_at_us != 0 &&
-        shim->started_at_us + LAUNCHER_PREPARE_US < at_us) {
-        at_us = shim->started_at_us + LAUNCHER_PREPARE_US;
-        *why = "it has not got ready in 10 minutes";
-    }
-    if (shim->phase == SHIM_PREPARING && shim->take_by_us != 0 && shim->take_by_us < at_us) {
-        at_us = shim->take_by_us;
-        *why = "it was warm, and has not taken the start order in 5 s";
-    }
-    if (is_watched(launcher, shim) && shim->asks == asks_max(shim) && shim->ask_at_us < at_us) {
-        at_us = shim->ask_at_us;
-        *why = shim->is_held  ? "its folder has not come further for 80 s"
-               : shim->got_go ? "it has said nothing for 60 s while it started the ranks"
-                              : "it has said nothing for 30 s while it prepared";
-    }
-    return at_us;
 }
 
 /* Gives up a shim whose processes cannot be killed. The server gets its report, so that the job can
@@ -416,7 +354,7 @@ void launcher_shims_enforce(struct launcher *launcher, uint64_t now_us,
 
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];
-        if (now_us < due_us(launcher, shim, &why))
+        if (now_us < launcher_due_us(launcher, shim, &why))
             continue;
         if (shim->killed_at_us != 0) {
             give_up(launcher, shim, now_us, actions);
@@ -465,7 +403,7 @@ uint64_t launcher_shims_timer_us(const struct launcher *launcher)
     uint64_t at_us = UINT64_MAX;
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
-        uint64_t own_us = due_us(launcher, shim, &why);
+        uint64_t own_us = launcher_due_us(launcher, shim, &why);
         if (own_us < at_us)
             at_us = own_us;
         own_us = forget_us(launcher, shim);
@@ -473,8 +411,8 @@ uint64_t launcher_shims_timer_us(const struct launcher *launcher)
             at_us = own_us;
         if (shim->connect_at_us != 0 && shim->connect_at_us < at_us)
             at_us = shim->connect_at_us;
-        if (is_asked(launcher, shim) && shim->ask_at_us < at_us &&
-            (shim->asks < asks_max(shim) || !is_watched(launcher, shim)))
+        if (launcher_due_is_asked(launcher, shim) && shim->ask_at_us < at_us &&
+            (shim->asks < launcher_due_asks_max(shim) || !launcher_due_is_watched(launcher, shim)))
             at_us = shim->ask_at_us;
         own_us = launcher_silent_look_us(shim);
         if (own_us < at_us)

@@ -109,13 +109,6 @@ void launcher_silent_look(struct launcher *launcher, uint64_t now_us,
             look(&launcher->shims[i], now_us, actions);
 }
 
-uint64_t launcher_silent_kill_us(const struct launcher_shim *shim)
-{
-    if (!shim->is_told || shim->stop_by_us == 0)
-        return UINT64_MAX;
-    return shim->ranks_left == 0 ? 0 : shim->stop_by_us;
-}
-
 uint32_t launcher_silent_list(const struct launcher *launcher, uint64_t now_us,
                               struct part_shim_silent out[SHIMS_SILENT_MAX])
 {

@@ -30,8 +30,6 @@ void launcher_silent_look(struct launcher *launcher, uint64_t now_us,
                           struct launcher_actions *actions);
 /* When that is due; UINT64_MAX: never. */
 uint64_t launcher_silent_look_us(const struct launcher_shim *shim);
-/* When it must be killed; UINT64_MAX: not because of its silence. */
-uint64_t launcher_silent_kill_us(const struct launcher_shim *shim);
 /* For a beat. Returns their number. */
 uint32_t launcher_silent_list(const struct launcher *launcher, uint64_t now_us,
                               struct part_shim_silent out[SHIMS_SILENT_MAX]);

@@ -348,11 +348,14 @@ static void check_lease(struct shim *shim, const struct shim_event *event,
     if (shim->phase == SHIM_ENDED || shim->kill_at_us == UINT64_MAX ||
         event->now_us < shim->lease_until_us)
         return;
+    shim->lease_over = true;
     shim_fail(shim, event, FAILURE_NETWORK, -1,
               "cut off from the server for longer than the lease (%llu s)",
               (unsigned long long)(shim->options.lease_us / 1000000));
     shim_stop_now(shim, event->now_us, actions);
     shim_end_if_over(shim, event->now_us);
+    if (shim->launcher_open)
+        shim_add(actions, (struct shim_action){.type = SHIM_SEND_HELLO});
 }
 
 /* Without launcherd nobody will say `forget`. An end on the disk needs no process: the next launcherd reads it there, as

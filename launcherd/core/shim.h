@@ -69,6 +69,7 @@ struct shim {
     bool store_runs, store_end_ordered;
     bool store_released; /* the server's `stop` has released it */
     bool has_world, forgotten;
+    bool lease_over;      /* it has ended its ranks because of that */
     bool warm_late;       /* see msg.h */
     bool has_failed;      /* cause, failed_*: the first failure */
     bool go_taken;        /* SPAWN_ALL was ordered */
@@ -125,6 +126,7 @@ struct shim_event {
     uint64_t now_us;
     enum shim_event_type type;
     const struct msg *msg;
+    uint64_t lease_until_us; /* of its page now (lease_page.h); 0: it has none */
     uint32_t local, pid, port;
     bool must_take;
     int32_t code;
@@ -149,9 +151,10 @@ enum shim_action_type {
     SHIM_SEND_REPORT, /* the report of shim_report(); the edge adds what it has about failed_rank */
     SHIM_SEND_PROGRESS, /* progress, to launcherd */
     SHIM_SEND_WORLD,    /* local: msg world with the blob to that worker */
-    SHIM_SEND_HELLO,    /* an answer that shows that this process goes on */
-    SHIM_KEEP_END,      /* keep the report of the end; END_KEPT follows, soon in any case */
-    SHIM_EXIT, /* the end is reported and stored, or never will be: close everything and exit */
+    SHIM_SEND_HELLO, /* an answer that shows that this process goes on, or that it ends its ranks because the
+                         * lease is over */
+    SHIM_KEEP_END, /* keep the report of the end; END_KEPT follows, soon in any case */
+    SHIM_EXIT,     /* the end is reported and stored, or never will be: close everything and exit */
 };
 
 struct shim_action {
@@ -163,9 +166,9 @@ struct shim_action {
 };
 
 /* The most actions of one step: for each worker a `world`, a progress and a kill. Of every other
- * action at most one for the lease, two for the event, two for the grace, one for the store, one for
+ * action at most two for the lease, two for the event, two for the grace, one for the store, one for
  * the warning and one for the end. */
-#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 11)
+#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 12)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;

@@ -51,6 +51,7 @@ void adopt_found_free(struct adopt_found *first)
         struct adopt_found *next = first->next;
 
         arena_reset(&first->arena);
+        lease_page_unmap(first->page);
         free(first);
         first = next;
     }
@@ -127,6 +128,7 @@ static void look_at_process(const struct adopt_files *files, struct adopt_found 
     found->lives =
         found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
     /* Not by its path: the state directory may have been renamed since. */
+    found->page = found->lives ? lease_page_find(found->process.pid, NULL) : NULL;
     found->is_warm = found->lives && proc_has_word(found->process.pid, WARM_ARGUMENT);
     if (found->lives || proc_find_command(SHIM_ARGUMENT, found->dir) == 0)
         return;

@@ -8,6 +8,7 @@
 #include "common/arena.h"
 #include "common/msg.h"
 #include "launcherd/files/file_work.h"
+#include "launcherd/process/lease_page.h"
 #include "launcherd/process/rundir.h"
 
 /* A run directory with its order. */
@@ -19,9 +20,10 @@ struct adopt_found {
     struct rundir_shim process;
     bool has_process, same_boot; /* shim.json describes a process, of this boot */
     bool has_end;
-    uint64_t age_us; /* since something was last made in it; 0: not known */
-    bool lives;      /* its process was there */
-    bool is_warm;    /* that process had not become a shim: its start order was not taken */
+    uint64_t age_us;         /* since something was last made in it; 0: not known */
+    bool lives;              /* its process was there */
+    struct lease_page *page; /* of that process; owned; NULL: it has none that can be read */
+    bool is_warm;            /* that process had not become a shim: its start order was not taken */
 };
 
 struct adopt_files {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "launcherd/node/adopt_files.h"
+#include "launcherd/node/node_guards.h"
 #include "launcherd/node/node_sweep.h"
 #include "launcherd/process/proc.h"
 
@@ -57,7 +58,7 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
 
 /* A shim that died in this boot counts as alive until its processes have been swept. Then SHIM_GONE
  * follows. */
-static void adopt_shim(struct node_shim *shim, const struct adopt_found *found)
+static void adopt_shim(struct node_shim *shim, struct adopt_found *found)
 {
     static struct launcher_shim core;
     const struct node_host *host = shim->shims->host;
@@ -68,6 +69,11 @@ static void adopt_shim(struct node_shim *shim, const struct adopt_found *found)
     event = node_shim_event(shim, LAUNCHER_EVENT_ADOPT);
     fill_core_shim(&core, &found->start.start);
     core.phase = found->has_end ? SHIM_ENDED : SHIM_PREPARING;
+    core.lease_until_us = lease_page_until_us(found->page);
+    shim->page = found->page;
+    found->page = NULL;
+    if (lives && !found->has_end)
+        node_guards_want(shim);
     event.shim = &core;
     event.alive = found->same_boot;
     (void)snprintf(shim->how, sizeof shim->how, "%s",

@@ -9,6 +9,7 @@
 #include "common/msg_schema.h"
 #include "common/msg_version.h"
 #include "launcherd/node/node_expire.h"
+#include "launcherd/node/node_guards.h"
 #include "launcherd/node/shim_files.h"
 #include "launcherd/process/rundir.h"
 
@@ -17,6 +18,7 @@ void node_shims_init(struct node_shims *shims, const struct node_host *host)
     *shims = (struct node_shims){.host = host};
     uv_timer_init(host->loop, &shims->sweep_timer);
     shims->sweep_timer.data = shims;
+    node_guards_init(shims);
 }
 
 struct log_about node_shim_about(const struct node_shim *shim)
@@ -66,6 +68,8 @@ static void collect(struct node_shims *shims)
             continue;
         }
         *at = shim->next;
+        node_guards_drop(shim);
+        lease_page_unmap(shim->page);
         free(shim);
     }
 }
@@ -95,8 +99,10 @@ struct node_shim *node_shim_new(struct node_shims *shims, const struct msg_start
     return node_shim_add(shims, start);
 }
 
-static void note_ranks(struct node_shim *shim, const struct msg_shim_report *report)
+static void note_report(struct node_shim *shim, const struct msg_shim_report *report)
 {
+    if (report->phase == SHIM_RUNNING)
+        node_guards_want(shim);
     shim->rank_base = report->ranks.count > 0 ? report->ranks.items[0].rank : 0;
     shim->rank_count = report->ranks.count;
     for (uint32_t i = 0; i < report->ranks.count; i++)
@@ -154,7 +160,7 @@ static void on_message(struct conn *conn, const struct msg *msg)
         shim, shim->hello_received ? LAUNCHER_EVENT_SHIM_MSG : LAUNCHER_EVENT_SHIM_OPEN);
     shim->hello_received = true;
     if (msg->type == MSG_TYPE_SHIM_REPORT)
-        note_ranks(shim, &msg->shim_report);
+        note_report(shim, &msg->shim_report);
     event.msg = msg;
     step(shim, event);
 }
@@ -237,6 +243,8 @@ void node_shim_send(struct node_shims *shims, uint64_t job_id, uint32_t generati
     struct node_shim *shim = node_shim_find(shims, job_id, generation);
     struct msg copy = *msg;
     struct err err;
+    if (shim != NULL && msg->type == MSG_TYPE_LEASE)
+        lease_page_extend(shim->page, msg->lease.until_us);
     if (shim == NULL || !shim->conn_open)
         return;
     if (conn_send(&shim->conn, &copy, &err) != STATUS_OK && err.status != STATUS_CLOSED)
@@ -315,6 +323,7 @@ void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t genera
 void node_shims_close(struct node_shims *shims)
 {
     uv_close((uv_handle_t *)&shims->sweep_timer, NULL);
+    node_guards_close(shims);
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next) {
         if (shims->host->ends_shims && shim->reported)
             node_shim_remove_dir(shim);
@@ -330,6 +339,8 @@ void node_shims_free(struct node_shims *shims)
         struct node_shim *shim = shims->first;
         shims->first = shim->next;
         node_child_release(shim->child);
+        node_child_release(shim->guard);
+        lease_page_unmap(shim->page);
         free(shim);
     }
 }

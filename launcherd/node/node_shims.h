@@ -15,6 +15,10 @@
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
 #include "launcherd/process/doing.h"
+#include "launcherd/process/lease_page.h"
+
+/* Whether it has a guard (node_guards.h). */
+enum guard_state { GUARD_NONE, GUARD_WANTED, GUARD_ASKED };
 
 /* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
  * closed. */
@@ -43,6 +47,10 @@ struct node_shim {
     bool is_given_up;             /* its start has failed (`how`), and `child` is not over yet */
     struct file_work *connecting; /* NULL: none */
     struct file_work *sweeping;   /* NULL: none */
+    enum guard_state guard_state;
+    struct file_work *guarding;   /* starts its guard; NULL: none */
+    struct node_child *guard;     /* spared by sweeps; NULL: none */
+    struct lease_page *page;      /* owned; NULL: not found yet */
     bool is_silent;               /* it was logged that its run directory cannot be read */
     bool was_warm;                /* a warm process has become this shim */
     char doing[DOING_READ_BYTES]; /* what it did when it was killed from here, process/doing.h */
@@ -58,7 +66,7 @@ struct node_shims {
     const struct node_host *host;
     struct node_warm *warm;  /* warm processes; NULL: not supported */
     struct node_shim *first; /* owned */
-    uv_timer_t sweep_timer;
+    uv_timer_t sweep_timer, guard_timer;
     uint32_t sweeps; /* since the last shim exited */
 };
 

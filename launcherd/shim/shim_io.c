@@ -18,6 +18,7 @@
 #include "common/msg_schema.h"
 #include "launcherd/process/devices.h"
 #include "launcherd/process/doing.h"
+#include "launcherd/process/lease_page.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/shim_end.h"
@@ -45,6 +46,7 @@ struct shim_io {
     struct listener listener;
     struct shim_link *link; /* owned; NULL: launcherd is not connected */
     struct shim core;
+    struct lease_page *page; /* NULL: it could not be made */
     struct shim_actions actions;
     struct shim_workers workers;
     struct shim_prepare prepare;
@@ -135,6 +137,7 @@ static void send_hello(struct shim_io *io)
         .pid = (uint32_t)getpid(),
         .phase = io->core.phase,
         .schema = msg_schema(),
+        .lease_over = io->core.lease_over,
     };
     send_launcher(io, &hello);
 }
@@ -235,12 +238,16 @@ static void arm_timer(struct shim_io *io, uint64_t at_us)
 static void step_once(struct shim_io *io, struct shim_event *event)
 {
     event->now_us = clock_boot_us();
+    event->lease_until_us = lease_page_until_us(io->page);
     shim_step(&io->core, event, &io->actions);
+    lease_page_extend(io->page, io->core.lease_until_us);
     /* Warm workers without a rank would keep the shim waiting. */
     if (io->core.phase >= SHIM_STOPPING)
         warm_workers_drop(&io->workers.warm);
     for (uint32_t i = 0; i < io->actions.count; i++)
         act(io, &io->actions.items[i]);
+    if (io->page != NULL && io->core.lease_over)
+        atomic_store(&io->page->is_over, true); /* now the kill was sent */
 }
 
 /* One event, then the events that its actions posted. */
@@ -536,6 +543,9 @@ int shim_main(char *const *arguments)
     }
     shim_prepare_place(&io.prepare, &io.order.start, arguments[SHIM_ARG_LOG_DIR]);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    io.page = lease_page_make();
+    if (io.page == NULL)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "no page for the lease: %s", strerror(errno));
     open_loop(&io);
     init_core(&io, arguments);
     if (shim_self_files(&io.files, &io.loop, io.run_dir, arguments[SHIM_ARG_LOG_DIR], &err) !=

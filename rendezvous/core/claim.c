@@ -19,8 +19,9 @@ struct rdzv_action *claim_close(struct rdzv *rdzv, uint64_t conn, enum status wh
 
 uint64_t claim_longest_lease_us(const struct rdzv *rdzv)
 {
-    return rdzv->options.lease_before_us > rdzv->options.lease_us ? rdzv->options.lease_before_us
-                                                                  : rdzv->options.lease_us;
+    const uint64_t own_us = rdzv->options.lease_us, before_us = rdzv->options.lease_before_us;
+
+    return (before_us > own_us ? before_us : own_us) + LEASE_MARGIN_US;
 }
 
 uint64_t claim_lease_end_us(const struct rdzv *rdzv, const struct node *node)
@@ -30,7 +31,7 @@ uint64_t claim_lease_end_us(const struct rdzv *rdzv, const struct node *node)
                                    ? 0
                                    : rdzv->restored_at_us + rdzv->options.lease_before_us;
 
-    return end_us > before_us ? end_us : before_us;
+    return (end_us > before_us ? end_us : before_us) + LEASE_MARGIN_US;
 }
 
 /* Until when what an earlier launcherd of the node has started may run; 0: nothing of it may. The

@@ -27,9 +27,10 @@ void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
 /* Nothing of an earlier launcherd is on the node's slots any more. */
 void claim_drop_hold(struct rdzv *rdzv, struct node *node);
 
-/* The longest lease of what runs when a server begins: --lease may have been longer before. */
+/* How long what runs when a server begins may run on: the longest lease, as --lease may have been longer before, and
+ * LEASE_MARGIN_US. */
 uint64_t claim_longest_lease_us(const struct rdzv *rdzv);
-/* Until when ranks on a node that is not heard any more may run. */
+/* Until when ranks on a node that is not heard any more may run: the end of its lease, and LEASE_MARGIN_US. */
 uint64_t claim_lease_end_us(const struct rdzv *rdzv, const struct node *node);
 
 #endif

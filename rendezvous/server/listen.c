@@ -384,8 +384,9 @@ static void keep_lease(struct server *server)
     if (before_us < own_us)
         write_lease(server, false);
     if (before_us > own_us || server->core_options.is_copy)
-        (void)uv_timer_start(&server->lease_timer, on_lease_before_over,
-                             (before_us > own_us ? before_us : own_us) / 1000 + 1, 0);
+        (void)uv_timer_start(
+            &server->lease_timer, on_lease_before_over,
+            ((before_us > own_us ? before_us : own_us) + LEASE_MARGIN_US) / 1000 + 1, 0);
 }
 
 static void restore_job(struct server *server, uint64_t job_id)

@@ -11,8 +11,8 @@
 
 #define FAILED "(state = 'restarting' OR stopping = %d)" /* in a row of before the copy */
 #define LONGEST_LEASE_MS                                                                           \
-    "max(%u, coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE name = 'lease_us'),"     \
-    " 0)) / 1000"
+    "(max(%u, coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE name = 'lease_us'),"    \
+    " 0)) + %u) / 1000"
 
 __attribute__((format(printf, 3, 4))) static enum status
 execute(struct store *store, struct err *err, const char *format, ...)
@@ -39,16 +39,16 @@ static enum status stop_running(struct store *store, int64_t now_ms, struct err 
                                  now_ms);
 
     if (status == STATUS_OK)
-        status =
-            execute(store, err,
-                    "UPDATE main.jobs SET planned = CASE WHEN " FAILED " THEN planned ELSE 1 END,"
-                    " failed_class = CASE WHEN " FAILED " THEN failed_class ELSE %d END,"
-                    " preempted_by = 0, state = 'restarting', parts = '[]', stopping = 0,"
-                    " running_ms = 0, retry_at_ms = %" PRId64 " + " LONGEST_LEASE_MS
-                    ", reason = 'the state was restored from a backup: it starts again when"
-                    " the leases of what ran before have ended'"
-                    " WHERE state IN ('starting','running','restarting')",
-                    STOP_FAILURE, STOP_FAILURE, FAILURE_PROGRAM, now_ms, LEASE_DEFAULT_US);
+        status = execute(
+            store, err,
+            "UPDATE main.jobs SET planned = CASE WHEN " FAILED " THEN planned ELSE 1 END,"
+            " failed_class = CASE WHEN " FAILED " THEN failed_class ELSE %d END,"
+            " preempted_by = 0, state = 'restarting', parts = '[]', stopping = 0,"
+            " running_ms = 0, retry_at_ms = %" PRId64 " + " LONGEST_LEASE_MS
+            ", reason = 'the state was restored from a backup: it starts again when"
+            " the leases of what ran before have ended'"
+            " WHERE state IN ('starting','running','restarting')",
+            STOP_FAILURE, STOP_FAILURE, FAILURE_PROGRAM, now_ms, LEASE_DEFAULT_US, LEASE_MARGIN_US);
     return status;
 }
 

@@ -58,6 +58,8 @@ LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
     "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
+    # memory
+    "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
     # /dev/null and memory. Not spawn_process: the child may be stopped before it runs its program
@@ -70,13 +72,15 @@ LOOP_ALLOWED = {
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
 }
-# The same for a shim. SHIM_OTHERS: code of a child with a limit, of the thread of the logs (log_writer.h), and of another process, without
-# a job: whoever waits for warm processes that do not come starts others. What it calls is not looked at.
-SHIM_OTHERS = {"launcherd/shim/preflight.c", "launcherd/shim/stage_unpack.c", "launcherd/shim/log_file.c", "launcherd/shim/warm_main.c"}
+# The same for a shim. SHIM_OTHERS: code of a child with a limit, of the thread of the logs (log_writer.h), of the guard, which is another process,
+# and of one without a job: whoever waits for warm processes that do not come starts others. What it calls is not looked at.
+SHIM_OTHERS = {"launcherd/shim/preflight.c", "launcherd/shim/stage_unpack.c", "launcherd/shim/log_file.c", "launcherd/shim/warm_main.c", "launcherd/shim/guard.c"}
 SHIM_ALLOWED = {
     # the kernel's memory; of a process /proc/PID/stat and status, which take no lock of it
     "launcherd/process/proc.c": LOOP_ALLOWED["launcherd/process/proc.c"][:-2] + r"|token_make|dumps_core)$",
     "launcherd/process/cgroup.c": r"cgroup_\w+$", "launcherd/shim/core_file.c": r"core_file_\w+$", "launcherd/shim/terminal.c": r"terminal_\w+$",
+    # memory, which is made before the loop runs
+    "launcherd/process/lease_page.c": r"lease_page_(make|until_us|extend)$",
     # names only; and before the loop runs start.msg and shim.json, whose disk only launcherd can name
     "launcherd/process/rundir.c": LOOP_ALLOWED["launcherd/process/rundir.c"][:-2] + r"|read_msg|read_shim|write_shim)$",
     # the main thread waits until a rank runs its program, whose disk only launcherd's limit ends

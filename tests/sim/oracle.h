@@ -3,7 +3,7 @@
  * no core. Each rule has a name, which a failure prints:
  *
  *   lease            no worker outlives its lease: it counts from when the node sent the last beat
- *                    that was acknowledged; 5 s more where launcherd must kill a shim that is stuck
+ *                    that was acknowledged; 0.5 s more where launcherd must kill a shim that is stuck
  *   one-rank         a rank is spawned once in a generation, in one place
  *   one-slot         one worker a slot
  *   one-generation   workers of two generations never run at once, except on nodes that were lost,

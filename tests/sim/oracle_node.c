@@ -3,7 +3,7 @@
 
 #define KILL_SLACK_US 150000u
 #define SILENT_US 3000000u /* after a stop launcherd asks a shim for 4 s, and then looks at it */
-#define LEASE_SLACK_US 5000000u /* launcherd kills a stuck shim this long after the lease, */
+#define STUCK_US 500000u   /* launcherd kills a stuck shim this long after the lease, */
 #define STOP_SLACK_US 10000000u /* and after the grace; the documented figures */
 #define ALONE_US                                                                                   \
     40000000u /* a node that leaves alone stops its shims after 10 s, with 30 s of grace */
@@ -31,8 +31,7 @@ static void ordered_by(struct sim_shim_facts *facts, uint64_t at_us)
 
 static void extend_lease(struct sim_node *node, uint64_t sent_us)
 {
-    node->known_lease_end_us = later(node->known_lease_end_us, sent_us + node->lease_us);
-    node->lease_end_us = later(node->lease_end_us, node->known_lease_end_us);
+    node->lease_end_us = later(node->lease_end_us, sent_us + node->lease_us);
 }
 
 void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
@@ -201,6 +200,19 @@ static bool lease_is_over(const struct sim *sim, uint32_t node, const struct sim
     return sim_node_us(sim, node) >= shim->facts.lease_us;
 }
 
+/* Whether the shim or launcherd has run without a break since before its lease ended, and must have killed its workers by
+ * the time at which the server counts on that. */
+static bool is_minded(const struct sim *sim, uint32_t index, const struct sim_shim *shim)
+{
+    const struct sim_node *node = &sim->nodes[index];
+    const uint64_t end_us = lease_end_us(node, shim);
+    const bool by_shim = shim->alive && shim->facts.free_us <= end_us;
+    const bool by_launcherd = node->alive && node->steady_us <= end_us && !shim->is_orphan;
+
+    return (by_shim || by_launcherd) && sim->now_us >= node->frozen_until_us &&
+           sim->faults.amount[FAULT_SLOW_KILL] == 0;
+}
+
 /* A worker of an older generation may live only on a node that was lost. If no rank had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
@@ -213,6 +225,10 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
         return;
     if (!part->was_lost)
         sim_fail(sim, "one-generation", "job %llu: g%u starts, and g%u runs on node%u",
+                 (unsigned long long)shim->job_id, shim->generation, older->generation, node);
+    else if (gen->joined == 0 && is_minded(sim, node, older))
+        sim_fail(sim, "one-generation",
+                 "job %llu: g%u starts, and g%u runs on node%u beside it, without a fence",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
     else if (gen->joined == 0 && older->facts.free_us != UINT64_MAX &&
              sim_node_us(sim, node) + KILL_SLACK_US + sim->longest_us / 1000 * DRIFT_PM <
@@ -390,9 +406,7 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
     const struct sim_shim_facts *facts = &shim->facts;
     const uint64_t now_us = sim_node_us(sim, node);
     const bool has_overstayed = facts->order_us != 0 && now_us >= facts->order_us + STOP_SLACK_US;
-    /* A new launcherd knows only of the lease that it was given itself. */
-    const uint64_t lease_us = sim->nodes[node].known_lease_end_us;
-    const bool is_late = lease_us != 0 && now_us >= lease_us + LEASE_SLACK_US;
+    const bool is_late = now_us >= facts->lease_us + STUCK_US;
     /* If the node itself has stopped it, which a shim that stands still does not hear. */
     const bool was_alone = sim->nodes[node].is_leaving &&
                            now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;
@@ -472,7 +486,7 @@ static void earlier(struct deadline *deadline, uint64_t at_us, const char *rule,
 static struct deadline deadline_of(const struct sim_node *node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
-    const uint64_t steady_us = later(node->steady_us, node->welcome_us);
+    const uint64_t steady_us = later(node->steady_us, node->has_welcome ? node->welcome_us : 0);
     struct deadline first = {UINT64_MAX, "", ""};
 
     if (shim->alive && facts->free_us != UINT64_MAX) {
@@ -486,9 +500,10 @@ static struct deadline deadline_of(const struct sim_node *node, const struct sim
     }
     if (!shim->alive && facts->killed_us != 0 && facts->free_us != UINT64_MAX)
         earlier(&first, later(facts->free_us, facts->killed_us), "lease", "outlives its shim");
-    if (node->alive && node->has_welcome && node->steady_us != UINT64_MAX && !shim->is_orphan) {
-        earlier(&first, later(steady_us, node->lease_end_us + LEASE_SLACK_US), "lease",
+    if (node->alive && node->steady_us != UINT64_MAX && !shim->is_orphan)
+        earlier(&first, later(node->steady_us, node->lease_end_us + STUCK_US), "lease",
                 "outlives its lease, its shim is stuck");
+    if (node->alive && node->has_welcome && node->steady_us != UINT64_MAX && !shim->is_orphan) {
         if (facts->order_us != 0)
             earlier(&first, later(steady_us, facts->order_us + STOP_SLACK_US), "grace",
                     "outlives its grace, its shim is stuck");

@@ -106,6 +106,8 @@ struct sim_shim {
     uint32_t boots;  /* boots of its machine when it began */
     uint32_t incarnation;
     uint64_t paused_until_us;
+    uint64_t
+        page_us; /* the end of its lease in memory that it shares with launcherd, also a later one */
     struct shim core;
     uint64_t timer_us; /* of the node's clock */
     uint32_t conn;     /* to launcherd; 0: none */
@@ -176,9 +178,7 @@ struct sim_node {
     uint64_t welcome_us; /* when is_welcome became true, on its clock */
     uint64_t hello_us, lease_end_us; /* on its clock; from beats that were really acknowledged */
     uint64_t lease_us;               /* as the last welcome said */
-    uint64_t
-        known_lease_end_us; /* as lease_end_us, of what the running launcherd was told; 0: nothing */
-    bool is_leaving;        /* launcherd was told to leave, at this time: */
+    bool is_leaving;                 /* launcherd was told to leave, at this time: */
     uint64_t leave_at_us;
     uint64_t leave_told_us; /* on this connection: when the first beat said so; 0: not yet */
     bool leave_is_known;    /* the server has acknowledged that */
@@ -500,6 +500,7 @@ void shim_kill(struct sim *sim, uint32_t node, uint32_t shim);
 /* To launcherd, if it is connected. */
 void shim_send_hello(struct sim *sim, const struct sim_shim *shim);
 void shim_kill_store(struct sim *sim, uint32_t node, uint32_t shim);
+void shim_write_page(struct sim_shim *shim, uint64_t until_us);
 void shim_event(struct sim *sim, uint32_t node, uint32_t shim, struct shim_event event);
 /* Tells launcherd when the process is gone, and when all its workers are gone. */
 void shim_watch(struct sim *sim, uint32_t node, uint32_t shim, bool is_first);

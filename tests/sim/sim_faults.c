@@ -193,6 +193,28 @@ static void pause_shim(struct sim *sim)
     shim_stop(sim, node, shim, us);
 }
 
+/* Only launcherd can end the ranks then, also one that starts again and finds the shim stopped. */
+static void stick_shim(struct sim *sim)
+{
+    const uint64_t us = 60 * SECOND_US + sim_draw(sim, 90 * SECOND_US);
+    uint32_t node, index;
+    struct sim_shim *shim = any_shim(sim, &node, &index);
+
+    for (int i = 0; i < 5 && shim != NULL && client_of(sim, shim->job_id)->joins; i++)
+        shim = any_shim(sim, &node, &index); /* rather one that only its lease fences */
+    if (shim == NULL)
+        return;
+    sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
+             (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
+    shim_stop(sim, node, shim, us);
+    isolate_node(sim, node, us, 0);
+    if (!sim->nodes[node].alive || sim_chance(sim, 500))
+        return;
+    node_kill(sim, node);
+    sim_at(sim, sim->now_us + fault_down_us(sim),
+           (struct sim_event){.run = restart_node, .node = node});
+}
+
 static void kill_shim(struct sim *sim)
 {
     uint32_t node, index;
@@ -456,6 +478,9 @@ static void strike_process(struct sim *sim, enum sim_fault kind)
     case FAULT_SHIM_PAUSE:
         pause_shim(sim);
         break;
+    case FAULT_STUCK:
+        stick_shim(sim);
+        break;
     case FAULT_WORKER_KILL:
         kill_worker(sim);
         break;
@@ -512,7 +537,7 @@ static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
            kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
-           kind == FAULT_LEASE;
+           kind == FAULT_LEASE || kind == FAULT_STUCK;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
@@ -528,7 +553,11 @@ static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_p
                          const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
-    const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53 : 59 + 2 * (uint64_t)kind;
+    const uint64_t number =
+        (uint64_t)kind - (kind > FAULT_STUCK); /* as before there was that one */
+    const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53
+                            : kind == FAULT_STUCK       ? 57
+                                                        : 59 + 2 * number;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);
     if (sim_chance(sim, chance_pm))

@@ -45,7 +45,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(LARGE_LOST, 250, 3, "large messages to or from a node that is up do not arrive")             \
     X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
     X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")        \
-    X(LEASE, 200, 3, "the server dies, and starts again with another --lease")
+    X(LEASE, 200, 3, "the server dies, and starts again with another --lease")                     \
+    X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \

@@ -273,8 +273,10 @@ static void connect_later(struct sim *sim, uint32_t node, const struct launcher_
 
 static void send_shim(struct sim *sim, uint32_t node, struct launcher_action *action)
 {
-    const struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
+    struct sim_shim *shim = node_find(sim, node, action->job_id, action->generation);
 
+    if (shim != NULL && action->msg.type == MSG_TYPE_LEASE)
+        shim_write_page(shim, action->msg.lease.until_us);
     if (shim == NULL || shim->conn == 0)
         return;
     if (action->msg.type == MSG_TYPE_STOP)
@@ -407,6 +409,7 @@ static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
 
     (void)snprintf(known.cluster, sizeof known.cluster, "%s", shim->cluster);
     known.submitted_ms = shim->submitted_ms;
+    known.lease_until_us = shim->page_us;
     shim->pending = false;
     node_step(sim, index,
               (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
@@ -449,7 +452,6 @@ void node_start(struct sim *sim, uint32_t index)
     node->incarnation++;
     node->conn = 0;
     node->is_welcome = node->has_welcome = node->is_leaving = false;
-    node->known_lease_end_us = 0;
     node->steady_us = sim_node_us(sim, index);
     init_core(sim, index);
     gpu_restore(sim, index);

@@ -209,6 +209,7 @@ void shim_send_hello(struct sim *sim, const struct sim_shim *shim)
         .generation = shim->generation,
         .pid = 1,
         .phase = shim->core.phase,
+        .lease_over = shim->core.lease_over,
     };
     if (shim->conn != 0)
         net_send(sim, shim->conn, false, &hello);
@@ -306,6 +307,14 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
     }
 }
 
+void shim_write_page(struct sim_shim *shim, uint64_t until_us)
+{
+    if (until_us > shim->page_us)
+        shim->page_us = until_us;
+    if (until_us > shim->facts.lease_us)
+        shim->facts.lease_us = until_us;
+}
+
 void shim_event(struct sim *sim, uint32_t node, uint32_t index, struct shim_event event)
 {
     struct sim_shim *shim = shim_at(sim, node, index);
@@ -315,7 +324,9 @@ void shim_event(struct sim *sim, uint32_t node, uint32_t index, struct shim_even
     if (!shim->used || !shim->alive || sim->failed)
         return;
     event.now_us = sim_node_us(sim, node);
+    event.lease_until_us = shim->page_us;
     shim_step(&shim->core, &event, &actions);
+    shim_write_page(shim, shim->core.lease_until_us);
     for (uint32_t i = 0; i < actions.count && shim->alive; i++)
         carry_out(sim, node, index, &actions.items[i]);
     if (!shim->alive || actions.timer_at_us == UINT64_MAX)
@@ -372,7 +383,7 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
     shim->alive = true;
     shim->incarnation = sim->pid_next;
     shim->facts.free_us = sim_node_us(sim, node);
-    shim->facts.lease_us = options.lease_until_us;
+    shim->facts.lease_us = shim->page_us = options.lease_until_us;
     shim_init(&shim->core, &options);
     if (fault_strikes(sim, FAULT_PREPARE_STOPS))
         orders_stop_shim(sim, node, shim);

@@ -70,7 +70,7 @@ TEST(a_start_that_was_on_its_way_is_waited_for)
     beat_until(TOLD_US);
     leave(TOLD_US);
     CHECK_STR(start(TOLD_US + 1, 1, 1, 1), "spawn(1.1)");
-    CHECK_STR(beat_ack(TOLD_US + 2, TOLD_US), "");
+    CHECK_STR(beat_ack(TOLD_US + 2, TOLD_US), "1.1<lease(160000000)");
     CHECK_STR(shim_event(TOLD_US + 3, LAUNCHER_EVENT_SHIM_FAILED, 1, 1, NULL, "no room"),
               "shim_report(1.1 ended)");
     CHECK_STR(order(TOLD_US + 4, MSG_TYPE_FORGET, 1, 1), "remove(1.1) left");

@@ -42,4 +42,28 @@ TEST(a_renewal_counts_before_the_end_of_the_lease)
     CHECK_EQ(shim.phase, SHIM_ENDED);
 }
 
+/* The same with the renewal on its page: it needs no message. */
+TEST(a_renewal_on_the_page_counts_without_a_message)
+{
+    const struct shim_options options = {.job_id = 7,
+                                         .generation = 2,
+                                         .rank_base = 1,
+                                         .local_count = 1,
+                                         .world = 2,
+                                         .lease_until_us = 60u * SECOND_US,
+                                         .lease_us = 60u * SECOND_US};
+
+    shim_init(&shim, &options);
+    step(1, (struct shim_event){.type = SHIM_EVENT_START});
+    step(100u * SECOND_US,
+         (struct shim_event){.type = SHIM_EVENT_TICK, .lease_until_us = 150u * SECOND_US});
+    CHECK_EQ(shim.phase, SHIM_READY);
+    CHECK_EQ(actions.timer_at_us, 150u * SECOND_US);
+    CHECK(!shim.lease_over);
+    step(160u * SECOND_US,
+         (struct shim_event){.type = SHIM_EVENT_TICK, .lease_until_us = 155u * SECOND_US});
+    CHECK_EQ(shim.phase, SHIM_ENDED); /* that renewal is over, too */
+    CHECK(shim.lease_over);
+}
+
 TEST_MAIN

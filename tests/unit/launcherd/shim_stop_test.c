@@ -67,7 +67,7 @@ TEST(the_lease_ends_the_grace)
     running(2);
     CHECK_STR(exited(LEASE_US - SECOND_US, 1, 3, 0), "signal(15) report(stopping)");
     ack(LEASE_US - SECOND_US, shim.revision);
-    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill");
+    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill hello");
     CHECK_STR(report(LEASE_US).cause, "rank 1 exited with code 3");
 }
 

@@ -265,10 +265,10 @@ TEST(lease_ends_the_workers)
 TEST(lease_ends_waiting_for_go_and_the_grace)
 {
     ready(1);
-    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "report(ended)");
+    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "hello report(ended)");
     running(1);
     stop(SECOND_US, 15, 3600ull * SECOND_US);
-    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill report(stopping)");
+    CHECK_STR(event(LEASE_US, SHIM_EVENT_TICK), "kill hello report(stopping)");
 }
 
 TEST(without_a_lease_it_counts_from_the_first_step)

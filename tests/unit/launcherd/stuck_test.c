@@ -1,4 +1,5 @@
 /* Shims that do not obey: launcherd enforces stops and leases. */
+#include <stdio.h>
 #include <string.h>
 
 #include "tests/lib/test.h"
@@ -45,7 +46,7 @@ TEST(a_shim_that_has_stopped_is_killed_only_if_it_stays_when_forgotten)
 
 TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
 {
-    const uint64_t due_us = 2 + LEASE_US + LAUNCHER_LEASE_SLACK_US;
+    const uint64_t due_us = 2 + LEASE_US + LEASE_LAUNCHER_US;
 
     with_shim();
     event(10 * BEAT_US, LAUNCHER_EVENT_TICK); /* silence: the connection is closed */
@@ -54,9 +55,90 @@ TEST(a_shim_that_ignores_the_end_of_its_lease_is_killed)
     CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
 }
 
+/* The shim, cut off, says hello at the end of its lease, or a moment before it is stopped. */
+static uint64_t say_at_the_end(bool lease_over)
+{
+    const struct msg hello = {
+        .type = MSG_TYPE_SHIM_HELLO,
+        .shim_hello = {
+            .job_id = 1, .generation = 1, .phase = SHIM_RUNNING, .lease_over = lease_over}};
+
+    with_shim();
+    event(10 * BEAT_US, LAUNCHER_EVENT_TICK);
+    event(11 * BEAT_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    (void)shim_event(2 + LEASE_US, LAUNCHER_EVENT_SHIM_MSG, 1, 1, &hello, NULL);
+    return 2 + LEASE_US;
+}
+
+/* What it kills may take its time, and its report must not be lost. */
+TEST(one_that_ends_its_ranks_with_its_lease_has_time_for_it)
+{
+    const uint64_t due_us = say_at_the_end(true) + LAUNCHER_LEASE_SLACK_US;
+
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+TEST(one_that_only_goes_on_has_not)
+{
+    const uint64_t due_us = say_at_the_end(false) + LEASE_LAUNCHER_US;
+
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+/* launcherd was started again, there is no server, and the shim is stopped. */
+static void adopt_until(uint64_t until_us)
+{
+    struct launcher_shim shim = {
+        .job_id = 1, .generation = 1, .slot_mask = 1, .local_count = 1, .lease_until_us = until_us};
+
+    begin();
+    (void)snprintf(shim.cluster, sizeof shim.cluster, "one");
+    (void)step(1, (struct launcher_event){.type = LAUNCHER_EVENT_ADOPT,
+                                          .job_id = 1,
+                                          .generation = 1,
+                                          .shim = &shim,
+                                          .alive = true});
+    (void)event(1, LAUNCHER_EVENT_ADOPTED);
+    (void)event(2, LAUNCHER_EVENT_SERVER_CLOSED);
+}
+
+TEST(a_new_launcherd_ends_an_adopted_shim_with_the_lease_that_it_has)
+{
+    const uint64_t due_us = 20 * BEAT_US + LEASE_LAUNCHER_US;
+
+    adopt_until(20 * BEAT_US);
+    CHECK(strstr(event(due_us - 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(due_us, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+
+    adopt_until(1); /* it was over before */
+    CHECK(strstr(event(LEASE_LAUNCHER_US + 1, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+}
+
+TEST(a_renewed_lease_is_that_of_an_adopted_shim_that_is_not_connected)
+{
+    adopt_until(20 * BEAT_US);
+    event(21, LAUNCHER_EVENT_SERVER_OPEN);
+    CHECK(strstr(welcome(22, "one"), "1.1<lease(") != NULL);
+    beat_until(23, 21 * BEAT_US);
+    CHECK(strstr(event(21 * BEAT_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+}
+
+TEST(an_adopted_shim_of_a_lease_that_nobody_knows_must_answer)
+{
+    adopt_until(0);
+    CHECK(strstr(event(LAUNCHER_UNKNOWN_US, LAUNCHER_EVENT_TICK), "kill") == NULL);
+    CHECK(strstr(event(LAUNCHER_UNKNOWN_US + 1, LAUNCHER_EVENT_TICK), "kill(1.1)") != NULL);
+
+    adopt_until(0);
+    (void)shim_open(10, 1, 1, SHIM_RUNNING);
+    CHECK(strstr(event(LAUNCHER_UNKNOWN_US + 1, LAUNCHER_EVENT_TICK), "kill") == NULL);
+}
+
 TEST(a_shim_of_the_server_before_keeps_its_lease)
 {
-    const uint64_t due_us = 3 + LEASE_US + LAUNCHER_LEASE_SLACK_US;
+    const uint64_t due_us = 3 + LEASE_US + LEASE_LAUNCHER_US;
 
     with_shim();
     event(20, LAUNCHER_EVENT_SERVER_CLOSED);

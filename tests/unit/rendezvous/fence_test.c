@@ -13,7 +13,10 @@ static void report(uint64_t conn, enum shim_phase phase, bool joined)
     step_rank_report(conn, (struct rank_report){.job_id = 1, .phase = phase, .joined = joined});
 }
 
-static uint64_t lease_us = 60 * SECOND_US;
+/* With LEASE_MARGIN_US whole seconds. */
+#define LEASE_OF(seconds) ((seconds)*SECOND_US - LEASE_MARGIN_US)
+
+static uint64_t lease_us = LEASE_OF(60);
 
 static void submit_to_a(void)
 {
@@ -89,6 +92,20 @@ TEST(others_wait_until_the_lease_is_over)
     check(JOB_STARTING, 2);
 }
 
+/* Whoever ends the ranks on the lost node has until then (LEASE_LAUNCHER_US, LEASE_GUARD_US). */
+TEST(and_for_the_time_that_killing_takes)
+{
+    lose(false);
+    pass(44); /* 59 s after the last beat: the lease itself is over */
+    check(JOB_RESTARTING, 1);
+    now_us += SECOND_US - 1;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    check(JOB_RESTARTING, 1);
+    now_us++;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    check(JOB_STARTING, 2);
+}
+
 /* Before the go no worker is spawned anywhere. */
 TEST(nobody_waits_for_workers_that_never_were)
 {
@@ -150,7 +167,7 @@ TEST(the_wait_survives_the_server)
 
 TEST(the_wait_for_a_long_lease_survives_the_server_too)
 {
-    lease_us = 300 * SECOND_US;
+    lease_us = LEASE_OF(300);
     lose(false);
     pass(10);
     restart();
@@ -174,13 +191,13 @@ TEST(the_wait_for_a_long_lease_survives_the_server_too)
     pass(10);
     hello(4, "a"); /* without the job */
     check(JOB_STARTING, 2);
-    lease_us = 60 * SECOND_US;
+    lease_us = LEASE_OF(60);
 }
 
 /* Job 1 runs on node a, which a new server with a lease of 10 s never hears. */
 static void restart_shorter(const struct rdzv_record *record, const struct rdzv_hold *hold)
 {
-    begin_leased_after(4, 3, 10 * SECOND_US, 60 * SECOND_US);
+    begin_leased_after(4, 3, LEASE_OF(10), LEASE_OF(60));
     if (hold != NULL)
         step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = hold});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = record});

@@ -114,7 +114,7 @@ TEST(a_generation_goes_on_above_when_nothing_can_run_any_more)
         CHECK(find(RDZV_SEND_START) == NULL);
     }
     hello(2, "b", "test", 1, 1);
-    now_us += SECOND_US;
+    now_us += SECOND_US + LEASE_MARGIN_US;
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
     CHECK_EQ(find(RDZV_SEND_START)->generation, 3);
@@ -180,7 +180,7 @@ TEST(jobs_of_a_restored_copy_wait_for_a_whole_lease_by_no_clock_that_can_be_set)
         step_beat(1, NULL, 0);
         CHECK(find(RDZV_SEND_START) == NULL);
     }
-    now_us += SECOND_US;
+    now_us += SECOND_US + LEASE_MARGIN_US;
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
 }

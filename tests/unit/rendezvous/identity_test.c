@@ -5,7 +5,7 @@
 
 #include "tests/lib/test.h"
 
-#define LEASE_US (60 * SECOND_US)
+#define LEASE_US (60 * SECOND_US - LEASE_MARGIN_US) /* with it whole seconds */
 
 /* A launcherd that says it is node a: on a machine, with a state directory, in a boot. */
 struct who {
@@ -484,7 +484,7 @@ TEST(a_restarted_server_knows_what_is_held)
     begin_leased(4, 3, LEASE_US);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
-    now_us += LEASE_US;
+    now_us += LEASE_US + LEASE_MARGIN_US;
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(count_of(RDZV_PERSIST_HOLD), 1);
     hello_as(3, other_state, NULL, 0);

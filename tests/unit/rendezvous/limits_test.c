@@ -164,7 +164,7 @@ static uint32_t jobs_in(enum job_state state)
 TEST(every_node_is_silent_at_once)
 {
     begin_full();
-    now_us += 60 * SECOND_US; /* all are silent: lost when their lease ends */
+    now_us += 60 * SECOND_US + LEASE_MARGIN_US; /* all are silent: lost when their lease ends */
     step_counted((struct rdzv_event){.type = RDZV_EVENT_TICK});
     finish_instant();
     CHECK_EQ(totals[RDZV_CLOSE_NODE], NODES);
@@ -210,7 +210,7 @@ static void report_all(uint32_t generation, enum shim_phase phase)
 TEST(every_node_comes_back_with_shims_that_are_over)
 {
     begin_full();
-    now_us += 60 * SECOND_US; /* all are silent: lost when their lease ends */
+    now_us += 60 * SECOND_US + LEASE_MARGIN_US; /* all are silent: lost when their lease ends */
     step_counted((struct rdzv_event){.type = RDZV_EVENT_TICK});
     totals_clear(); /* in the middle of the work for lost nodes */
     for (uint32_t i = 0; i < NODES; i++)

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""No rank outlives its lease, also if its shim is stopped and launcherd is started again, or away. lease_test.py LAUNCHERD [NAME...]
+
+The ranks of a part that is cut off must be gone when the server starts it elsewhere: a lease and LEASE_MARGIN_US (common/limits.h) after the last
+beat that it got."""
+import os
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import node_lib
+from ddpproto import run_tests
+from node_lib import World, is_alive, wait_until
+
+LAUNCHERD = os.path.abspath(sys.argv[1])
+LEASE_S = 6.0
+MARGIN_S = 1.5
+# The rank is a shell, which dies with its shim. Its program does not.
+GRANDCHILD = ["sh", "-c", "sleep 1000; true"]
+
+
+def lease_world():
+    return World(LAUNCHERD, lease_us=int(LEASE_S * 1e6))
+
+
+def state_of(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return file.read().rsplit(")", 1)[1].split()[0]
+
+
+def stop_process(pid):
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "the process to stop")
+
+
+def guards_of(node):
+    """Processes `launcherd --guard` of the job's shim that are no zombies."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if words[1:3] == [b"--guard", node.run_dir(1, 1).encode()]:
+            found.append(int(pid))
+    return found
+
+
+def begin(world, argv=("sleep", "1000")):
+    """A node with job 1. Returns it, all processes of the job's ranks, and the shim."""
+    node = world.node()
+    world.server.start(1, 1, list(argv))
+    world.server.go(1, 1)
+    world.server.wait_phase(1, 1, "running")
+    shim = world.note_token(node, 1, 1)
+    wait_until(lambda: guards_of(node), "the guard")
+    ranks = wait_until(lambda: len(found := node_lib.token_holders(shim["token"])) == (2 if argv == GRANDCHILD else 1) and found, "the ranks")
+    return node, ranks, shim["pid"]
+
+
+def cut(world):
+    """Returns when the server may start the part elsewhere."""
+    world.server.cut()
+    heard = max(at for at, message in world.server.messages if message["type"] in ("beat", "node_hello"))
+    return heard + LEASE_S + MARGIN_S
+
+
+def check_gone(ranks, until):
+    """They are gone in time, and were there until their lease was over: nobody is killed for less."""
+    while any(is_alive(pid) for pid in ranks):
+        assert time.monotonic() < until, f"processes {[pid for pid in ranks if is_alive(pid)]} outlive their lease"
+        time.sleep(0.002)
+    left = until - time.monotonic()
+    print(f"gone {left:.2f} s before the next generation", flush=True)
+    assert left <= MARGIN_S + 1, left  # at most a beat was not heard
+
+
+def clean_up(world, node, shim):
+    """Whatever happened, a launcherd with a server gets the end of the part."""
+    if node.process.poll() is not None:
+        node.begin()
+    world.server.listen()
+    if is_alive(shim):
+        os.kill(shim, signal.SIGCONT)
+    world.server.wait_phase(1, 1, "ended")
+    world.forget(node, 1, 1)
+    wait_until(lambda: not guards_of(node), "the guard to go")
+
+
+def test_a_shim_is_stopped():
+    with lease_world() as world:
+        node, ranks, shim = begin(world)
+        stop_process(shim)
+        check_gone(ranks, cut(world))
+        clean_up(world, node, shim)
+
+
+def test_a_shim_is_stopped_and_has_no_guard():
+    with lease_world() as world:
+        node, ranks, shim = begin(world)
+        for pid in guards_of(node):
+            os.kill(pid, signal.SIGKILL)
+        stop_process(shim)
+        check_gone(ranks, cut(world))
+        assert "its shim is killed: it has not ended with its lease" in node.log_text(), node.log_text()
+        clean_up(world, node, shim)
+
+
+def test_launcherd_is_started_again_meanwhile():
+    """The new one finds the lease with the shim, which does not answer."""
+    with lease_world() as world:
+        node, ranks, shim = begin(world)
+        for pid in guards_of(node):
+            stop_process(pid)
+        stop_process(shim)
+        until = cut(world)
+        node.kill()
+        node.begin()
+        check_gone(ranks, until)
+        assert "it has not ended with its lease" in node.log_text(), node.log_text()
+        for pid in guards_of(node):
+            os.kill(pid, signal.SIGCONT)
+        clean_up(world, node, shim)
+
+
+def test_launcherd_does_not_come_back():
+    with lease_world() as world:
+        node, ranks, shim = begin(world, GRANDCHILD)
+        stop_process(shim)
+        until = cut(world)
+        node.kill()
+        check_gone(ranks, until)
+        assert is_alive(shim)
+        clean_up(world, node, shim)
+
+
+def test_launcherd_is_stopped():
+    with lease_world() as world:
+        node, ranks, shim = begin(world, GRANDCHILD)
+        stop_process(shim)
+        until = cut(world)
+        stop_process(node.process.pid)
+        check_gone(ranks, until)
+        node.process.send_signal(signal.SIGCONT)
+        clean_up(world, node, shim)
+
+
+def test_the_shim_and_launcherd_are_killed():
+    """The kernel kills the rank with its shim, and the guard what the rank has started, at once."""
+    with lease_world() as world:
+        node, ranks, shim = begin(world, GRANDCHILD)
+        node.kill()
+        os.kill(shim, signal.SIGKILL)
+        begun = time.monotonic()
+        wait_until(lambda: not any(is_alive(pid) for pid in ranks), "the ranks to go")
+        took = time.monotonic() - begun
+        print(f"gone {took:.2f} s after the kill", flush=True)
+        assert took < LEASE_S, took
+        world.server.cut()
+        clean_up(world, node, shim)
+
+
+def test_a_shim_that_goes_on_has_the_lease_of_now():
+    """It was stopped for longer than its lease. launcherd has renewed it meanwhile."""
+    with lease_world() as world:
+        node, ranks, shim = begin(world)
+        stop_process(shim)
+        end = time.monotonic() + 2 * LEASE_S
+        wait_until(lambda: time.monotonic() > end, "two leases")
+        os.kill(shim, signal.SIGCONT)
+        since = len(world.server.messages)
+        world.server.wait_for("beat", lambda m: not m["silent"], since=since)
+        world.server.send("stop", job_id=1, generation=1, signal=int(signal.SIGTERM), grace_us=10_000_000, reason="told to")
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "" and report["ranks"][0]["signal"] == signal.SIGTERM, report
+        assert not any(is_alive(pid) for pid in ranks)
+        world.forget(node, 1, 1)
+
+
+def test_a_shim_that_goes_on_without_a_renewal_kills_at_once():
+    with lease_world() as world:
+        node, ranks, shim = begin(world)
+        for pid in guards_of(node):
+            os.kill(pid, signal.SIGKILL)
+        stop_process(shim)
+        until = cut(world)
+        node.kill()
+        wait_until(lambda: time.monotonic() > until, "the lease to end")
+        assert all(is_alive(pid) for pid in ranks)
+        os.kill(shim, signal.SIGCONT)
+        wait_until(lambda: not any(is_alive(pid) for pid in ranks), "the ranks to go", timeout_s=LEASE_S)
+        clean_up(world, node, shim)
+
+
+def test_the_guard_of_an_adopted_shim_is_the_first_one():
+    """Each launcherd starts one, and the guards do not pile up."""
+    with lease_world() as world:
+        node, _, shim = begin(world)
+        first = guards_of(node)
+        for _ in range(3):
+            node.kill()
+            node.begin().ready()
+            wait_until(lambda: "adopted its shim" in node.log_text(), "the adoption")
+        wait_until(lambda: guards_of(node) == first, "one guard")
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+        wait_until(lambda: not guards_of(node), "the guard to go")
+        assert not is_alive(shim)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
