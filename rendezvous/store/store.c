@@ -87,9 +87,11 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
         "INSERT OR IGNORE INTO specs (job_id, cwd, argv, env, launch) VALUES (?, ?, ?, ?, ?)",
     [STORE_SPEC_GET] = "SELECT cwd, argv, env, launch FROM specs WHERE job_id ="
                        " (SELECT coalesce(nullif(array_job, 0), id) FROM jobs WHERE id = ?)",
-    [STORE_SPEC_USED] = "SELECT 1 FROM jobs JOIN specs ON specs.job_id ="
-                        " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
-                        " ('queued','starting','running','restarting') AND specs.cwd = ? LIMIT 1",
+    [STORE_SPEC_STAGED] =
+        "SELECT DISTINCT specs.cwd FROM jobs JOIN specs ON specs.job_id ="
+        " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
+        " ('queued','starting','running','restarting') AND specs.cwd LIKE 'stage:%'"
+        " ORDER BY specs.cwd",
     [STORE_SPEC_ENDED] =
         "SELECT argv, env FROM specs WHERE job_id = ?1 AND"
         " (?3 OR length(argv) > ?4 OR length(env) > ?4) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"

@@ -215,8 +215,9 @@ void store_list(struct store *store, struct store_viewer viewer, uint64_t after_
 /* STATUS_NOT_FOUND; STATUS_BAD_INPUT: the row cannot be read; STATUS_MEMORY. */
 enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
                        struct store_spec *spec);
-/* Whether a job that has not ended has this working directory. Scans all such jobs. */
-bool store_cwd_is_used(struct store *store, const char *cwd);
+/* The hashes of the staged working directories (common/stage.h) of jobs that have not ended, ascending. The caller
+ * frees them. NULL: no memory. Scans all such jobs. */
+char (*store_staged(struct store *store, uint32_t *count))[STAGE_HASH_CHARS + 1];
 /* The ranks of one generation from `first` on, ascending. Returns how many, at most `max`. */
 uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
                      struct arena *arena, struct part_job_rank *ranks, uint32_t max);

@@ -39,7 +39,7 @@ CORE_SYMBOLS = re.compile(
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
-# The loops of launcherd and of its shims make no call to the file system, since a disk may never answer (launcherd/files/file_work.h). Checked are calls
+# The loops of launcherd and of its shims make no call to the file system, since a disk may never answer (common/io/file_work.h). Checked are calls
 # that name a path, change a file, ask the user database, start a process or wait for one. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
 LOOP_FOLDERS = {"launcherd/node": "launcherd", "launcherd/shim": "a shim"}
@@ -321,7 +321,7 @@ def loop_findings(path, symbols, owner, table, reached):
     if path not in table:
         for symbol in sorted(symbols[path]["used"]):
             if LOOP_FILE_CALLS.match(symbol):
-                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/files/file_work.h"
+                yield f"{path}: the loop calls {symbol}: it belongs to a thread, common/io/file_work.h"
     for symbol in sorted(symbols[path]["called"]):
         target = owner.get(symbol)
         if target is None or target == path:
