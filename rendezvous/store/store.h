@@ -76,13 +76,14 @@ enum status store_open_new(struct store **store, const char *dir, struct err *er
 /* How a server that leads uses a state on etcd. */
 struct etcd_client;
 struct store_copy;
+struct seen_keeper;
 struct store_lead {
     struct etcd_client *client; /* owned by the caller; used until the store is closed */
     const char *prefix;         /* "/ddp/" (etcd_url_parse); borrowed as long */
     int64_t revision;           /* at which this server created the key PREFIX "leader" */
     uint64_t quota_bytes;       /* etcd's --quota-backend-bytes */
     struct store_copy *copy;    /* its rows are used (store_copy.h); NULL: reads all */
-    const char *seen_path;      /* the file of seen.h, borrowed; NULL: none */
+    struct seen_keeper *seen;   /* of the file of seen.h, borrowed; NULL: none */
     /* Called before each request. Returns until when this server may act, on clock_boot_us. It may
      * renew the lease first. NULL: no limit. */
     uint64_t (*until_us)(void *context);
@@ -92,7 +93,7 @@ struct store_lead {
     void *context;
 };
 /* Takes over the state on etcd, or makes a new one. Errors: STATUS_NOT_FOUND: etcd has no state, and the file at
- * `seen_path` says that it had one; STATUS_CONFLICT: another server leads; STATUS_TIMEOUT: etcd does not answer;
+ * `seen` says that it had one; STATUS_CONFLICT: another server leads; STATUS_TIMEOUT: etcd does not answer;
  * STATUS_UNSUPPORTED as above; STATUS_IO. */
 enum status store_open_etcd(struct store **store, const struct store_lead *lead, struct err *err);
 /* Reads the keys of nodes and users, for a server that stands by. Of `lead` only client, prefix and

@@ -19,7 +19,7 @@ FOLDERS = {
     "libddp": Folder(["common", "common/io"], ["ddp.h", "fence.h", "place.h"]),
 
     "rendezvous/core": Folder(["common"], None),
-    "rendezvous/store": Folder(["common", "common/io", "rendezvous/core"], ["backup.h", "etcd_client.h", "etcd_place.h", "etcd_types.h", "store.h", "store_copy.h"]),
+    "rendezvous/store": Folder(["common", "common/io", "rendezvous/core"], ["backup.h", "etcd_client.h", "etcd_place.h", "etcd_types.h", "seen_keeper.h", "store.h", "store_copy.h"]),
     "rendezvous/server": Folder(["common", "common/io", "rendezvous/core", "rendezvous/store"], ["again.h", "member.h", "server.h", "transfer.h"]),
 
     "launcherd/core": Folder(["common"], None),
