@@ -37,7 +37,7 @@
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
 #define NAMES_KNOWN_MAX 256u /* users whose names are kept */
-#define NAMES_LOOKUPS_MAX 2u /* at a time: libuv has four threads, and file requests need some */
+#define NAMES_LOOKUPS_MAX 2u /* at a time, of the four threads of libuv */
 
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "rendezvous/server/again.h"
 #include "rendezvous/server/election.h"
+#include "rendezvous/server/loop_watch.h"
 #include "rendezvous/store/backup.h"
 #include "rendezvous/store/seen_keeper.h"
 #include "rendezvous/store/store_copy.h"
@@ -306,6 +307,9 @@ enum status member_open(struct member *member, uv_loop_t *loop,
     if (has_others)
         status = prepare(member, err);
     if (status == STATUS_OK)
+        status = loop_watch_open(&member->watch, loop, options->server.state_dir,
+                                 options->server.lease_us, err);
+    if (status == STATUS_OK)
         status = open_server(member, has_others, err);
     if (status != STATUS_OK || !has_others)
         return status;
@@ -362,6 +366,7 @@ void member_close(struct member *member)
     election_close(&member->election);
     store_copy_close(&member->copy);
     seen_keeper_close(&member->seen);
+    loop_watch_close(&member->watch);
     if (member->etcd != NULL)
         uv_close((uv_handle_t *)&member->keys_timer, NULL);
     etcd_close(&member->etcd);

@@ -28,6 +28,7 @@ struct member {
     const struct member_options *options; /* borrowed */
     uv_loop_t *loop;
     struct server *server;
+    struct loop_watch *watch;
     struct election *election; /* NULL: the only server */
     struct etcd_client *etcd;  /* used on the loop's thread; NULL likewise */
     struct store_copy *copy;   /* while it stands by; NULL likewise */

@@ -180,5 +180,28 @@ def test_the_server_ends_all_the_same():
         assert time.monotonic() - since < 15
 
 
+def wait_log(process, text):
+    end = time.monotonic() + 120
+    while text not in process.log():
+        assert time.monotonic() < end, process.log()
+        time.sleep(0.02)  # the time between two looks
+
+
+def test_the_log_says_that_the_server_stands_still():
+    """As in a commit to a disk that hangs, which is done on the loop."""
+    with a_server() as (process, disk):
+        disk.mark = disk.mark.replace(".stage", ".loop")
+        with open(disk.mark + ".new", "w", encoding="ascii") as mark:
+            mark.write(str(process.process.pid))
+        os.rename(disk.mark + ".new", disk.mark)
+        wait_log(process, f"this server has stood still for 10 s, in a call that does not return, and answers nobody: does the disk of {process.state_dir} answer? "
+                          "Nodes that hear from no server end their workers when their lease of 60 s is over")
+        disk.thaw()
+        wait_log(process, "this server goes on after it stood still for 1")
+        with Client(process.address) as client:
+            client.submit()
+        assert process.stop() == 0
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[3:]))
