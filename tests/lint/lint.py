@@ -366,20 +366,21 @@ def thread_findings(path, symbols):
 
 def check_loop():
     """The loops of launcherd, of its shims and of rendezvous touch no file: see LOOP_FOLDERS."""
-    findings, counts = [], []
+    findings, counts, programs = [], [], {}
     for (folder, whose), (others, table) in zip(LOOP_FOLDERS.items(), ((SHIM_OTHERS, LOOP_ALLOWED), (SHIM_OTHERS, SHIM_ALLOWED),
                                                                        (RENDEZVOUS_OTHERS, RENDEZVOUS_ALLOWED))):
         program = folder.split("/")[0]
-        objects = objects_of(program)
-        symbols = {path: symbols_of(built) for path, built in objects.items()}
+        if program not in programs:
+            programs[program] = {path: symbols_of(built) for path, built in objects_of(program).items()}
+        symbols = programs[program]
         owner = {symbol: path for path, names in symbols.items() for symbol in names["defined"]}
-        ours = [path for path in objects if os.path.dirname(path) == folder and path not in others]
+        ours = [path for path in symbols if os.path.dirname(path) == folder and path not in others]
         if not ours:
             skip(f"{program} was not built")
         if not any(names["called"] for names in symbols.values()):
             skip("no calls are found in the objects of this machine")
         findings += [finding for path in ours if LOOP_THREADS.match(path) for finding in thread_findings(path, symbols)]
-        findings += [f"{path} is gone: correct the tables in tests/lint/lint.py" for path in table if path not in objects]
+        findings += [f"{path} is gone: correct the tables in tests/lint/lint.py" for path in table if path not in symbols]
         seen, reached = set(), [path for path in ours if not LOOP_THREADS.match(path)]
         while reached:
             path = reached.pop()
