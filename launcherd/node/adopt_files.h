@@ -7,7 +7,7 @@
 
 #include "common/arena.h"
 #include "common/msg.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/process/lease_page.h"
 #include "launcherd/process/rundir.h"
 

@@ -8,7 +8,7 @@
 
 #include "common/stage.h"
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 /* An archive, and what has been fetched of it. Descriptor and digest go from one work to the next. */
 struct archive_files {

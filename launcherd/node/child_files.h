@@ -5,7 +5,7 @@
 
 #include "common/status.h"
 #include "launcherd/node/child_order.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 /* For `run`: starts it. The descriptors are borrowed; `extra_fd` -1: none. */
 enum status child_files_start(struct file_work *work, const struct child_order *order, int stdin_fd,

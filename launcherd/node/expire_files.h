@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "common/limits.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/process/log_folders.h"
 
 struct expire_files {

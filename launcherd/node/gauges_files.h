@@ -8,7 +8,7 @@
 #include "common/buf.h"
 #include "launcherd/gpu/gauges.h"
 #include "launcherd/gpu/gpu_watch.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 struct gauges_files {
     struct file_work work;

@@ -2,7 +2,7 @@
 #ifndef LAUNCHERD_NODE_GUARD_FILES_H
 #define LAUNCHERD_NODE_GUARD_FILES_H
 
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/child_order.h"
 #include "launcherd/process/lease_page.h"
 

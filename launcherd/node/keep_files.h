@@ -8,7 +8,7 @@
 #include "common/key.h"
 #include "common/status.h"
 #include "launcherd/core/slots_record.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 struct slots_files {
     struct file_work work;

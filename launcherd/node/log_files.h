@@ -9,7 +9,7 @@
 
 #include "common/limits.h"
 #include "common/msg.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/process/log_place.h"
 
 enum log_access {

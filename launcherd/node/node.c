@@ -13,7 +13,7 @@
 #include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/node_adopt.h"
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_expire.h"

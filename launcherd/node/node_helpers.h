@@ -4,7 +4,7 @@
 #define LAUNCHERD_NODE_NODE_HELPERS_H
 
 #include "common/buf.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
 

@@ -11,7 +11,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/node_children.h"
 #include "launcherd/node/node_host.h"
 #include "launcherd/process/doing.h"

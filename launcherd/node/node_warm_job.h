@@ -5,7 +5,7 @@
 #include <limits.h>
 
 #include "common/arena.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/node_warm.h"
 #include "launcherd/node/warm_files.h"
 

@@ -5,7 +5,7 @@
 #include <limits.h>
 
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/state_id.h"
 
 struct open_files {

@@ -12,7 +12,7 @@
 
 #include "common/status.h"
 #include "launcherd/core/seen_record.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 struct seen_files {
     struct file_work work;

@@ -12,7 +12,7 @@
 #include "common/buf.h"
 #include "common/msg.h"
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/child_files.h"
 #include "launcherd/process/rundir.h"
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/node/child_files.h"
 
 struct node_warm;

@@ -8,7 +8,7 @@
 #include "common/buf.h"
 #include "common/msg.h"
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 struct shim_end;
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/process/proc.h"
 
 #define ENVIRON_PROCESSES_MAX 256u

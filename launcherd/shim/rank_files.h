@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "common/status.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/shim/log_file.h"
 
 struct shim_prepare;

@@ -5,7 +5,7 @@
 #define LAUNCHERD_SHIM_SHIM_END_H
 
 #include "common/msg.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 #define SHIM_END_LATE_MS 2000u
 

@@ -5,7 +5,7 @@
 #include <uv.h>
 
 #include "common/msg.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/warm_workers.h"
 

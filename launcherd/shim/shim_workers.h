@@ -15,7 +15,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 #include "launcherd/shim/failures.h"
 #include "launcherd/shim/leftovers.h"
 #include "launcherd/shim/input.h"

@@ -18,6 +18,11 @@ bool leader_may_act(const struct leader *leader, uint64_t now_us)
     return leader->state == LEADER_LEADING && !leader->is_resigning && now_us < leader->until_us;
 }
 
+bool leader_is_stuck(const struct leader *leader, uint64_t silent_us)
+{
+    return silent_us >= leader->lease_us;
+}
+
 static uint64_t renew_every_us(const struct leader *leader)
 {
     return leader->lease_us / LEADER_RENEWALS;
@@ -185,6 +190,10 @@ struct leader_action leader_step(struct leader *leader, const struct leader_even
         leader->state = LEADER_ENDED;
     if (leader->state == LEADER_ENDED || leader->asked != LEADER_WAIT)
         return action;
+    if (leader_is_stuck(leader, event->silent_us) && !leader->is_resigning) {
+        action.at_us = event->now_us + read_every_us(leader);
+        return action;
+    }
     action.request = next_request(leader, event);
     leader->asked = action.request;
     action.timeout_us = timeout_us(leader);

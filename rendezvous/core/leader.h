@@ -20,6 +20,9 @@
  * claims, to let a server that has all rows claim first, or one that has more of them. It waits at most
  * LEADER_BEHIND_US and one lease.
  *
+ * A server whose loop makes no progress for a whole lease neither renews nor claims: it serves nobody, so another one
+ * is to lead. It goes on to renew if the loop comes back before its lease ends.
+ *
  * A server that has lost the leadership ends (LEADER_ENDED): its edge starts the process anew, as a standby. */
 #ifndef RENDEZVOUS_CORE_LEADER_H
 #define RENDEZVOUS_CORE_LEADER_H
@@ -65,7 +68,8 @@ struct leader_event {
     enum leader_event_type type;
     uint32_t
         missing_pm; /* per mille of the rows, 0 to 1000, that this server would have to read first */
-    bool must_wait; /* must not claim: an administrator has to act first (member.h) */
+    bool must_wait;     /* must not claim: an administrator has to act first (member.h) */
+    uint64_t silent_us; /* for how long the server's loop has made no progress */
     /* The other fields belong to an answer. */
     uint64_t sent_us; /* when the request was sent */
     bool is_ok;
@@ -103,6 +107,8 @@ void leader_init(struct leader *leader, uint64_t lease_us, uint64_t seed);
 /* Takes one event. The time of events never goes back. While a request is pending, TICK and RESIGN
  * return LEADER_WAIT; the answer to the request returns the next action. */
 struct leader_action leader_step(struct leader *leader, const struct leader_event *event);
+/* Whether a loop without progress for `silent_us` counts as stuck. */
+bool leader_is_stuck(const struct leader *leader, uint64_t silent_us);
 /* Whether this server may act at this time: send, order, answer. False from `until_us` on,
  * whichever events came. */
 bool leader_may_act(const struct leader *leader, uint64_t now_us);

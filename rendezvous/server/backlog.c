@@ -94,7 +94,8 @@ void backlog_on_moved(struct conn *conn)
     if (!peer->is_held || peer->is_closing || backlog_waits(conn->queued_bytes))
         return;
     peer->is_held = false; /* it has read its answers, so its next request is handled */
-    conn_resume(conn);
+    if (!peer->is_staging)
+        conn_resume(conn);
     backlog_moved(peer);
 }
 

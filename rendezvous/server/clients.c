@@ -64,7 +64,7 @@ static void on_sweep(uv_timer_t *timer)
 
         if (peer == NULL || peer->kind != PEER_CLIENT || peer->is_closing)
             continue;
-        if (peer->waiter_count > 0 || peer->is_submitting)
+        if (peer->waiter_count > 0 || peer->is_submitting || peer->is_staging)
             peer->heard_us = now_us;
         else if (now_us - peer->heard_us >= server->client_idle_us)
             peer_close(peer, STATUS_TIMEOUT, "it has asked for nothing for too long");

@@ -16,6 +16,7 @@
 #define KEY_BYTES_MAX (ETCD_PREFIX_BYTES_MAX + 64u)
 #define VALUE_BYTES_MAX (SERVER_ADDRESS_BYTES_MAX + ELECTION_HOST_BYTES_MAX + 1u)
 #define WAIT_US_MAX 1000000u
+#define ALIVE_EVERY_MS 100u
 
 struct election {
     struct election_options options;
@@ -26,12 +27,15 @@ struct election {
     char value[VALUE_BYTES_MAX];
     uv_thread_t thread;
     uv_async_t changed;
+    uv_timer_t alive_timer;
+    uint32_t handles_open;
     uv_mutex_t lock; /* guards the fields below, except the atomics */
     uv_cond_t wake;
     bool is_resigning;
     struct election_view view;
     _Atomic uint64_t acts_until_us; /* 0: it may not act */
     _Atomic int64_t token;          /* 0: not elected */
+    _Atomic uint64_t alive_us;      /* when the loop's thread last made progress */
 };
 
 /* -- called by other threads ----------------------------------------------------------------------- */
@@ -51,8 +55,22 @@ uint64_t election_acts_until_us(const struct election *election)
     return atomic_load(&election->acts_until_us);
 }
 
-void election_check(const struct election *election)
+void election_alive(struct election *election)
 {
+    atomic_store(&election->alive_us, clock_boot_us());
+}
+
+/* By the thread: the loop may have noted a later time than `now_us`. */
+static uint64_t silent_us(const struct election *election, uint64_t now_us)
+{
+    const uint64_t alive_us = atomic_load(&election->alive_us);
+
+    return now_us > alive_us ? now_us - alive_us : 0;
+}
+
+void election_check(struct election *election)
+{
+    election_alive(election);
     if (!election_may_act(election))
         election->options.on_lost(election->options.owner,
                                   "its lease has ended before it could renew it");
@@ -289,10 +307,14 @@ static void lost(const struct election *election)
 {
     const uint64_t now_us = clock_boot_us();
 
-    election->options.on_lost(election->options.owner,
-                              now_us >= election->leader.until_us
-                                  ? "its lease has ended before it could renew it"
-                                  : "etcd has removed its lease or the leader key");
+    const char *why = "etcd has removed its lease or the leader key";
+
+    if (leader_is_stuck(&election->leader, silent_us(election, now_us)))
+        why = "its loop has stood still, in a call that does not return (a disk that hangs?), so "
+              "its lease was not renewed";
+    else if (now_us >= election->leader.until_us)
+        why = "its lease has ended before it could renew it";
+    election->options.on_lost(election->options.owner, why);
 }
 
 static void run(void *arg)
@@ -305,6 +327,7 @@ static void run(void *arg)
         event.now_us = clock_boot_us();
         event.missing_pm = election->options.missing_pm(election->options.owner);
         event.must_wait = election->options.must_wait(election->options.owner);
+        event.silent_us = silent_us(election, event.now_us);
         action = leader_step(&election->leader, &event);
         publish(election);
         if (election->leader.state == LEADER_ENDED && !election->leader.is_resigning)
@@ -323,6 +346,23 @@ static void on_changed(uv_async_t *async)
     const struct election *election = async->data;
 
     election->options.on_changed(election->options.owner);
+}
+
+static void on_alive(uv_timer_t *timer)
+{
+    election_alive(timer->data);
+}
+
+/* The handles do not keep the loop running. */
+static void open_handles(struct election *election, uv_loop_t *loop)
+{
+    (void)uv_async_init(loop, &election->changed, on_changed);
+    uv_unref((uv_handle_t *)&election->changed);
+    (void)uv_timer_init(loop, &election->alive_timer);
+    (void)uv_timer_start(&election->alive_timer, on_alive, ALIVE_EVERY_MS, ALIVE_EVERY_MS);
+    uv_unref((uv_handle_t *)&election->alive_timer);
+    election->changed.data = election->alive_timer.data = election;
+    election->handles_open = 2;
 }
 
 static void fill_texts(struct election *election, const struct election_options *options)
@@ -359,19 +399,20 @@ enum status election_open(struct election **out, uv_loop_t *loop,
     }
     (void)uv_mutex_init(&election->lock);
     (void)uv_cond_init(&election->wake);
-    (void)uv_async_init(loop, &election->changed, on_changed);
-    uv_unref((uv_handle_t *)&election->changed);
-    election->changed.data = election;
+    open_handles(election, loop);
+    election_alive(election);
     if (uv_thread_create(&election->thread, run, election) != 0)
         abort(); /* the kernel refuses a thread to a process that has just started */
     *out = election;
     return STATUS_OK;
 }
 
-static void on_async_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
     struct election *election = handle->data;
 
+    if (--election->handles_open > 0)
+        return;
     uv_cond_destroy(&election->wake);
     uv_mutex_destroy(&election->lock);
     arena_reset(&election->arena);
@@ -390,6 +431,7 @@ void election_close(struct election **out)
     uv_mutex_unlock(&election->lock);
     (void)uv_thread_join(&election->thread);
     etcd_close(&election->etcd);
-    uv_close((uv_handle_t *)&election->changed, on_async_closed);
+    uv_close((uv_handle_t *)&election->changed, on_handle_closed);
+    uv_close((uv_handle_t *)&election->alive_timer, on_handle_closed);
     *out = NULL;
 }

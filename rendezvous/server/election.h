@@ -1,6 +1,7 @@
 /* The edge of rendezvous/core/leader.h: this server's part in the election, on a thread of its own.
  * So neither a long step of the server nor a slow commit delays the renewal of its lease, and an
- * etcd that does not answer never blocks the loop.
+ * etcd that does not answer never blocks the loop. But a loop that stands still, in a call that does not return, must
+ * not lead: it notes that it is alive, and without that for a lease the thread does not renew.
  *
  * In etcd, with PREFIX of the URL:
  *   PREFIXleader       ADDRESS\nHOST of the server that leads, under its lease; its create revision is the fencing token
@@ -60,8 +61,10 @@ bool election_leads(const struct election *election);
 bool election_may_act(const struct election *election);
 /* Until when it may act, by clock_boot_us; renewals extend it. 0: it may not act. */
 uint64_t election_acts_until_us(const struct election *election);
+/* Notes that the loop's thread makes progress. For long work in one turn of the loop. */
+void election_alive(struct election *election);
 /* Returns only if this server may act now; otherwise calls on_lost. */
-void election_check(const struct election *election);
+void election_check(struct election *election);
 /* The leader key, once elected. Every write to the store is conditional on the key's create
  * revision. */
 const char *election_key(const struct election *election);

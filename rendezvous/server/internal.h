@@ -7,6 +7,7 @@
 #include <uv.h>
 
 #include "common/io/conn.h"
+#include "common/io/file_work.h"
 #include "common/io/tls.h"
 #include "rendezvous/core/rdzv.h"
 #include "rendezvous/server/access.h"
@@ -36,7 +37,7 @@
 #define REFUSED_WINDOW_US 10000000u /* ... of this time */
 
 #define NAMES_KNOWN_MAX 256u /* users whose names are kept */
-#define NAMES_LOOKUPS_MAX 2u /* at a time: libuv has four threads, and file requests need some */
+#define NAMES_LOOKUPS_MAX 2u /* at a time, of the four threads of libuv */
 
 enum peer_kind { PEER_UNKNOWN, PEER_CLIENT, PEER_NODE, PEER_REFUSED };
 
@@ -77,6 +78,10 @@ struct peer {
     char user[USER_NAME_BYTES_MAX];
     char name[NODE_NAME_BYTES_MAX]; /* of a node */
     struct stage_upload *upload;    /* the staged directory that it is sending; NULL: none */
+    bool
+        is_staging; /* of a client: not read from until a thread has done its request; see stage.c */
+    uint64_t stage_bytes; /* what is held for that */
+    uint32_t stage_gets;  /* of a node: reads that threads do */
 };
 
 enum waiter_kind {
@@ -182,6 +187,9 @@ struct server {
     struct submitted submitted[SUBMITTED_MAX]; /* answered once they are durable */
     char stage_dir[4200];                      /* archives of staged working directories */
     uint64_t upload_serial;                    /* the newest upload of one */
+    uint64_t stage_bytes;                      /* held for work on them */
+    struct err stage_err;                      /* why the folder cannot be used */
+    struct file_works *files;                  /* NULL: it stands by */
     bool survives_power;                       /* see store_open */
     uint64_t stepped_at_us, tick_at_us;        /* the last step; the next tick, 0: none */
     struct look *looks;                        /* jobs that may hang, whose nodes were asked */
@@ -273,13 +281,16 @@ void names_uid(struct peer *peer);
 void names_stop(struct server *server);
 
 /* stage.c: archives of staged working directories. */
-enum status stage_open(struct server *server, const char *state_dir, struct err *err);
+/* `waits`: an error if the folder cannot be used; else the log says so later. */
+enum status stage_open(struct server *server, const char *state_dir, bool waits, struct err *err);
+void stage_stop(struct server *server);
 void stage_put(struct peer *peer, const struct msg_stage_put *put);
 void stage_get(struct peer *peer, const struct msg_stage_get *get);
 /* Drops the unfinished upload of this connection. */
 void stage_drop(struct peer *peer);
-/* Whether a job can have this working directory. False: the reason was answered. */
-bool stage_check_cwd(struct peer *peer, const char *cwd);
+/* Whether the submit needs more than is known of its working directory. True: it is answered, or goes on with
+ * client_submit once a thread has found the archive. */
+bool stage_takes_submit(struct peer *peer, const struct msg *submit);
 
 /* answer.c: answers about jobs, nodes and events. */
 bool job_is_active(const struct server *server, uint64_t job_id);
@@ -369,6 +380,8 @@ void expire_begin(struct server *server, uint64_t keep_jobs_us);
 
 /* request.c: the requests of clients. */
 void client_request(struct peer *peer, const struct msg *msg);
+/* A submit whose working directory is known to be there. */
+void client_submit(struct peer *peer, const struct msg *msg);
 
 /* hello.c: whether this connection may send this message. False: it was told so. */
 bool peer_may_send(struct peer *peer, const struct msg *msg);

@@ -465,7 +465,7 @@ static enum status restore(struct server *server, const struct server_options *o
                                                             options->survives_power, err);
 
     if (status == STATUS_OK)
-        status = stage_open(server, options->state_dir, err);
+        status = stage_open(server, options->state_dir, options->lead == NULL, err);
     if (status == STATUS_OK)
         status = core_open(server, options, err);
     if (status == STATUS_OK)
@@ -562,6 +562,7 @@ void server_stop(struct server *server)
         if (server->peers[i] != NULL)
             peer_close(server->peers[i], STATUS_CLOSED, "the server stops");
     look_stop(server);
+    stage_stop(server);
     uv_close((uv_handle_t *)&server->tick_timer, NULL);
     uv_close((uv_handle_t *)&server->flush_timer, NULL);
     uv_close((uv_handle_t *)&server->wait_timer, NULL);
@@ -580,6 +581,7 @@ void server_free(struct server **out)
         return;
     assert(server->peer_count == 0);
     keys_close(server);
+    file_works_free(&server->files);
     store_close(&server->store);
     if (server->core_memory != MAP_FAILED)
         (void)munmap(server->core_memory, server->core_bytes);

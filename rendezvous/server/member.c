@@ -1,7 +1,6 @@
 #include "rendezvous/server/member.h"
 
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,7 +9,9 @@
 #include "common/log.h"
 #include "rendezvous/server/again.h"
 #include "rendezvous/server/election.h"
+#include "rendezvous/server/loop_watch.h"
 #include "rendezvous/store/backup.h"
+#include "rendezvous/store/seen_keeper.h"
 #include "rendezvous/store/store_copy.h"
 
 #define KEYS_EVERY_MS 3000u        /* how often a standby reads the keys */
@@ -89,6 +90,7 @@ static uint64_t acts_until_us(void *context)
 {
     const struct member *member = context;
 
+    election_alive(member->election); /* each request to etcd is progress */
     return election_acts_until_us(member->election);
 }
 
@@ -109,8 +111,10 @@ static bool must_wait(void *owner)
 {
     struct member *member = owner;
     int64_t revision;
+    struct seen seen;
 
-    return atomic_load(&member->has_seen) && store_copy_is_none(member->copy, &revision);
+    return store_copy_is_none(member->copy, &revision) &&
+           seen_keeper_last(member->seen, &seen, NULL) != STATUS_NOT_FOUND;
 }
 
 /* Says that etcd has lost the state, and what to do. */
@@ -121,7 +125,7 @@ static void tell_lost(struct member *member)
     char seen[SEEN_TEXT_BYTES];
     int64_t revision = 0;
 
-    if (!store_copy_is_none(member->copy, &revision) || !seen_describe(member->seen_path, seen)) {
+    if (!store_copy_is_none(member->copy, &revision) || !seen_keeper_describe(member->seen, seen)) {
         if (member->lost[0] != '\0')
             log_line(LOG_INFO, LOG_ABOUT_NONE, "etcd has a state again");
         member->lost[0] = '\0';
@@ -134,7 +138,7 @@ static void tell_lost(struct member *member)
                  "etcd (%s, at revision %" PRId64 ") has no state, but this server has seen %s "
                  "there (%s): its data is lost, or it is another etcd. No server that knows this "
                  "leads",
-                 url, revision, seen, member->seen_path);
+                 url, revision, seen, seen_keeper_path(member->seen));
         log_line(LOG_ERROR, LOG_ABOUT_NONE,
                  "to go on, bring the data of etcd back; or restore a backup: ddpctl restore "
                  "--store %s FILE; or begin a new cluster without its jobs and keys: rendezvous "
@@ -145,23 +149,16 @@ static void tell_lost(struct member *member)
         server_set_lost(member->server, member->lost);
 }
 
-/* Writes to seen_path how far the state has come, as this standby sees it (store/seen.h). */
+/* Notes how far the state has come, as this standby sees it (store/seen.h). Without a state an administrator may remove
+ * the file. */
 static void note_seen(struct member *member)
 {
     struct seen seen;
-    struct err err;
-    bool is_written;
 
-    if (!store_copy_seen(member->copy, &seen))
-        return;
-    is_written = seen_write(member->seen_path, &seen, &err) == STATUS_OK;
-    if (is_written)
-        atomic_store(&member->has_seen, true);
-    else if (!member->is_seen_failed)
-        log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "%s: an etcd that is put back, or has lost its state, may not be noticed",
-                 err.text);
-    member->is_seen_failed = !is_written;
+    if (store_copy_seen(member->copy, &seen))
+        seen_keeper_note(member->seen, &seen);
+    else
+        seen_keeper_look(member->seen);
 }
 
 /* Warns once a day while the client certificate for etcd is about to end. Open connections outlive the
@@ -263,7 +260,7 @@ static void warn_of_left_jobs(const struct member_options *options)
 static enum status prepare(struct member *member, struct err *err)
 {
     const struct member_options *options = member->options;
-    char seen[SEEN_TEXT_BYTES];
+    char seen_path[4200];
     enum status status = etcd_place_make(&member->place, &options->etcd, err);
 
     if (status == STATUS_OK &&
@@ -277,16 +274,17 @@ static enum status prepare(struct member *member, struct err *err)
         warn_of_left_jobs(options);
     if (status == STATUS_OK)
         status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
+    (void)snprintf(seen_path, sizeof seen_path, "%.4000s/" SEEN_FILE_ETCD,
+                   options->server.state_dir);
+    if (status == STATUS_OK)
+        status = seen_keeper_open(&member->seen, seen_path, err);
     if (status != STATUS_OK)
         return status;
-    (void)snprintf(member->seen_path, sizeof member->seen_path, "%.4000s/" SEEN_FILE_ETCD,
-                   options->server.state_dir);
-    atomic_store(&member->has_seen, seen_describe(member->seen_path, seen));
     member->lead = (struct store_lead){.client = member->etcd,
                                        .prefix = member->place.prefix,
                                        .quota_bytes = options->etcd_quota_bytes,
                                        .copy = member->copy,
-                                       .seen_path = member->seen_path,
+                                       .seen = member->seen,
                                        .until_us = acts_until_us,
                                        .on_lost = on_store_lost,
                                        .context = member};
@@ -308,6 +306,9 @@ enum status member_open(struct member *member, uv_loop_t *loop,
     (void)snprintf(member->bound, sizeof member->bound, "%s", again_bound());
     if (has_others)
         status = prepare(member, err);
+    if (status == STATUS_OK)
+        status = loop_watch_open(&member->watch, loop, options->server.state_dir,
+                                 options->server.lease_us, err);
     if (status == STATUS_OK)
         status = open_server(member, has_others, err);
     if (status != STATUS_OK || !has_others)
@@ -364,6 +365,8 @@ void member_close(struct member *member)
     server_free(&member->server);
     election_close(&member->election);
     store_copy_close(&member->copy);
+    seen_keeper_close(&member->seen);
+    loop_watch_close(&member->watch);
     if (member->etcd != NULL)
         uv_close((uv_handle_t *)&member->keys_timer, NULL);
     etcd_close(&member->etcd);

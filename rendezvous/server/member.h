@@ -28,6 +28,7 @@ struct member {
     const struct member_options *options; /* borrowed */
     uv_loop_t *loop;
     struct server *server;
+    struct loop_watch *watch;
     struct election *election; /* NULL: the only server */
     struct etcd_client *etcd;  /* used on the loop's thread; NULL likewise */
     struct store_copy *copy;   /* while it stands by; NULL likewise */
@@ -36,16 +37,15 @@ struct member {
     uint32_t key_failures; /* in a row */
     int lock_fd;           /* of the state directory; 0: none */
     struct etcd_place place;
-    char seen_path[4200];   /* the file of store/seen.h */
-    char bound[4200];       /* the TCP address, so that the same port is used again */
-    char problem[256];      /* the last logged problem with etcd */
-    uint64_t problem_at_us; /* when it was logged */
-    char leader[320];       /* the last logged leader */
-    uint64_t cert_at_us;    /* when the end of our certificate was last checked; 0: never */
-    bool is_ending, is_seen_failed;
-    _Atomic bool has_seen; /* seen_path names a state, or cannot be understood */
-    char lost[256];        /* etcd has lost its state: the words for people; empty: no */
-    uint64_t lost_at_us;   /* when that was logged */
+    struct seen_keeper *seen; /* of the file of store/seen.h; NULL likewise */
+    char bound[4200];         /* the TCP address, so that the same port is used again */
+    char problem[256];        /* the last logged problem with etcd */
+    uint64_t problem_at_us;   /* when it was logged */
+    char leader[320];         /* the last logged leader */
+    uint64_t cert_at_us;      /* when the end of our certificate was last checked; 0: never */
+    bool is_ending;
+    char lost[256];      /* etcd has lost its state: the words for people; empty: no */
+    uint64_t lost_at_us; /* when that was logged */
 };
 
 /* Starts to listen; as a standby if there are several servers. Errors: as server_open,

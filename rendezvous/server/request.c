@@ -129,7 +129,7 @@ static struct rdzv_stored stored_by(struct server *server, const char *user,
                                 .free_bytes = free_bytes};
 }
 
-static void on_submit(struct peer *peer, const struct msg *msg)
+void client_submit(struct peer *peer, const struct msg *msg)
 {
     struct server *server = peer->server;
     struct msg answer = {.type = MSG_TYPE_SUBMITTED};
@@ -145,8 +145,14 @@ static void on_submit(struct peer *peer, const struct msg *msg)
         return;
     }
     event.stored = stored_by(server, event.user, &msg->submit);
-    if (stage_check_cwd(peer, msg->submit.cwd) && find_all_after(peer, &msg->submit, &event.after))
+    if (find_all_after(peer, &msg->submit, &event.after))
         submit_all(peer, &event);
+}
+
+static void on_submit(struct peer *peer, const struct msg *msg)
+{
+    if (!stage_takes_submit(peer, msg))
+        client_submit(peer, msg);
 }
 
 static void on_job_get(struct peer *peer, const struct msg_job_get *request)

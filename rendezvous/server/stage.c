@@ -3,136 +3,224 @@
  * HASH-NUMBER.part, also while it is being synced and the connection begins another one. The file
  * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
  * read it in pieces. An archive that no active job names is removed when the next upload begins, a day
- * after its last use, or sooner if there is no room. */
-#include <assert.h>
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
+ * after its last use, or sooner if there is no room.
+ *
+ * All that touches the disk is work for a thread with a deadline (stage_files.c, common/io/file_work.h). Until it is done
+ * nothing more is read from the client, so it can have one piece in memory here. A node goes on to be heard. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
-#include "common/io/own_path.h"
+#include "common/buf.h"
+#include "common/frame.h"
 #include "common/log.h"
 #include "common/stage.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/stage_files.h"
 
-#define KEEP_MS (24 * 3600 * (int64_t)1000)
-#define KEEP_FULL_MS (600 * (int64_t)1000) /* its submit follows within moments */
-#define TOTAL_BYTES_MAX (8ull << 30)       /* of all archives; further uploads are refused */
-#define SUFFIX ".tar"
+#define WAITING_BYTES_MAX (64ull << 20)      /* of what waits for the disk, from all clients */
+#define WAITING_USER_BYTES_MAX (32ull << 20) /* from those of one user */
+#define GETS_MAX 4u                          /* reads of one node at a time; it needs one */
+#define REMEDY "look at that disk of the server; what runs goes on"
 
-/* One upload. It belongs to its connection until all bytes have come. */
-struct stage_upload {
-    struct server *server;
-    uint64_t peer_id;
-    int fd;
-    uint64_t total, have;
-    struct stage_digest *digest;
-    char hash[STAGE_HASH_CHARS + 1];
-    char path[4200]; /* of the .part file */
-    uv_fs_t sync;
-};
+/* -- work ----------------------------------------------------------------------------------------- */
 
-static void archive_path(const struct server *server, const char *hash, char path[4200])
+static void abandon(struct server *server, struct stage_upload *upload);
+
+/* On the loop's thread, or on another one when the loop has ended. */
+static void drop(struct file_work *work)
 {
-    (void)snprintf(path, 4200, "%.4000s/%s" SUFFIX, server->stage_dir, hash);
+    struct stage_files *files = (struct stage_files *)work;
+    struct stage_upload *upload = files->upload;
+    const bool has_loop = pthread_equal(files->loop_thread, pthread_self()) != 0;
+
+    if (has_loop)
+        ((struct server *)files->owner)->stage_bytes -= files->held_bytes;
+    if (upload != NULL && upload->is_orphan && (upload->path[0] != '\0' || upload->fd >= 0) &&
+        has_loop && work->run != stage_files_abandon)
+        abandon(files->owner, upload);
+    else if (upload != NULL && upload->is_orphan)
+        stage_upload_free(upload); /* a file that stays is removed at the next start */
+    free(files->bytes);
+    free(files->used);
+    free(files);
 }
 
-/* True: the archive exists. This counts as a use. */
-static bool touch(const struct server *server, const char *hash)
+static struct stage_files *new_work(struct server *server, uint64_t peer_id, const char *hash,
+                                    void (*run)(struct file_work *work))
 {
-    char path[4200];
-    struct err none;
-    bool is_touched;
-    int fd;
+    struct stage_files *files = calloc(1, sizeof *files);
 
-    archive_path(server, hash, path);
-    if (own_file_open(path, 1, O_RDONLY, 0, &fd, &none) != STATUS_OK)
-        return false;
-    is_touched = futimens(fd, NULL) == 0;
-    (void)close(fd);
-    return is_touched;
+    if (files == NULL)
+        return NULL;
+    files->work.lane = FILE_LANE_STAGE;
+    files->work.limit_ms = FILE_WORK_LATE_MS;
+    files->work.run = run;
+    files->work.drop = drop;
+    files->owner = server;
+    files->loop_thread = pthread_self();
+    files->peer_id = peer_id;
+    files->survives_power = server->survives_power;
+    (void)snprintf(files->dir, sizeof files->dir, "%s", server->stage_dir);
+    (void)snprintf(files->hash, sizeof files->hash, "%s", hash);
+    return files;
 }
 
-/* Whether the name is a hash and then `suffix`. */
-static bool has_suffix(const char *name, const char *suffix)
+/* Removes what has come of the upload, however long that takes. */
+static void abandon(struct server *server, struct stage_upload *upload)
 {
-    char hash[STAGE_HASH_CHARS + 1];
+    struct stage_files *files = new_work(server, 0, upload->hash, stage_files_abandon);
 
-    (void)snprintf(hash, sizeof hash, "%.*s", (int)STAGE_HASH_CHARS, name);
-    return stage_is_hash(hash) && strcmp(name + STAGE_HASH_CHARS, suffix) == 0;
+    upload->is_orphan = true;
+    if (files == NULL) {
+        stage_upload_free(upload);
+        return;
+    }
+    files->upload = upload;
+    files->work.limit_ms = 0;
+    (void)file_work_start(server->files, &files->work);
 }
 
-/* Whether it is the name of an unfinished upload: HASH-NUMBER.part */
-static bool is_part(const char *name)
+void stage_drop(struct peer *peer)
 {
-    const size_t at = STAGE_HASH_CHARS;
-    size_t digits;
+    struct stage_upload *upload = peer->upload;
 
-    if (strlen(name) < at + 2 || name[at] != '-')
-        return false;
-    digits = strspn(name + at + 1, "0123456789");
-    return digits > 0 && strcmp(name + at + 1 + digits, ".part") == 0;
+    peer->upload = NULL;
+    if (upload != NULL && upload->is_busy)
+        upload->is_orphan = true;
+    else if (upload != NULL)
+        abandon(peer->server, upload);
 }
 
-enum status stage_open(struct server *server, const char *state_dir, struct err *err)
+/* -- opening -------------------------------------------------------------------------------------- */
+
+static void on_opened(struct file_work *work, const char *late)
 {
+    struct stage_files *files = (struct stage_files *)work;
+    struct server *server = files->owner;
+
+    if (late != NULL)
+        (void)err_set(&server->stage_err, STATUS_TIMEOUT, 0, "%s", late);
+    else
+        server->stage_err = files->err;
+    if (server->stage_err.status != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "no staged directories: %s", server->stage_err.text);
+}
+
+/* The only server waits, since a folder that cannot be used is a reason not to start. One of several goes on at once: it has
+ * little time to begin to lead. */
+enum status stage_open(struct server *server, const char *state_dir, bool waits, struct err *err)
+{
+    struct stage_files *files;
     enum status status;
-    struct dirent *entry;
-    DIR *dir;
-    int fd;
 
-    (void)snprintf(server->stage_dir, sizeof server->stage_dir, "%.4000s/stage", state_dir);
-    status = own_folder_make(server->stage_dir, 1, 0700, &fd, err);
+    status = file_works_open(&server->files, server->loop, "", state_dir, err);
     if (status != STATUS_OK)
         return status;
-    dir = own_folder_list(fd);
-    (void)close(fd);
-    if (dir == NULL)
-        return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", server->stage_dir,
-                       strerror(errno));
-    while ((entry = readdir(dir)) != NULL) /* an earlier server's unfinished uploads */
-        if (is_part(entry->d_name))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-    (void)closedir(dir);
-    return STATUS_OK;
+    (void)snprintf(server->stage_dir, sizeof server->stage_dir, "%.4000s/stage", state_dir);
+    files = new_work(server, 0, "", stage_files_open);
+    if (files == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for staged directories");
+    files->work.done = on_opened;
+    if (waits)
+        file_work_wait(server->files, &files->work);
+    else
+        (void)file_work_start(server->files, &files->work);
+    if (server->stage_err.status != STATUS_OK && err != NULL)
+        *err = server->stage_err;
+    return server->stage_err.status;
 }
 
-/* Removes archives that nobody has used for that time. Returns the bytes of the others. */
-static uint64_t collect(struct server *server, int64_t keep_ms)
+void stage_stop(struct server *server)
 {
-    const int64_t oldest_ms = clock_wall_ms() - keep_ms;
-    char cwd[STAGE_CWD_BYTES_MAX + 8];
-    struct dirent *entry;
-    struct stat info;
-    uint64_t total = 0;
-    struct err none;
-    DIR *dir = NULL;
-    int fd;
-
-    if (own_folder_open(server->stage_dir, 1, &fd, &none) == STATUS_OK) {
-        dir = own_folder_list(fd);
-        (void)close(fd);
-    }
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
-            !S_ISREG(info.st_mode))
-            continue;
-        (void)snprintf(cwd, sizeof cwd, STAGE_PREFIX "%.*s", (int)STAGE_HASH_CHARS, entry->d_name);
-        if ((int64_t)info.st_mtime * 1000 < oldest_ms && has_suffix(entry->d_name, SUFFIX) &&
-            !store_cwd_is_used(server->store, cwd))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0);
-        else
-            total += (uint64_t)info.st_size;
-    }
-    if (dir != NULL)
-        (void)closedir(dir);
-    return total;
+    if (server->files != NULL)
+        file_works_close(server->files);
 }
+
+/* -- waiting for a thread -------------------------------------------------------------------------- */
+
+static uint64_t user_bytes(const struct peer *peer)
+{
+    const struct server *server = peer->server;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < PEERS_MAX; i++)
+        if (server->peers[i] != NULL && server->peers[i]->stage_bytes > 0 &&
+            peer_user_key(server->peers[i]) == peer_user_key(peer))
+            bytes += server->peers[i]->stage_bytes;
+    return bytes;
+}
+
+/* Whether the server may hold that much more while it waits for the disk. False: it was answered. */
+static bool may_hold(struct peer *peer, uint64_t bytes)
+{
+    const uint64_t all = peer->server->stage_bytes;
+
+    if (all + bytes <= WAITING_BYTES_MAX && (all + bytes <= WAITING_USER_BYTES_MAX ||
+                                             user_bytes(peer) + bytes <= WAITING_USER_BYTES_MAX))
+        return true;
+    peer_error(peer, "full", "try again later; is the disk of the server's state directory slow?",
+               "the staged directory: %.1f MB wait already to be written to %s", (double)all / 1e6,
+               peer->server->stage_dir);
+    return false;
+}
+
+/* Starts work of a client, from which nothing is read until it is done. False: it was answered. */
+static bool start(struct peer *peer, struct stage_files *files, uint64_t held_bytes,
+                  void (*done)(struct file_work *work, const char *late))
+{
+    struct stage_upload *upload = files->upload;
+
+    files->work.done = done;
+    files->held_bytes = held_bytes;
+    peer->server->stage_bytes += held_bytes;
+    peer->stage_bytes = held_bytes;
+    peer->is_staging = true;
+    if (upload != NULL)
+        upload->is_busy = upload->is_orphan = true; /* if it is not taken, it ends */
+    if (file_work_start(peer->server->files, &files->work)) {
+        if (upload != NULL)
+            upload->is_orphan = false;
+        conn_pause(&peer->conn);
+        return true;
+    }
+    peer->is_staging = false;
+    peer->stage_bytes = 0;
+    peer_error(peer, "full", "try again later", "the staged directory: too much waits for %s",
+               peer->server->stage_dir);
+    return false;
+}
+
+/* The peer whose work is done; NULL: it is gone. Call go_on once it has its answer. */
+static struct peer *take_done(const struct stage_files *files)
+{
+    struct peer *peer = peer_find(files->owner, files->peer_id);
+
+    if (peer != NULL)
+        peer->stage_bytes = 0;
+    return peer;
+}
+
+static void go_on(struct peer *peer)
+{
+    peer->heard_us = clock_boot_us();
+    peer->is_staging = false;
+    if (!peer->is_held)
+        conn_resume(&peer->conn);
+}
+
+static void tell_failed(struct peer *peer, const char *doing, int code)
+{
+    peer_error(peer, "internal", "the server's disk may be full", "the staged directory: %s: %s",
+               doing, strerror(code));
+}
+
+static void tell_late(struct peer *peer, const char *late)
+{
+    peer_error(peer, "internal", REMEDY, "the staged directory: %s", late);
+}
+
+/* -- uploads --------------------------------------------------------------------------------------- */
 
 /* Of the uploads that have begun. */
 static uint64_t bytes_to_come(const struct server *server)
@@ -145,45 +233,6 @@ static uint64_t bytes_to_come(const struct server *server)
     return bytes;
 }
 
-/* Archives may have half of the disk that they and the free space make up, so that there is room left for
- * jobs and keys. */
-static bool has_room(struct server *server, uint64_t byte_count)
-{
-    const int64_t keep_ms[] = {KEEP_MS, KEEP_FULL_MS};
-    struct statvfs disk;
-
-    byte_count += bytes_to_come(server);
-    for (size_t i = 0; i < sizeof keep_ms / sizeof keep_ms[0]; i++) {
-        const uint64_t has = collect(server, keep_ms[i]), wanted = has + byte_count;
-
-        if (statvfs(server->stage_dir, &disk) < 0)
-            return true; /* writing it will tell */
-        if (wanted <= TOTAL_BYTES_MAX &&
-            wanted <= (has + (uint64_t)disk.f_bavail * disk.f_frsize) / 2)
-            return true;
-    }
-    return false;
-}
-
-static void upload_free(struct stage_upload *upload)
-{
-    struct err none;
-
-    if (upload->fd >= 0)
-        (void)close(upload->fd);
-    if (upload->path[0] != '\0')
-        (void)own_file_remove(upload->path, 1, &none);
-    stage_digest_free(&upload->digest);
-    free(upload);
-}
-
-void stage_drop(struct peer *peer)
-{
-    if (peer->upload != NULL)
-        upload_free(peer->upload);
-    peer->upload = NULL;
-}
-
 static void answer_state(struct peer *peer, const char *hash, uint64_t have, bool is_complete)
 {
     struct msg msg = {.type = MSG_TYPE_STAGE_STATE};
@@ -194,195 +243,286 @@ static void answer_state(struct peer *peer, const char *hash, uint64_t have, boo
     peer_send(peer, &msg);
 }
 
-static void tell_failed(struct peer *peer, const char *doing, int code)
+static void answer_put(struct peer *peer, const struct stage_files *files)
 {
-    peer_error(peer, "internal", "the server's disk may be full", "the staged directory: %s: %s",
-               doing, strerror(code));
-}
-
-static void fail(struct peer *peer, const char *doing, int code)
-{
-    tell_failed(peer, doing, code);
-    stage_drop(peer);
-}
-
-static void begin(struct peer *peer, const struct msg_stage_put *put)
-{
-    struct server *server = peer->server;
-    struct stage_upload *upload;
-    struct err err;
-
-    stage_drop(peer);
-    if (!has_room(server, put->total)) {
+    if (files->outcome == STAGE_COMPLETE)
+        answer_state(peer, files->hash, files->total, true);
+    else if (files->outcome == STAGE_TAKEN)
+        answer_state(peer, files->hash, files->upload->have, false);
+    else if (files->outcome == STAGE_FULL)
         peer_error(peer, "full", "wait for jobs to end: their archives go ten minutes after that",
                    "the server has all the staged directories that it keeps: %llu GiB, or half of "
                    "its disk",
-                   TOTAL_BYTES_MAX >> 30);
-        return;
-    }
-    upload = calloc(1, sizeof *upload);
-    if (upload == NULL) {
-        fail(peer, "no memory", ENOMEM);
-        return;
-    }
-    peer->upload = upload;
-    *upload =
-        (struct stage_upload){.server = server, .peer_id = peer->id, .fd = -1, .total = put->total};
-    memcpy(upload->hash, put->hash, sizeof upload->hash);
-    (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", server->stage_dir,
-                   put->hash, (unsigned long long)++server->upload_serial);
-    if (own_file_open(upload->path, 1, O_RDWR | O_CREAT | O_EXCL, 0600, &upload->fd, &err) !=
-        STATUS_OK) {
-        upload->path[0] = '\0'; /* what has that name is not ours */
-        fail(peer, "cannot make a file", err.code != 0 ? err.code : EPERM);
-    } else if (stage_digest_new(&upload->digest, NULL) != STATUS_OK) {
-        fail(peer, "cannot make a digest", ENOMEM);
-    }
-}
-
-static void publish(struct stage_upload *upload, int code)
-{
-    struct server *server = upload->server;
-    struct peer *peer = peer_find(server, upload->peer_id);
-    char path[4200];
-    struct err err;
-    int dir_fd;
-
-    archive_path(server, upload->hash, path);
-    if (code == 0 && own_file_rename(upload->path, path, 1, &err) != STATUS_OK)
-        code = err.code != 0 ? err.code : EPERM;
-    if (code == 0) {
-        upload->path[0] = '\0';
-        dir_fd = open(server->stage_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (dir_fd < 0 || (server->survives_power && fsync(dir_fd) < 0))
-            code = errno;
-        if (dir_fd >= 0)
-            (void)close(dir_fd);
-    }
-    if (peer != NULL && code == 0)
-        answer_state(peer, upload->hash, upload->total, true);
-    else if (peer != NULL)
-        tell_failed(peer, "cannot write it to the disk", code);
-    upload_free(upload);
-}
-
-static void on_synced(uv_fs_t *request)
-{
-    struct stage_upload *upload = request->data;
-    const int code = request->result < 0 ? (int)-request->result : 0;
-
-    uv_fs_req_cleanup(request);
-    publish(upload, code);
-}
-
-/* All bytes have come. Syncing is done by a thread, so that the loop does not wait. */
-static void finish(struct peer *peer)
-{
-    struct stage_upload *upload = peer->upload;
-    char hash[STAGE_HASH_CHARS + 1];
-
-    stage_digest_end(&upload->digest, hash);
-    if (strcmp(hash, upload->hash) != 0) {
+                   STAGE_TOTAL_BYTES_MAX >> 30);
+    else if (files->outcome == STAGE_OTHER)
         peer_error(peer, "bad_request", "send it again",
-                   "the staged directory: its bytes do not have the hash %.16s...", upload->hash);
-        stage_drop(peer);
-        return;
-    }
-    peer->upload = NULL;
-    upload->sync.data = upload;
-    if (!peer->server->survives_power)
-        publish(upload, 0);
-    else if (uv_fs_fsync(peer->server->loop, &upload->sync, upload->fd, on_synced) < 0)
-        publish(upload, EIO);
+                   "the staged directory: its bytes do not have the hash %.16s...", files->hash);
+    else if (files->outcome == STAGE_UNBEGUN)
+        peer_error(peer, "bad_request", "", "stage_put: these are not the next bytes");
+    else
+        tell_failed(peer, files->doing, files->code);
 }
 
-static void take_bytes(struct peer *peer, const struct msg_stage_put *put)
+static void on_put(struct file_work *work, const char *late);
+
+/* There are old archives: the thread has to know which of them jobs use. The work begins anew. */
+static void give_used(struct peer *peer, struct stage_files *files)
+{
+    struct stage_files *again =
+        new_work(files->owner, files->peer_id, files->hash, stage_files_put);
+    struct stage_upload *upload = files->upload;
+
+    files->upload = NULL;
+    if (again != NULL)
+        again->used = store_staged(peer->server->store, &again->used_count);
+    if (again == NULL || again->used == NULL) {
+        if (again != NULL)
+            drop(&again->work);
+        tell_failed(peer, "no memory", ENOMEM);
+        stage_drop(peer);
+        go_on(peer);
+        return;
+    }
+    again->upload = upload;
+    again->total = files->total;
+    again->serial = files->serial;
+    again->bytes_to_come = files->bytes_to_come;
+    if (!start(peer, again, 0, on_put)) {
+        peer->upload = NULL; /* `again` has dropped it */
+        go_on(peer);
+    }
+}
+
+static void on_put(struct file_work *work, const char *late)
+{
+    struct stage_files *files = (struct stage_files *)work;
+    struct peer *peer = take_done(files);
+    struct stage_upload *upload = files->upload;
+
+    if (late == NULL && upload != NULL)
+        upload->is_busy = false;
+    if (peer == NULL) {
+        if (upload != NULL)
+            upload->is_orphan = true;
+        return;
+    }
+    if (late == NULL && files->outcome == STAGE_WANTS) {
+        give_used(peer, files);
+        return;
+    }
+    if (late == NULL && files->outcome == STAGE_TAKEN)
+        upload->have += files->byte_count;
+    if (late != NULL)
+        tell_late(peer, late);
+    else
+        answer_put(peer, files);
+    if (upload != NULL && (late != NULL || files->outcome != STAGE_TAKEN)) {
+        upload->is_orphan = true; /* `drop` ends it */
+        peer->upload = NULL;
+    }
+    go_on(peer);
+}
+
+/* The upload that these bytes continue; NULL: none. */
+static struct stage_upload *continued(const struct peer *peer, const struct msg_stage_put *put)
 {
     struct stage_upload *upload = peer->upload;
-    const struct msg_bytes *bytes = &put->bytes;
-    ssize_t written;
 
-    if (upload == NULL || strcmp(upload->hash, put->hash) != 0 || put->total != upload->total ||
-        put->offset != upload->have || bytes->count > upload->total - upload->have) {
-        peer_error(peer, "bad_request", "", "stage_put: these are not the next bytes");
-        stage_drop(peer);
-        return;
+    return upload != NULL && strcmp(upload->hash, put->hash) == 0 && put->total == upload->total &&
+                   put->offset == upload->have && put->bytes.count <= upload->total - upload->have
+               ? upload
+               : NULL;
+}
+
+static struct stage_upload *new_upload(struct peer *peer, const struct msg_stage_put *put)
+{
+    struct stage_upload *upload = calloc(1, sizeof *upload);
+
+    if (upload == NULL)
+        return NULL;
+    upload->fd = -1;
+    upload->total = put->total;
+    (void)snprintf(upload->hash, sizeof upload->hash, "%s", put->hash);
+    peer->upload = upload;
+    return upload;
+}
+
+/* The work for this piece; NULL: no memory. */
+static struct stage_files *piece_work(struct peer *peer, const struct msg_stage_put *put)
+{
+    struct server *server = peer->server;
+    struct stage_files *files = new_work(server, peer->id, put->hash, stage_files_put);
+
+    if (files == NULL)
+        return NULL;
+    files->total = put->total;
+    files->byte_count = put->bytes.count;
+    if (put->bytes.count > 0) {
+        files->upload = continued(peer, put);
+        files->bytes = malloc(put->bytes.count);
+    } else {
+        files->serial = ++server->upload_serial;
+        files->bytes_to_come = bytes_to_come(server);
+        files->upload = new_upload(peer, put);
     }
-    written = pwrite(upload->fd, bytes->items, bytes->count, (off_t)upload->have);
-    if (written != (ssize_t)bytes->count) {
-        fail(peer, "cannot write it to the disk", written < 0 ? errno : ENOSPC);
-        return;
+    if (put->bytes.count > 0 ? files->bytes == NULL : files->upload == NULL) {
+        drop(&files->work);
+        return NULL;
     }
-    stage_digest_add(upload->digest, bytes->items, bytes->count);
-    upload->have += bytes->count;
-    if (upload->have == upload->total)
-        finish(peer);
-    else
-        answer_state(peer, put->hash, upload->have, false);
+    if (put->bytes.count > 0)
+        memcpy(files->bytes, put->bytes.items, put->bytes.count);
+    return files;
 }
 
 void stage_put(struct peer *peer, const struct msg_stage_put *put)
 {
+    struct stage_files *files;
+
     if (!stage_is_hash(put->hash)) {
         peer_error(peer, "bad_request", "", "stage_put: the hash is not SHA-256 in hex");
         return;
     }
-    if (touch(peer->server, put->hash)) {
+    if (!may_hold(peer, put->bytes.count))
+        return;
+    if (put->bytes.count == 0 || continued(peer, put) == NULL)
         stage_drop(peer);
-        answer_state(peer, put->hash, put->total, true);
-        return;
+    files = piece_work(peer, put);
+    if (files == NULL) {
+        tell_failed(peer, "no memory", ENOMEM);
+        stage_drop(peer);
+    } else if (!start(peer, files, put->bytes.count, on_put)) {
+        peer->upload = NULL;
     }
-    if (put->bytes.count > 0) {
-        take_bytes(peer, put);
-        return;
+}
+
+/* -- a node reads ---------------------------------------------------------------------------------- */
+
+static void answer_get(struct peer *peer, const struct stage_files *files, const char *problem)
+{
+    struct msg msg = {.type = MSG_TYPE_STAGE_DATA};
+    struct msg_stage_data *data = &msg.stage_data;
+
+    data->hash = files->hash;
+    data->offset = files->offset;
+    data->problem = problem;
+    if (problem[0] == '\0') {
+        data->total = files->total;
+        data->bytes = (struct msg_bytes){.items = files->bytes, .count = files->byte_count};
     }
-    begin(peer, put);
-    if (peer->upload != NULL)
-        answer_state(peer, put->hash, 0, false);
+    peer_send(peer, &msg);
+}
+
+static void on_got(struct file_work *work, const char *late)
+{
+    struct stage_files *files = (struct stage_files *)work;
+    struct peer *peer = peer_find(files->owner, files->peer_id);
+    char problem[REASON_BYTES_MAX] = "";
+
+    if (peer == NULL)
+        return;
+    peer->stage_gets--;
+    if (late != NULL)
+        (void)snprintf(problem, sizeof problem, "the server: %.240s", late);
+    else if (files->outcome == STAGE_FAILED)
+        (void)snprintf(problem, sizeof problem, "the server: %s: %.180s", files->doing,
+                       strerror(files->code));
+    else if (files->outcome != STAGE_COMPLETE)
+        (void)snprintf(problem, sizeof problem,
+                       "the server does not have the staged directory any more");
+    answer_get(peer, files, problem);
 }
 
 void stage_get(struct peer *peer, const struct msg_stage_get *get)
 {
-    struct msg msg = {.type = MSG_TYPE_STAGE_DATA};
-    struct msg_stage_data *data = &msg.stage_data;
-    uint8_t *bytes = malloc(STAGE_CHUNK_BYTES_MAX);
-    struct stat info = {0};
-    struct err none;
-    char path[4200];
-    ssize_t got = -1;
-    int fd = -1;
+    struct stage_files refused = {.offset = get->offset};
+    struct stage_files *files = NULL;
 
-    archive_path(peer->server, get->hash, path);
-    if (bytes != NULL && stage_is_hash(get->hash) && touch(peer->server, get->hash))
-        (void)own_file_open(path, 1, O_RDONLY, 0, &fd, &none);
-    if (fd >= 0 && fstat(fd, &info) == 0)
-        got = pread(fd, bytes, STAGE_CHUNK_BYTES_MAX, (off_t)get->offset);
-    data->hash = get->hash;
-    data->offset = get->offset;
-    data->problem = got < 0 ? "the server does not have the staged directory any more" : "";
-    if (got >= 0) {
-        data->total = (uint64_t)info.st_size;
-        data->bytes = (struct msg_bytes){.items = bytes, .count = (uint32_t)got};
+    (void)snprintf(refused.hash, sizeof refused.hash, "%s", get->hash);
+    if (!stage_is_hash(get->hash)) {
+        answer_get(peer, &refused, "the server does not have the staged directory any more");
+        return;
     }
-    peer_send(peer, &msg);
-    if (fd >= 0)
-        (void)close(fd);
-    free(bytes);
+    if (peer->stage_gets < GETS_MAX)
+        files = new_work(peer->server, peer->id, get->hash, stage_files_get);
+    if (files != NULL) {
+        files->offset = get->offset;
+        files->work.done = on_got;
+    }
+    peer->stage_gets++;
+    if (files != NULL && file_work_start(peer->server->files, &files->work))
+        return;
+    peer->stage_gets--;
+    answer_get(peer, &refused, "too much waits for the server's disk already");
 }
 
-bool stage_check_cwd(struct peer *peer, const char *cwd)
+/* -- submits --------------------------------------------------------------------------------------- */
+
+static void on_checked(struct file_work *work, const char *late)
 {
+    struct stage_files *files = (struct stage_files *)work;
+    struct peer *peer = take_done(files);
+    const size_t head = FRAME_HEAD_BYTES;
+    struct arena arena = {0};
+    struct msg msg;
+    struct err err;
+
+    if (peer == NULL)
+        return;
+    if (late != NULL)
+        tell_late(peer, late);
+    else if (files->outcome == STAGE_FAILED)
+        tell_failed(peer, files->doing, files->code);
+    else if (files->outcome != STAGE_COMPLETE)
+        peer_error(peer, "not_found", "submit with --stage DIR, which sends it",
+                   "the server does not have the staged directory %.16s... of this job",
+                   files->hash);
+    else if (msg_decode((const char *)files->bytes + head, files->byte_count - head, &arena, &msg,
+                        &err) == STATUS_OK)
+        client_submit(peer, &msg);
+    else
+        peer_error(peer, "internal", "", "%s", err.text);
+    arena_reset(&arena);
+    go_on(peer);
+}
+
+/* The submit goes on when a thread has found the archive. */
+static void check(struct peer *peer, const struct msg *submit, const char *hash)
+{
+    struct stage_files *files;
+    struct buf frame = {0};
+    struct msg copy = *submit;
+    struct err err;
+
+    if (msg_encode(&copy, &frame, &err) != STATUS_OK) {
+        buf_free(&frame);
+        peer_error(peer, "internal", "", "%s", err.text);
+        return;
+    }
+    files = new_work(peer->server, peer->id, hash, stage_files_check);
+    if (files == NULL || !may_hold(peer, frame.byte_count)) {
+        buf_free(&frame);
+        if (files == NULL)
+            tell_failed(peer, "no memory", ENOMEM);
+        else
+            drop(&files->work);
+        return;
+    }
+    files->bytes = (uint8_t *)frame.bytes;
+    files->byte_count = (uint32_t)frame.byte_count;
+    (void)start(peer, files, frame.byte_count, on_checked);
+}
+
+bool stage_takes_submit(struct peer *peer, const struct msg *submit)
+{
+    const char *cwd = submit->submit.cwd;
     char hash[STAGE_HASH_CHARS + 1];
 
     if (cwd[0] == '/')
-        return true;
+        return false;
     if (!stage_of_cwd(cwd, hash))
         peer_error(peer, "bad_request", "give an absolute path",
                    "the working directory '%.200s' is not an absolute path", cwd);
-    else if (!touch(peer->server, hash))
-        peer_error(peer, "not_found", "submit with --stage DIR, which sends it",
-                   "the server does not have the staged directory %.16s... of this job", hash);
     else
-        return true;
-    return false;
+        check(peer, submit, hash);
+    return true;
 }

@@ -61,24 +61,21 @@ enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struc
     return err_set(err, STATUS_BAD_INPUT, 0, "%.180s is damaged", path);
 }
 
-bool seen_describe(const char *path, char text[SEEN_TEXT_BYTES])
+bool seen_text(enum status status, const struct seen *seen, int64_t at_ms, const char *why,
+               char text[SEEN_TEXT_BYTES])
 {
-    char at[32] = "";
-    struct seen seen;
-    int64_t at_ms = 0;
-    struct err err;
-    const enum status status = seen_read(path, &seen, &at_ms, &err);
     const time_t at_s = (time_t)(at_ms / 1000);
     struct tm parts;
+    char at[32] = "";
 
     if (status == STATUS_OK && gmtime_r(&at_s, &parts) != NULL)
         (void)strftime(at, sizeof at, "%Y-%m-%d %H:%M UTC", &parts);
     if (status == STATUS_OK)
         (void)snprintf(text, SEEN_TEXT_BYTES,
-                       "cluster %.8s... (commit %" PRIu64 ", job %" PRIu64 ", on %s)", seen.cluster,
-                       seen.commit, seen.job_id, at);
+                       "cluster %.8s... (commit %" PRIu64 ", job %" PRIu64 ", on %s)",
+                       seen->cluster, seen->commit, seen->job_id, at);
     else
-        (void)snprintf(text, SEEN_TEXT_BYTES, "one, or nobody knows: %.120s", err.text);
+        (void)snprintf(text, SEEN_TEXT_BYTES, "one, or nobody knows: %.120s", why);
     return status != STATUS_NOT_FOUND;
 }
 

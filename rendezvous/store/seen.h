@@ -30,10 +30,11 @@ enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struc
  * PATH.damaged, with a log line; what is not a file of ours, or cannot be read, is left alone. Errors: as seen_read,
  * but for STATUS_NOT_FOUND. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err);
-/* For people, "cluster b2c35f11... (commit 245, job 41, on 2026-11-26 20:11 UTC)", or that the file cannot be
+/* What seen_read gave, for people: "cluster b2c35f11... (commit 245, job 41, on 2026-11-26 20:11 UTC)", or that the file cannot be
  * understood. False: there is no file, so nothing was seen. */
 #define SEEN_TEXT_BYTES 160u
-bool seen_describe(const char *path, char text[SEEN_TEXT_BYTES]);
+bool seen_text(enum status status, const struct seen *seen, int64_t at_ms, const char *why,
+               char text[SEEN_TEXT_BYTES]);
 /* Whether both are of one state, so that commits can be compared. */
 bool seen_is_same(const struct seen *one, const struct seen *other);
 

@@ -7,8 +7,10 @@
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
+#include "rendezvous/store/seen_keeper.h"
 
 #define NOTE_US 1000000u
+#define LAST_MS 1000u /* for the last note of a server that ends */
 
 static enum status read_meta(struct store *store, const char *name, char out[SEEN_ID_BYTES],
                              struct err *err)
@@ -46,19 +48,22 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
     return status;
 }
 
-/* A failed write, on a full disk for example, is ignored: the file then has an older commit. */
+/* Written by a thread, so that a commit does not wait for the disk. After a failed write, on a full disk for example, the
+ * file has an older commit. */
 void store_note_seen(struct store *store, bool now)
 {
-    const char *path = store->remote->lead.seen_path;
+    struct seen_keeper *keeper = store->remote->lead.seen;
     uint64_t now_us = clock_boot_us();
     struct seen seen;
     struct err err;
 
-    if (path == NULL || (!now && now_us < store->seen_at_us + NOTE_US))
+    if (keeper == NULL || (!now && now_us < store->seen_at_us + NOTE_US))
         return;
     store->seen_at_us = now_us;
     if (store_seen(store, &seen, store->remote->seq, &err) == STATUS_OK)
-        (void)seen_write(path, &seen, &err);
+        seen_keeper_note(keeper, &seen);
+    if (now)
+        (void)seen_keeper_wait(keeper, LAST_MS);
 }
 
 static enum status put_back(struct store *store, const struct seen *before, struct err *err)
@@ -99,15 +104,15 @@ static void tell_other(const struct seen *before, const struct seen *now)
 
 enum status store_check_seen(struct store *store, struct err *err)
 {
-    const char *path = store->remote->lead.seen_path;
+    struct seen_keeper *keeper = store->remote->lead.seen;
     struct seen now, before;
     enum status status, found;
     struct err why;
 
-    if (path == NULL)
+    if (keeper == NULL)
         return STATUS_OK;
     status = store_seen(store, &now, store->remote->seq, err);
-    found = seen_read(path, &before, NULL, &why);
+    found = seen_keeper_last(keeper, &before, &why);
     if (status != STATUS_OK || found == STATUS_NOT_FOUND)
         return status;
     if (found != STATUS_OK)
@@ -122,10 +127,10 @@ enum status store_check_seen(struct store *store, struct err *err)
 
 enum status store_check_fresh(const struct store *store, struct err *err)
 {
-    const char *path = store->remote->lead.seen_path;
+    struct seen_keeper *keeper = store->remote->lead.seen;
     char text[SEEN_TEXT_BYTES];
 
-    if (path == NULL || !seen_describe(path, text))
+    if (keeper == NULL || !seen_keeper_describe(keeper, text))
         return STATUS_OK;
     return err_set(err, STATUS_NOT_FOUND, 0, "etcd has no state, but this server has seen %s",
                    text);

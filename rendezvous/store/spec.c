@@ -3,8 +3,10 @@
 #include <cjson/cJSON.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/stage.h"
 #include "rendezvous/store/internal.h"
 
 /* What stays of the spec of an ended job: the begin of its command, and the variables that say where
@@ -146,15 +148,24 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
     return spec->cwd != NULL ? status : STATUS_MEMORY;
 }
 
-bool store_cwd_is_used(struct store *store, const char *cwd)
+char (*store_staged(struct store *store, uint32_t *count))[STAGE_HASH_CHARS + 1]
 {
-    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_USED);
-    bool is_used;
+    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_STAGED);
+    char(*hashes)[STAGE_HASH_CHARS + 1] = malloc(sizeof *hashes), (*more)[STAGE_HASH_CHARS + 1];
+    uint32_t room = 1;
 
-    (void)sqlite3_bind_text(stmt, 1, cwd, -1, SQLITE_STATIC);
-    is_used = store_row(store, stmt, "look for a working directory in");
+    *count = 0;
+    while (hashes != NULL && store_row(store, stmt, "look for staged directories in")) {
+        if (!stage_of_cwd(store_text(stmt, 0), hashes[*count]) || ++*count < room)
+            continue;
+        room *= 2;
+        more = realloc(hashes, room * sizeof *hashes);
+        if (more == NULL)
+            free(hashes);
+        hashes = more;
+    }
     (void)sqlite3_reset(stmt);
-    return is_used;
+    return hashes;
 }
 
 /* -- the spec of an ended job ------------------------------------------------------------------ */

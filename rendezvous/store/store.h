@@ -76,13 +76,14 @@ enum status store_open_new(struct store **store, const char *dir, struct err *er
 /* How a server that leads uses a state on etcd. */
 struct etcd_client;
 struct store_copy;
+struct seen_keeper;
 struct store_lead {
     struct etcd_client *client; /* owned by the caller; used until the store is closed */
     const char *prefix;         /* "/ddp/" (etcd_url_parse); borrowed as long */
     int64_t revision;           /* at which this server created the key PREFIX "leader" */
     uint64_t quota_bytes;       /* etcd's --quota-backend-bytes */
     struct store_copy *copy;    /* its rows are used (store_copy.h); NULL: reads all */
-    const char *seen_path;      /* the file of seen.h, borrowed; NULL: none */
+    struct seen_keeper *seen;   /* of the file of seen.h, borrowed; NULL: none */
     /* Called before each request. Returns until when this server may act, on clock_boot_us. It may
      * renew the lease first. NULL: no limit. */
     uint64_t (*until_us)(void *context);
@@ -92,7 +93,7 @@ struct store_lead {
     void *context;
 };
 /* Takes over the state on etcd, or makes a new one. Errors: STATUS_NOT_FOUND: etcd has no state, and the file at
- * `seen_path` says that it had one; STATUS_CONFLICT: another server leads; STATUS_TIMEOUT: etcd does not answer;
+ * `seen` says that it had one; STATUS_CONFLICT: another server leads; STATUS_TIMEOUT: etcd does not answer;
  * STATUS_UNSUPPORTED as above; STATUS_IO. */
 enum status store_open_etcd(struct store **store, const struct store_lead *lead, struct err *err);
 /* Reads the keys of nodes and users, for a server that stands by. Of `lead` only client, prefix and
@@ -215,8 +216,9 @@ void store_list(struct store *store, struct store_viewer viewer, uint64_t after_
 /* STATUS_NOT_FOUND; STATUS_BAD_INPUT: the row cannot be read; STATUS_MEMORY. */
 enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
                        struct store_spec *spec);
-/* Whether a job that has not ended has this working directory. Scans all such jobs. */
-bool store_cwd_is_used(struct store *store, const char *cwd);
+/* The hashes of the staged working directories (common/stage.h) of jobs that have not ended, ascending. The caller
+ * frees them. NULL: no memory. Scans all such jobs. */
+char (*store_staged(struct store *store, uint32_t *count))[STAGE_HASH_CHARS + 1];
 /* The ranks of one generation from `first` on, ascending. Returns how many, at most `max`. */
 uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
                      struct arena *arena, struct part_job_rank *ranks, uint32_t max);

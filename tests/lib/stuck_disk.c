@@ -4,12 +4,14 @@
  * $DDP_STUCK_FILE.DIR exists, calls with a path that contains "/DIR" hang, too: a whole disk. If that
  * file has the number of a process, they hang in that process alone; if it has "--shim", in programs with that first argument. While the file $DDP_STUCK_FILE.exec has the first
  * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. While
- * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. */
+ * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. While $DDP_STUCK_FILE.loop has the number of
+ * a process, its libuv loop stands still. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -72,7 +74,8 @@ static bool is_of_another(const char *mark)
 /* Calls that name a file by its path, from the folder `parent_fd` if it is relative. */
 static void hang_at(int parent_fd, const char *name)
 {
-    static const char *const dirs[] = {"logs", "run", "stage", "environ", "store.sock"};
+    static const char *const dirs[] = {"logs",    "run",        "stage",
+                                       "environ", "store.sock", "etcd-seen"};
     const char *stuck = getenv("DDP_STUCK_FILE");
     char link[64], path[8192] = "", mark[4200], part[32];
     size_t used = 0;
@@ -201,6 +204,37 @@ int bind(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
     if (local->sun_family == AF_UNIX && local->sun_path[0] != '\0')
         hang_at(-1, local->sun_path);
     return real(fd, address, bytes);
+}
+
+/* A loop that stands still: the next turn does not begin. */
+static void hang_loop(void)
+{
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char mark[4200];
+
+    (void)snprintf(mark, sizeof mark, "%s.loop", stuck != NULL ? stuck : "");
+    if (stuck != NULL && access(mark, F_OK) == 0 && !is_of_another(mark))
+        hang_while_it_exists(mark);
+}
+
+int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout_ms, const sigset_t *mask)
+{
+    static int (*real)(int, struct epoll_event *, int, int, const sigset_t *);
+
+    if (real == NULL)
+        *(void **)&real = real_call("epoll_pwait");
+    hang_loop();
+    return real(fd, events, most, timeout_ms, mask);
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
+{
+    static int (*real)(int, struct epoll_event *, int, int);
+
+    if (real == NULL)
+        *(void **)&real = real_call("epoll_wait");
+    hang_loop();
+    return real(fd, events, most, timeout_ms);
 }
 
 int inotify_add_watch(int fd, const char *path, uint32_t mask)

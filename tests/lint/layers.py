@@ -19,19 +19,18 @@ FOLDERS = {
     "libddp": Folder(["common", "common/io"], ["ddp.h", "fence.h", "place.h"]),
 
     "rendezvous/core": Folder(["common"], None),
-    "rendezvous/store": Folder(["common", "common/io", "rendezvous/core"], ["backup.h", "etcd_client.h", "etcd_place.h", "etcd_types.h", "store.h", "store_copy.h"]),
+    "rendezvous/store": Folder(["common", "common/io", "rendezvous/core"], ["backup.h", "etcd_client.h", "etcd_place.h", "etcd_types.h", "seen_keeper.h", "store.h", "store_copy.h"]),
     "rendezvous/server": Folder(["common", "common/io", "rendezvous/core", "rendezvous/store"], ["again.h", "member.h", "server.h", "transfer.h"]),
 
     "launcherd/core": Folder(["common"], None),
     "launcherd/c10d": Folder(["common", "common/io"], ["c10d.h", "c10d_server.h", "store_main.h"]),
     "launcherd/process": Folder(["common", "common/io"], None),
-    "launcherd/files": Folder(["common"], ["file_work.h"]),
     "launcherd/gpu": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),
-    "launcherd/shim": Folder(["common", "common/io", "launcherd/c10d", "launcherd/core", "launcherd/files", "launcherd/process"], None),
+    "launcherd/shim": Folder(["common", "common/io", "launcherd/c10d", "launcherd/core", "launcherd/process"], None),
     "launcherd/doctor": Folder(["common", "common/io", "launcherd/core", "launcherd/gpu", "launcherd/process", "launcherd/shim"],
                                ["doctor.h"]),
     "launcherd/inspect": Folder(["common", "launcherd/process"], ["inspect.h", "summary.h"]),
-    "launcherd/node": Folder(["common", "common/io", "launcherd/core", "launcherd/doctor", "launcherd/files", "launcherd/gpu", "launcherd/inspect", "launcherd/process",
+    "launcherd/node": Folder(["common", "common/io", "launcherd/core", "launcherd/doctor", "launcherd/gpu", "launcherd/inspect", "launcherd/process",
                               "launcherd/shim"],
                              ["node.h", "node_gpus.h"]),
 

@@ -39,11 +39,11 @@ CORE_SYMBOLS = re.compile(
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
     r"__(popcount|clz|ctz|u?div|u?mod|u?mul|u?cmp)[sdt]i[234]|_GLOBAL_OFFSET_TABLE_|__(asan|ubsan|tsan|sanitizer)_\w+|__start_\w+|__stop_\w+)$"
 )
-# The loops of launcherd and of its shims make no call to the file system, since a disk may never answer (launcherd/files/file_work.h). Checked are calls
+# The loops of launcherd, of its shims and of rendezvous make no call to the file system, since a disk may never answer (common/io/file_work.h). Checked are calls
 # that name a path, change a file, ask the user database, start a process or wait for one. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
-LOOP_FOLDERS = {"launcherd/node": "launcherd", "launcherd/shim": "a shim"}
-LOOP_THREADS = re.compile(r"^launcherd/(node|shim)/(\w+_files|slots_file|state_id)\.c$")
+LOOP_FOLDERS = {"launcherd/node": "launcherd", "launcherd/shim": "a shim", "rendezvous/server": "rendezvous"}
+LOOP_THREADS = re.compile(r"^(launcherd/(node|shim)|rendezvous/server)/(\w+_files|slots_file|state_id)\.c$")
 LOOP_MAY_CALL = re.compile(r"_(new|new_unwatch|free|drop|fd)$")
 LOOP_FILE_CALLS = re.compile(
     r"^(open|openat|creat|fopen|freopen|mkdir|mkdirat|rmdir|unlink|unlinkat|remove|rename|renameat2?|link|linkat|symlink|symlinkat|"
@@ -97,6 +97,28 @@ SHIM_ALLOWED = {
     "launcherd/shim/tools_dir.c": r"tools_\w+$", "common/io/own_path.c": r"own_(reserve|file_open)$",
     "launcherd/process/account.c": r"account_free$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
+    "common/io/address.c": r"address_\w+$",
+}
+# The same for rendezvous. Not found here, since it is SQLite's: reads and commits of state.db, of a server without etcd (docs/architecture.md).
+# RENDEZVOUS_OTHERS: not a server's loop; and what begins the process anew.
+RENDEZVOUS_OTHERS = {"rendezvous/server/transfer.c", "rendezvous/server/again.c"}
+RENDEZVOUS_ALLOWED = {
+    # a thread looks names up; when the server opens, its own and root's, without which it serves nobody
+    "rendezvous/server/names.c": r"names_\w+$",
+    # the lock, before the loop runs; the rest by way of struct store_disk: beside SQLite, on its disk
+    "rendezvous/store/disk.c": r"store_hold$",
+    # on a thread of its own
+    "rendezvous/store/seen_keeper.c": r"seen_keeper_\w+$", "rendezvous/store/seen.c": r"seen_(is_same|text)$",
+    # threads that are joined: requests of theirs to etcd have time limits. A server that is stuck there gives the lead up
+    "rendezvous/server/election.c": r"election_\w+$", "rendezvous/server/loop_watch.c": r"loop_watch_\w+$", "rendezvous/store/store_copy.c": r"store_copy_\w+$",
+    # the files of --store-cert and others: before the loop runs, and once a day while the server stands by. libcurl reads them, too,
+    # for each new connection; a server whose loop hangs there gives the lead up (core/leader.h)
+    "rendezvous/store/etcd_files.c": r"etcd_files_\w+$", "rendezvous/store/etcd_place.c": r"etcd_place_make$",
+    # before the loop runs
+    "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",
+    "common/io/own_path.c": r"own_reserve$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
+    "common/curl_library.c": r"curl_\w+$", "common/dl_library.c": r"dl_\w+$",
+    # sockets; a server's own by its path, when it opens and closes
     "common/io/address.c": r"address_\w+$",
 }
 CORE_WORDS = re.compile(r"\b(time|gettimeofday|clock_gettime|rand|random|getrandom|getenv|malloc|calloc|realloc|free|"
@@ -325,7 +347,7 @@ def loop_findings(path, symbols, owner, table, reached):
     if path not in table:
         for symbol in sorted(symbols[path]["used"]):
             if LOOP_FILE_CALLS.match(symbol):
-                yield f"{path}: the loop calls {symbol}: it belongs to a thread, launcherd/files/file_work.h"
+                yield f"{path}: the loop calls {symbol}: it belongs to a thread, common/io/file_work.h"
     for symbol in sorted(symbols[path]["called"]):
         target = owner.get(symbol)
         if target is None or target == path:
@@ -347,20 +369,23 @@ def thread_findings(path, symbols):
 
 
 def check_loop():
-    """The loops of launcherd and of its shims touch no file: see LOOP_FOLDERS."""
-    objects = objects_of("launcherd")
-    symbols = {path: symbols_of(built) for path, built in objects.items()}
-    owner = {symbol: path for path, names in symbols.items() for symbol in names["defined"]}
-    ours = {folder: [path for path in objects if os.path.dirname(path) == folder and path not in SHIM_OTHERS] for folder in LOOP_FOLDERS}
-    if not all(ours.values()):
-        skip("launcherd was not built")
-    if not any(names["called"] for names in symbols.values()):
-        skip("no calls are found in the objects of this machine")
-    findings, counts = [], []
-    for (folder, whose), table in zip(LOOP_FOLDERS.items(), (LOOP_ALLOWED, SHIM_ALLOWED)):
-        findings += [finding for path in ours[folder] if LOOP_THREADS.match(path) for finding in thread_findings(path, symbols)]
-        findings += [f"{path} is gone: correct the tables in tests/lint/lint.py" for path in table if path not in objects]
-        seen, reached = set(), [path for path in ours[folder] if not LOOP_THREADS.match(path)]
+    """The loops of launcherd, of its shims and of rendezvous touch no file: see LOOP_FOLDERS."""
+    findings, counts, programs = [], [], {}
+    for (folder, whose), (others, table) in zip(LOOP_FOLDERS.items(), ((SHIM_OTHERS, LOOP_ALLOWED), (SHIM_OTHERS, SHIM_ALLOWED),
+                                                                       (RENDEZVOUS_OTHERS, RENDEZVOUS_ALLOWED))):
+        program = folder.split("/")[0]
+        if program not in programs:
+            programs[program] = {path: symbols_of(built) for path, built in objects_of(program).items()}
+        symbols = programs[program]
+        owner = {symbol: path for path, names in symbols.items() for symbol in names["defined"]}
+        ours = [path for path in symbols if os.path.dirname(path) == folder and path not in others]
+        if not ours:
+            skip(f"{program} was not built")
+        if not any(names["called"] for names in symbols.values()):
+            skip("no calls are found in the objects of this machine")
+        findings += [finding for path in ours if LOOP_THREADS.match(path) for finding in thread_findings(path, symbols)]
+        findings += [f"{path} is gone: correct the tables in tests/lint/lint.py" for path in table if path not in symbols]
+        seen, reached = set(), [path for path in ours if not LOOP_THREADS.match(path)]
         while reached:
             path = reached.pop()
             if path not in seen:

@@ -3,8 +3,8 @@
  *
  *   sim-election [--seeds N] [--seed N] [--first] [--verbose]
  *
- * Faults: requests and answers that are lost or late, etcd that is away, servers that are killed, stopped or cut off, clocks
- * that run up to 3 % fast or slow, leases that etcd ends up to half a second late.
+ * Faults: requests and answers that are lost or late, etcd that is away, servers that are killed, stopped or cut off, or whose
+ * loop alone stands still, clocks that run up to 3 % fast or slow, leases that etcd ends up to half a second late.
  *
  * Rules, judged by what etcd has at that instant:
  *   two-act         a server that acts (sends, answers) holds the leader key under its own revision
@@ -13,6 +13,7 @@
  *   job-doubled     a request is stored once
  *   nobody-leads    within 30 s after the last fault a server leads and answers submits
  *   late            after a leader is killed while both standbys still read the rows, the first to have all rows leads
+ *   stuck-leads     a server whose loop stands still gives the key up in time
  *   spins           a server makes no more than a thousand steps a second */
 #include <stdio.h>
 #include <stdlib.h>
@@ -154,6 +155,12 @@ static bool is_cut(const struct server *server)
     return world.now_us < server->cut_until_us || world.now_us < world.etcd.away_until_us;
 }
 
+/* Whether its loop stands still. */
+static bool is_stuck(const struct server *server)
+{
+    return world.now_us < server->stuck_until_us;
+}
+
 static uint64_t way_us(void)
 {
     return below(20) == 0 && world.now_us < FAULTS_END_US ? below(3 * SECOND) : 200 + below(20000);
@@ -176,6 +183,9 @@ static void begin_in(uint32_t i, uint64_t reading_us)
     server->incarnation++;
     server->is_alive = true;
     server->is_writing = false;
+    if (is_stuck(server)) /* what it hangs in ends first */
+        server->stopped_until_us = server->stuck_until_us;
+    server->stuck_until_us = 0;
     server->rows_begin_us = world.now_us;
     server->rows_at_us = world.now_us + reading_us;
     leader_init(&server->leader, LEASE_US, draw_u64(&world.draw));
@@ -233,6 +243,8 @@ static void step(uint32_t i, struct leader_event event)
     }
     event.now_us = clock_of(server);
     event.missing_pm = missing_pm(server);
+    if (is_stuck(server))
+        event.silent_us = (world.now_us - server->stuck_since_us) * server->rate / FACTOR_ONE;
     action = leader_step(&server->leader, &event);
     if (server->leader.state == LEADER_LEADING && before != LEADER_LEADING) {
         world.leaders++;
@@ -364,7 +376,7 @@ static void fault(void)
 
     if (world.now_us >= FAULTS_END_US)
         return;
-    switch (below(5)) {
+    switch (below(6)) {
     case 0:
         begin(i); /* killed and started again */
         break;
@@ -376,6 +388,14 @@ static void fault(void)
         break;
     case 3:
         world.etcd.away_until_us = world.now_us + below(2 * SECOND);
+        break;
+    case 4:
+        if (is_stuck(server))
+            break;
+        server->stuck_since_us = world.now_us;
+        server->stuck_until_us = world.now_us + below(STUCK_US);
+        if (server->stuck_until_us > FAULTS_END_US)
+            server->stuck_until_us = FAULTS_END_US;
         break;
     default:
         if (server->is_alive && server->leader.asked == LEADER_WAIT &&
@@ -443,6 +463,22 @@ static bool is_old(const struct event *event)
            (event->kind == ANSWER && event->serial != server->serial);
 }
 
+static bool is_of_loop(const struct event *event)
+{
+    return event->kind == ACT || event->kind == WRITE_ANSWERED;
+}
+
+static void check_stuck(void)
+{
+    const uint32_t leader = find_leader();
+
+    expire();
+    if (leader < SERVERS && world.etcd.key_revision == world.servers[leader].leader.revision &&
+        is_stuck(&world.servers[leader]) &&
+        world.now_us > world.servers[leader].stuck_since_us + STUCK_LEADS_US)
+        fail("stuck-leads", leader);
+}
+
 static void handle(struct event event)
 {
     struct server *server = &world.servers[event.server];
@@ -451,6 +487,11 @@ static void handle(struct event event)
         return;
     if (is_of_server(&event) && is_stopped(server)) {
         event.at_us = server->stopped_until_us; /* when it wakes up, all pending events are there */
+        add(event);
+        return;
+    }
+    if (is_of_loop(&event) && is_stuck(server)) {
+        event.at_us = server->stuck_until_us;
         add(event);
         return;
     }
@@ -509,6 +550,7 @@ static bool run(uint64_t seed, bool is_verbose)
 
         world.now_us = event.at_us;
         handle(event);
+        check_stuck();
     }
     if (world.rule == NULL)
         check_end();

@@ -21,7 +21,11 @@
 #define READING_US (8u * SECOND) /* the longest time to read all rows */
 #define BEHIND_AT_US                                                                               \
     (14u * SECOND) /* after the last fault: both standbys begin to read, one after the other */
-#define LEASE_LATE_US (SECOND / 2)     /* etcd checks leases twice a second, so it ends them late */
+#define LEASE_LATE_US (SECOND / 2) /* etcd checks leases twice a second, so it ends them late */
+#define STUCK_US (20u * SECOND)
+/* The longest time for which a server with a loop that is stuck may have the key: its last renewal is sent within a
+ * lease, by its clock, and may be under way for 3 s. */
+#define STUCK_LEADS_US (2 * LEASE_US + LEASE_LATE_US + 3 * SECOND + SECOND / 2)
 #define CLAIM_US (SECOND + SECOND / 5) /* two reads of the key, a claim, and the first answer */
 
 enum kind { STEP, ARRIVE, ANSWER, ACT, WRITE_ARRIVES, WRITE_ANSWERED, FAULT, BEHIND };
@@ -43,9 +47,11 @@ struct server {
     uint32_t incarnation;
     bool is_alive;
     uint64_t stopped_until_us, cut_until_us;
-    int64_t clock_us; /* the server's clock shows this plus the time times `rate` */
-    uint32_t rate;    /* thousandths */
-    uint64_t serial;  /* of its pending request */
+    uint64_t stuck_since_us,
+        stuck_until_us; /* its loop stands still in a call; the election goes on */
+    int64_t clock_us;   /* the server's clock shows this plus the time times `rate` */
+    uint32_t rate;      /* thousandths */
+    uint64_t serial;    /* of its pending request */
     uint64_t steps, step_at_us;
     uint64_t rows_begin_us, rows_at_us; /* when it begins to read the rows, and when it has them */
     bool is_writing;

@@ -1,6 +1,6 @@
 /* Work on files, on threads: deadlines, threads that hang, and what they do not hold up. A semaphore stands for a
  * disk: calls hang until it is posted. */
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 #include <pthread.h>
 #include <semaphore.h>

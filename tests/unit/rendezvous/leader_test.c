@@ -304,6 +304,38 @@ TEST(a_leader_whose_lease_is_gone_ends)
     CHECK_EQ(leader.state, LEADER_ENDED);
 }
 
+/* The loop stands still: whoever leads is to serve. */
+TEST(a_leader_whose_loop_stands_still_does_not_renew)
+{
+    struct leader_event silent = {.type = LEADER_EVENT_TICK, .silent_us = LEASE_US};
+    struct leader_action action;
+
+    lead();
+    now_us = 1000000 + LEASE_US / 2;
+    action = step(silent);
+    CHECK_EQ(action.request, LEADER_WAIT);
+    CHECK(action.at_us > now_us && action.at_us <= now_us + LEADER_READ_US_MAX);
+    silent.silent_us = LEASE_US - 1;
+    CHECK_EQ(step(silent).request, LEADER_RENEW); /* it has come back in time */
+    CHECK_EQ(done().request, LEADER_READ);
+    CHECK_EQ(key(OURS, 11).request, LEADER_WAIT);
+    now_us += UNTIL_US;
+    silent.silent_us = 2 * LEASE_US;
+    CHECK_EQ(step(silent).request, LEADER_WAIT);
+    CHECK_EQ(leader.state, LEADER_ENDED);
+}
+
+TEST(a_standby_whose_loop_stands_still_does_not_claim)
+{
+    begin();
+    sent_us = now_us;
+    CHECK_EQ(step((struct leader_event){
+                      .type = LEADER_EVENT_ANSWER, .is_ok = true, .silent_us = LEASE_US})
+                 .request,
+             LEADER_WAIT);
+    CHECK_EQ(tick().request, LEADER_CLAIM);
+}
+
 TEST(it_resigns)
 {
     lead();

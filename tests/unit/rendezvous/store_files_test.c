@@ -165,6 +165,33 @@ TEST(what_was_seen_is_kept_and_nothing_of_others_is_replaced)
 }
 
 /* Who may write in it may take every secret. */
+/* The log's index is memory that is mapped from a file: on a frozen disk who writes in it hangs. */
+TEST(a_read_after_a_commit_writes_nothing)
+{
+    const struct store_viewer everyone = {.user = "", .sees_all = true};
+    static char before[1 << 16], after[1 << 16];
+    struct store *store = NULL;
+    struct err err;
+    ssize_t got;
+    int fd;
+
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_OK);
+    for (uint64_t i = 1; i <= 3; i++) {
+        store_begin(store);
+        store_write_lease(store, i);
+        store_commit(store);
+        fd = open(path_of("state.db-shm"), O_RDONLY | O_CLOEXEC);
+        CHECK(fd >= 0);
+        got = pread(fd, before, sizeof before, 0);
+        CHECK(got > 0);
+        CHECK_EQ(store_find_job(store, "1", everyone), 0);
+        CHECK_EQ(pread(fd, after, sizeof after, 0), got);
+        (void)close(fd);
+        CHECK_EQ(memcmp(before, after, (size_t)got), 0);
+    }
+    store_close(&store);
+}
+
 TEST(a_directory_in_which_others_may_write_is_refused)
 {
     struct err err = {.text = ""};

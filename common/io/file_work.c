@@ -1,4 +1,4 @@
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "common/fnv.h"
-#include "launcherd/files/file_work_inside.h"
+#include "common/io/file_work_inside.h"
 
 #define STACK_BYTES (1024u * 1024u) /* address space; what is not touched takes no memory */
 #ifndef FILE_WORK_IDLE_MS
@@ -35,7 +35,7 @@ struct file_works {
     bool closing; /* file_works_close was called */
     bool handles_closing;
     uint64_t timer_at_ms;
-    char dirs[5][PATH_MAX]; /* by disk */
+    char dirs[6][PATH_MAX]; /* by disk */
     pthread_mutex_t lock;   /* protects everything below */
     pthread_cond_t wanted;  /* a thread may find work */
     pthread_cond_t finished_one;
@@ -463,6 +463,7 @@ enum status file_works_open(struct file_works **out, uv_loop_t *loop, const char
     uv_unref((uv_handle_t *)&works->async);
     (void)snprintf(works->dirs[FILE_DISK_LOGS], PATH_MAX, "%s", logs_dir);
     (void)snprintf(works->dirs[FILE_DISK_STATE], PATH_MAX, "%s", state_dir);
+    (void)snprintf(works->dirs[FILE_DISK_STAGE], PATH_MAX, "%.4000s/stage", state_dir);
     (void)pthread_mutex_init(&works->lock, NULL);
     (void)pthread_cond_init(&works->wanted, NULL);
     (void)pthread_cond_init(&works->finished_one, NULL);

@@ -1,10 +1,10 @@
 /* Parts of file_work.c: lists of work, and the texts about a disk that does not answer. */
-#ifndef LAUNCHERD_FILES_FILE_WORK_INSIDE_H
-#define LAUNCHERD_FILES_FILE_WORK_INSIDE_H
+#ifndef COMMON_IO_FILE_WORK_INSIDE_H
+#define COMMON_IO_FILE_WORK_INSIDE_H
 
 #include <stddef.h>
 
-#include "launcherd/files/file_work.h"
+#include "common/io/file_work.h"
 
 struct file_work_list {
     struct file_work *first, **last;

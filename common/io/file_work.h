@@ -1,5 +1,5 @@
 /* Work on files, away from the loop. A call to the file system may never return (a disk or a file server that
- * hangs), so the loops of launcherd and of its shims make none: each piece of work runs on a thread, with a deadline. What waits for it gets
+ * hangs), so the loops of launcherd, of its shims and of rendezvous make none: each piece of work runs on a thread, with a deadline. What waits for it gets
  * its result, or at the deadline the name of the disk that does not answer. A thread that hangs is left alone until
  * its call returns; other work goes on.
  *
@@ -12,8 +12,8 @@
  *
  * What a thread does (`run`) is in files named *_files.c: only these touch files, and they touch nothing of the loop.
  * tests/lint checks both (lint.py loop). */
-#ifndef LAUNCHERD_FILES_FILE_WORK_H
-#define LAUNCHERD_FILES_FILE_WORK_H
+#ifndef COMMON_IO_FILE_WORK_H
+#define COMMON_IO_FILE_WORK_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -31,7 +31,7 @@ enum file_lane {
     FILE_LANE_KEEP,    /* slots, key */
     FILE_LANE_LOGS,    /* reading logs */
     FILE_LANE_EXPIRE,  /* old logs */
-    FILE_LANE_STAGE,   /* staged working directories */
+    FILE_LANE_STAGE,   /* staged working directories; of rendezvous, too */
     FILE_LANE_GAUGES,
     FILE_LANE_ASK,   /* processes that answer questions */
     FILE_LANE_RANKS, /* of a shim: folders, logs and sockets of its ranks */
@@ -45,7 +45,8 @@ enum file_disk {
     FILE_DISK_LOGS,
     FILE_DISK_STATE,
     FILE_DISK_PROC,
-    FILE_DISK_PROGRAM
+    FILE_DISK_PROGRAM,
+    FILE_DISK_STAGE /* the folder "stage" in the state directory */
 };
 
 #define FILE_WORK_LATE_MS 10000u /* the usual deadline */

@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launcherd/files/file_work_inside.h"
+#include "common/io/file_work_inside.h"
 
 /* A call is one of a few texts that threads share, so it travels as a number with the disk. */
 static const char *const calls[] = {"a call",  "mkdir",  "open",  "read",    "write",   "rename",
@@ -26,7 +26,8 @@ enum file_disk file_work_disk(struct file_work *work)
 void file_work_explain(struct file_work *work, const char *dir, bool is_it, uint32_t limit_ms,
                        char *text, size_t text_bytes)
 {
-    static const char *const names[] = {"", "logs", "state directory", "processes"};
+    static const char *const names[] = {"",          "logs", "state directory",
+                                        "processes", "",     "staged directories"};
     const uint32_t at = atomic_load(&work->at), disk = at >> 8, s = (limit_ms + 500) / 1000;
 
     if (disk == FILE_DISK_NONE)

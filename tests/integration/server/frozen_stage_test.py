@@ -1,0 +1,207 @@
+"""The disk of the staged directories does not answer: frozen_stage_test.py RENDEZVOUS STUCK_LIBRARY [TEST...]
+
+The library (tests/lib/stuck_disk.c) is preloaded into the server. While that disk is frozen, every call that names a path in STATE/stage hangs."""
+import base64
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from ddpproto import NODE_IDENTITY, PROTOCOL, Client, Peer, Refused, Server, run_tests
+
+BINARY, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+CHUNK = 512 * 1024
+LATE_S = 10  # FILE_WORK_LATE_MS
+LONGEST_ANSWER_S = 3.0  # to a beat or a question meanwhile, on a busy machine
+
+
+class Disk:
+    def __init__(self, root):
+        self.mark = os.path.join(root, "stuck.stage")
+
+    def freeze(self):
+        open(self.mark, "w").close()
+
+    def thaw(self):
+        if os.path.exists(self.mark):
+            os.unlink(self.mark)
+
+
+@contextlib.contextmanager
+def a_server():
+    root = tempfile.mkdtemp(prefix="ddp-frozen-")
+    disk = Disk(root)
+    os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=os.path.join(root, "stuck"), ASAN_OPTIONS="verify_asan_link_order=0")
+    process = Server(BINARY, os.path.join(root, "state"))
+    del os.environ["LD_PRELOAD"]
+    try:
+        yield process, disk
+    finally:
+        disk.thaw()
+        if process.alive():
+            process.kill()
+        shutil.rmtree(root)
+
+
+def open_node(address):
+    peer = Peer(address)
+    peer.send("node_hello", protocol=PROTOCOL, version="test", name="n1", boot_id="boot", instance=1, pid=1,
+              address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
+    assert peer.recv()["type"] == "node_welcome"
+    return peer
+
+
+def piece(digest, total, offset=0, data=b""):
+    return dict(hash=digest, total=str(total), offset=offset, bytes=base64.b64encode(data).decode())
+
+
+def upload(client, data):
+    digest = hashlib.sha256(data).hexdigest()
+    client.ask("stage_put", **piece(digest, len(data)))
+    assert client.ask("stage_put", **piece(digest, len(data), 0, data))["is_complete"]
+    return digest
+
+
+def is_late(process, before, text):
+    """Two threads hang; what waits for one of them says so."""
+    path = re.escape(f"{process.state_dir}/stage"[:100])
+    return re.fullmatch(rf"{before}the disk of {path} \(staged directories\) does not answer: open( of an earlier order)? took longer than {LATE_S} s", text)
+
+
+def refusal(ask):
+    try:
+        return f"answered: {ask()}"
+    except Refused as error:
+        return str(error)
+
+
+class Background:
+    """An answer that takes long."""
+
+    def __init__(self, ask):
+        self.thread = threading.Thread(target=lambda: setattr(self, "text", refusal(ask)), daemon=True)
+        self.thread.start()
+
+    def get(self):
+        self.thread.join(60)
+        return self.text
+
+
+def beat(node, number):
+    """Returns how long its answer took, and what else came."""
+    since, others = time.monotonic(), []
+    node.send("beat", sent_us=number, shims=[], closed=[], leaving=False, warm=[], silent=[])
+    while True:
+        message = node.recv()
+        if message["type"] == "beat_ack":
+            return time.monotonic() - since, others
+        others.append(message)
+
+
+def test_everybody_else_goes_on():
+    """A staged submit, an upload and the fetch of a node fail by the folder's name; beats, questions and other submits are answered."""
+    with a_server() as (process, disk), Client(process.address) as one, Client(process.address) as two, Client(process.address) as other:
+        node = open_node(process.address)
+        digest = upload(one, b"archive")
+        job = other.submit(cwd=f"stage:{digest}")["job_id"]
+        disk.freeze()
+        begun = time.monotonic()
+        begin = Background(lambda: one.ask("stage_put", **piece(hashlib.sha256(b"new").hexdigest(), 3)))
+        submit = Background(lambda: two.submit(cwd=f"stage:{digest}"))
+        node.send("stage_get", hash=digest, offset=0)
+        longest, got, number = 0.0, [], 0
+        while not any(m["type"] == "stage_data" for m in got):
+            number += 1
+            took, others = beat(node, number)
+            got += others
+            since = time.monotonic()
+            assert other.job(job)["jobs"][0]["state"] in ("queued", "starting")
+            if number <= 100:
+                other.submit(name="plain")
+            longest = max(longest, took, time.monotonic() - since)
+        took = time.monotonic() - begun
+        assert LATE_S - 1 < took < LATE_S + 10, took
+        assert longest < LONGEST_ANSWER_S, longest
+        (data,) = [m for m in got if m["type"] == "stage_data"]
+        assert is_late(process, "the server: ", data["problem"]), data
+        for late in begin, submit:
+            assert is_late(process, "internal: the staged directory: ", late.get()), late.get()
+        disk.thaw()
+        upload(one, b"another")
+        two.submit(cwd=f"stage:{digest}")
+        node.send("stage_get", hash=digest, offset=0)
+        while True:
+            message = node.recv()
+            if message["type"] == "stage_data":
+                break
+        assert base64.b64decode(message["bytes"]) == b"archive" and message["problem"] == "", message
+        names = sorted(os.listdir(f"{process.state_dir}/stage"))
+        assert [name[64:] for name in names] == [".tar", ".tar"], names
+        assert process.stop() == 0
+
+
+def test_clients_fill_no_memory():
+    """Each client has one piece in the server at a time, and one user's pieces have a limit."""
+    most = 32 * 2**20 // CHUNK
+    with a_server() as (process, disk):
+        clients = [Client(process.address) for _ in range(most + 3)]
+        data = os.urandom(CHUNK)
+        for number, client in enumerate(clients):
+            client.ask("stage_put", **piece("%064x" % number, 2 * CHUNK))
+        disk.freeze()
+        for number, client in enumerate(clients):
+            client.send("stage_put", **piece("%064x" % number, 2 * CHUNK, 0, data))
+        answers = [refusal(client.answer) for client in clients]
+        full = [text for text in answers if text.startswith("full: the staged directory: 33.6 MB wait already to be written to ")]
+        late = [text for text in answers if is_late(process, "internal: the staged directory: ", text)]
+        assert (len(full), len(late)) == (3, most), answers
+        disk.thaw()
+        with Client(process.address) as client:
+            upload(client, b"archive")
+        for client in clients:
+            client.close()
+        assert process.stop() == 0
+
+
+def test_the_server_ends_all_the_same():
+    with a_server() as (process, disk), Client(process.address) as client:
+        disk.freeze()
+        client.send("stage_put", **piece(hashlib.sha256(b"x").hexdigest(), 1))
+        with Client(process.address) as other:
+            other.submit()  # the server has read what was sent before
+        since = time.monotonic()
+        assert process.stop() == 0
+        assert time.monotonic() - since < 15
+
+
+def wait_log(process, text):
+    end = time.monotonic() + 120
+    while text not in process.log():
+        assert time.monotonic() < end, process.log()
+        time.sleep(0.02)  # the time between two looks
+
+
+def test_the_log_says_that_the_server_stands_still():
+    """As in a commit to a disk that hangs, which is done on the loop."""
+    with a_server() as (process, disk):
+        disk.mark = disk.mark.replace(".stage", ".loop")
+        with open(disk.mark + ".new", "w", encoding="ascii") as mark:
+            mark.write(str(process.process.pid))
+        os.rename(disk.mark + ".new", disk.mark)
+        wait_log(process, f"this server has stood still for 10 s, in a call that does not return, and answers nobody: does the disk of {process.state_dir} answer? "
+                          "Nodes that hear from no server end their workers when their lease of 60 s is over")
+        disk.thaw()
+        wait_log(process, "this server goes on after it stood still for 1")
+        with Client(process.address) as client:
+            client.submit()
+        assert process.stop() == 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[3:]))
