@@ -18,6 +18,7 @@
 struct lease_page {
     _Atomic(uint64_t) until_us; /* only ever grows; 0: none yet */
     atomic_bool is_over;        /* the shim has begun to end its ranks because the lease is over */
+    atomic_bool has_ended;      /* the shim exits, and has left no process of the job */
 };
 
 /* Makes the page of this process, whose descriptor stays open. NULL: errno. */

@@ -132,7 +132,8 @@ static void watch(struct guard *guard)
         if (wait_until(guard, clock_boot_us() + AGAIN_US))
             break;
     }
-    kill_all(guard, "their shim is gone");
+    if (!atomic_load(&guard->page->has_ended))
+        kill_all(guard, "their shim is gone");
 }
 
 /* False: there is nothing to guard. The number of the process is that of the shim as long as the pidfd is open. */

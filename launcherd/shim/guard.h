@@ -3,7 +3,7 @@
  *
  *   the lease is over (lease_page.h) and the shim has not begun to act: all processes of the job are killed; the
  *     shim is left alone, and finds out when it goes on
- *   the shim is gone: what it left is killed
+ *   the shim was killed: what it left is killed
  *
  * It ends when the shim is gone and nothing is left. It neither reads nor writes a file after its start, except, after it
  * has killed, the log of the shim. Of several guards of one shim the first counts: launcherd starts one for each shim that

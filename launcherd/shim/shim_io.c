@@ -147,6 +147,8 @@ static void leave(struct shim_io *io)
     if (io->leaving)
         return;
     io->leaving = true;
+    if (io->page != NULL)
+        atomic_store(&io->page->has_ended, true);
     shim_end_close(&io->end);
     shim_prepare_close(&io->prepare);
     file_works_close(io->files);
