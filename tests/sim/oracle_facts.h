@@ -32,8 +32,9 @@ struct oracle_part {
 
 /* What the server has heard about a rank's progress. */
 struct oracle_told {
-    uint64_t at_us;  /* 0: nothing yet */
-    uint32_t server; /* which server */
+    uint64_t at_us;    /* 0: nothing yet */
+    uint64_t first_us; /* the first message to this server */
+    uint32_t server;   /* which server */
 };
 
 /* One generation of a job, from the actions of shims and workers. */

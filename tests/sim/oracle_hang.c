@@ -125,9 +125,15 @@ void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
 void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
                           const struct msg_progress *progress)
 {
+    struct oracle_told *told;
+
     if (progress->rank >= gen->world)
         return;
-    gen->told[progress->rank] = (struct oracle_told){sim->now_us, sim->server.incarnation};
+    told = &gen->told[progress->rank];
+    if (told->at_us == 0 || told->server != sim->server.incarnation)
+        told->first_us = sim->now_us;
+    told->at_us = sim->now_us;
+    told->server = sim->server.incarnation;
     gen->told_us = sim->now_us;
     if (progress->step <= gen->step)
         return;
@@ -226,18 +232,31 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
     }
 }
 
+/* Since when the running server knows the step and the promise of each rank that has told it one.
+ * A server that was restarted knows neither until a message comes; a stopped rank sends none. */
+static uint64_t known_since_us(const struct sim *sim, const struct oracle_gen *gen)
+{
+    uint64_t since_us = 0;
+
+    for (uint32_t rank = 0; rank < gen->world; rank++)
+        if (gen->told[rank].at_us != 0 && gen->told[rank].server == sim->server.incarnation)
+            since_us = later(since_us, gen->told[rank].first_us);
+    return since_us == 0 ? sim->now_us : since_us;
+}
+
 /* All ranks repeat that they are in the same step, no matter whether they work. */
 static void check_still(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us =
         later(LEAST_US, STEP_FACTOR * (gen->gap_max_us + gen->gap_max_us / 4));
+    const uint64_t since_us =
+        later(known_since_us(sim, gen), later(gen->still_since_us, gen->step_us));
 
     for (uint32_t rank = 0; rank < gen->world; rank++) {
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
         if (stands(sim, worker, 0) && sim->now_us < worker->absent_until_us && gen->step > 0 &&
-            sim->now_us > later(gen->still_since_us, gen->step_us) + again_us + limit_us +
-                              2 * LOOK_US + FINE_US)
+            sim->now_us > since_us + again_us + limit_us + 2 * LOOK_US + FINE_US)
             fail_late(sim, gen, "a rank comes to no collective");
     }
 }
