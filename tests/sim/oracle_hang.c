@@ -214,7 +214,8 @@ static void check_idle(struct sim *sim, const struct oracle_gen *gen)
         fail_late(sim, gen, "none of its ranks works");
 }
 
-/* A rank that repeated its reports has fallen silent, since its process is stopped. */
+/* A rank that repeated its reports has fallen silent, since its process is stopped. A server that
+ * was started again has its last report from its shim. */
 static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us = later(LEAST_US, STEP_FACTOR * again_us);
@@ -223,8 +224,7 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
         const struct oracle_told *told = &gen->told[rank];
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
-        if (told->at_us == 0 || told->server != sim->server.incarnation ||
-            !stands(sim, worker, 0) || worker->is_dying)
+        if (told->at_us == 0 || !stands(sim, worker, 0) || worker->is_dying)
             continue;
         if (sim->now_us > later(later(told->at_us, worker->hung_at_us), gen->heard_since_us) +
                               limit_us + 2 * LOOK_US + FINE_US)
