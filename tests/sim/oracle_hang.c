@@ -15,7 +15,7 @@ static bool is_of(const struct sim_shim *shim, const struct oracle_gen *gen)
     return shim->used && shim->job_id == gen->job_id && shim->generation == gen->generation;
 }
 
-static const struct sim_shim *shim_of(const struct sim *sim, const struct oracle_gen *gen,
+const struct sim_shim *oracle_shim_of(const struct sim *sim, const struct oracle_gen *gen,
                                       const struct oracle_part *part)
 {
     for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
@@ -30,7 +30,7 @@ static const struct sim_worker *worker_of(const struct sim *sim, const struct or
 {
     for (uint32_t i = 0; i < gen->part_count; i++) {
         const struct oracle_part *part = &gen->parts[i];
-        const struct sim_shim *shim = shim_of(sim, gen, part);
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
         if (rank >= part->rank_base && rank < part->rank_base + part->local_count)
             return shim == NULL ? NULL : &shim->workers[rank - part->rank_base];
@@ -70,7 +70,7 @@ static bool is_orphan(const struct sim *sim, const struct oracle_gen *gen, uint3
 {
     for (uint32_t i = 0; i < gen->part_count; i++) {
         const struct oracle_part *part = &gen->parts[i];
-        const struct sim_shim *shim = shim_of(sim, gen, part);
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
         if (rank >= part->rank_base && rank < part->rank_base + part->local_count && shim != NULL)
             return !shim->alive && shim->workers[rank - part->rank_base].alive;
@@ -146,12 +146,12 @@ void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
 /* -- hangs are found in time
  * -------------------------------------------------------------------- */
 
-static bool is_heard(const struct sim *sim, const struct oracle_gen *gen,
+bool oracle_is_heard(const struct sim *sim, const struct oracle_gen *gen,
                      const struct oracle_part *part)
 {
     const struct sim_node *node = &sim->nodes[part->node];
     const struct oracle_node *told = &sim->oracle->nodes[part->node];
-    const struct sim_shim *shim = shim_of(sim, gen, part);
+    const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
     return node->alive && node->is_welcome && !node->cut_to_server && !node->cut_to_node &&
            sim->now_us >= node->paused_until_us && sim->now_us >= node->frozen_until_us &&
@@ -174,7 +174,7 @@ static void note_heard(const struct sim *sim, struct oracle_gen *gen)
         const struct oracle_node *told = &sim->oracle->nodes[gen->parts[i].node];
 
         gen->heard_since_us = later(gen->heard_since_us, later(told->closed_us, told->hello_us));
-        if (!is_heard(sim, gen, &gen->parts[i]))
+        if (!oracle_is_heard(sim, gen, &gen->parts[i]))
             gen->heard_since_us = sim->now_us;
     }
 }
