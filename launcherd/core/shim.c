@@ -318,6 +318,7 @@ static void on_launcher_msg(struct shim *shim, const struct shim_event *event,
     } else if (msg->type == MSG_TYPE_REPORT_REQUEST) {
         shim->acked = 0;
         shim->reported = 0;
+        shim_progress_repeat(shim);
     } else if (msg->type == MSG_TYPE_GO && is_ours(shim, msg->go.job_id, msg->go.generation)) {
         on_go(shim, &msg->go, actions);
     } else if (msg->type == MSG_TYPE_WORLD &&

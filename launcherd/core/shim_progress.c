@@ -21,6 +21,13 @@ void shim_progress_take(struct shim *shim, const struct shim_event *event)
     progress->is_waiting = true;
 }
 
+void shim_progress_repeat(struct shim *shim)
+{
+    for (uint32_t i = 0; i < shim->options.local_count; i++)
+        if (shim->progress[i].newest.job_id != 0) /* it has told something */
+            shim->progress[i].is_waiting = true;
+}
+
 static uint64_t due_us(const struct shim *shim, const struct shim_progress *progress)
 {
     return progress->is_waiting && shim->launcher_open ? progress->next_us : UINT64_MAX;

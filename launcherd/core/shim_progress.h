@@ -8,6 +8,9 @@
 /* Takes a `progress` of local worker `event->local`, for this job, generation and rank. It is
  * ignored if its step or checkpoint is older than what the worker reported before. */
 void shim_progress_take(struct shim *shim, const struct shim_event *event);
+/* Sends what each worker told last once more: a server that was started again knows neither its
+ * phase nor what it promised, and a stopped worker tells nothing. */
+void shim_progress_repeat(struct shim *shim);
 /* Sends what is due. `local`: this worker has ended, so its newest progress is due now; UINT32_MAX:
  * none. */
 void shim_progress_send(struct shim *shim, uint64_t now_us, uint32_t local,

@@ -169,7 +169,8 @@ static void away_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
     char cause[REASON_BYTES_MAX];
 
     text_format(cause,
-                "node %s has come back as another one, which does not know its part of the job",
+                "node %s does not know its part of the job, and does not say whether it is the "
+                "launcherd that got it",
                 job->record.parts[part].node);
     if (job->gang.parts[part].step == STEP_STORE) {
         job_log(rdzv, job, cause);

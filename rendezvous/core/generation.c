@@ -500,7 +500,8 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     if (state->is_away) {
         text_format(cause,
-                    "node %s has come back as another one, and the lease of its part is over",
+                    "node %s does not list its part, whose lease is over, and does not say "
+                    "whether it is the launcherd that got it",
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
         return;

@@ -32,8 +32,9 @@ struct oracle_part {
 
 /* What the server has heard about a rank's progress. */
 struct oracle_told {
-    uint64_t at_us;  /* 0: nothing yet */
-    uint32_t server; /* which server */
+    uint64_t at_us;    /* 0: nothing yet */
+    uint64_t first_us; /* the first message to this server */
+    uint32_t server;   /* which server */
 };
 
 /* One generation of a job, from the actions of shims and workers. */
@@ -59,6 +60,7 @@ struct oracle_gen {
     bool go_was_sent;
     bool was_late;        /* when it was stopped its start, or its world, was late */
     uint64_t up_since_us; /* the time since which the server runs and all of its nodes are up */
+    uint64_t no_go_us;    /* until then it did not wait for a go, or not all could be heard */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* which server stored it */
@@ -175,6 +177,12 @@ void oracle_check_growth(struct sim *sim);
 bool oracle_is_calm(const struct sim *sim);
 /* oracle_hang.c */
 bool oracle_has_hung(const struct sim *sim, const struct oracle_gen *gen);
+/* The shim of a part; NULL: none. */
+const struct sim_shim *oracle_shim_of(const struct sim *sim, const struct oracle_gen *gen,
+                                      const struct oracle_part *part);
+/* Its shim, launcherd and the server hear one another. */
+bool oracle_is_heard(const struct sim *sim, const struct oracle_gen *gen,
+                     const struct oracle_part *part);
 /* The server has concluded that the generation hangs. */
 void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
                        const struct rdzv_record *after);

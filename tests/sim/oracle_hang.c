@@ -15,7 +15,7 @@ static bool is_of(const struct sim_shim *shim, const struct oracle_gen *gen)
     return shim->used && shim->job_id == gen->job_id && shim->generation == gen->generation;
 }
 
-static const struct sim_shim *shim_of(const struct sim *sim, const struct oracle_gen *gen,
+const struct sim_shim *oracle_shim_of(const struct sim *sim, const struct oracle_gen *gen,
                                       const struct oracle_part *part)
 {
     for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
@@ -30,7 +30,7 @@ static const struct sim_worker *worker_of(const struct sim *sim, const struct or
 {
     for (uint32_t i = 0; i < gen->part_count; i++) {
         const struct oracle_part *part = &gen->parts[i];
-        const struct sim_shim *shim = shim_of(sim, gen, part);
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
         if (rank >= part->rank_base && rank < part->rank_base + part->local_count)
             return shim == NULL ? NULL : &shim->workers[rank - part->rank_base];
@@ -70,7 +70,7 @@ static bool is_orphan(const struct sim *sim, const struct oracle_gen *gen, uint3
 {
     for (uint32_t i = 0; i < gen->part_count; i++) {
         const struct oracle_part *part = &gen->parts[i];
-        const struct sim_shim *shim = shim_of(sim, gen, part);
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
         if (rank >= part->rank_base && rank < part->rank_base + part->local_count && shim != NULL)
             return !shim->alive && shim->workers[rank - part->rank_base].alive;
@@ -125,9 +125,15 @@ void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
 void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
                           const struct msg_progress *progress)
 {
+    struct oracle_told *told;
+
     if (progress->rank >= gen->world)
         return;
-    gen->told[progress->rank] = (struct oracle_told){sim->now_us, sim->server.incarnation};
+    told = &gen->told[progress->rank];
+    if (told->at_us == 0 || told->server != sim->server.incarnation)
+        told->first_us = sim->now_us;
+    told->at_us = sim->now_us;
+    told->server = sim->server.incarnation;
     gen->told_us = sim->now_us;
     if (progress->step <= gen->step)
         return;
@@ -140,12 +146,12 @@ void oracle_told_progress(struct sim *sim, struct oracle_gen *gen,
 /* -- hangs are found in time
  * -------------------------------------------------------------------- */
 
-static bool is_heard(const struct sim *sim, const struct oracle_gen *gen,
+bool oracle_is_heard(const struct sim *sim, const struct oracle_gen *gen,
                      const struct oracle_part *part)
 {
     const struct sim_node *node = &sim->nodes[part->node];
     const struct oracle_node *told = &sim->oracle->nodes[part->node];
-    const struct sim_shim *shim = shim_of(sim, gen, part);
+    const struct sim_shim *shim = oracle_shim_of(sim, gen, part);
 
     return node->alive && node->is_welcome && !node->cut_to_server && !node->cut_to_node &&
            sim->now_us >= node->paused_until_us && sim->now_us >= node->frozen_until_us &&
@@ -168,7 +174,7 @@ static void note_heard(const struct sim *sim, struct oracle_gen *gen)
         const struct oracle_node *told = &sim->oracle->nodes[gen->parts[i].node];
 
         gen->heard_since_us = later(gen->heard_since_us, later(told->closed_us, told->hello_us));
-        if (!is_heard(sim, gen, &gen->parts[i]))
+        if (!oracle_is_heard(sim, gen, &gen->parts[i]))
             gen->heard_since_us = sim->now_us;
     }
 }
@@ -208,7 +214,8 @@ static void check_idle(struct sim *sim, const struct oracle_gen *gen)
         fail_late(sim, gen, "none of its ranks works");
 }
 
-/* A rank that repeated its reports has fallen silent, since its process is stopped. */
+/* A rank that repeated its reports has fallen silent, since its process is stopped. A server that
+ * was started again has its last report from its shim. */
 static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us = later(LEAST_US, STEP_FACTOR * again_us);
@@ -217,8 +224,7 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
         const struct oracle_told *told = &gen->told[rank];
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
-        if (told->at_us == 0 || told->server != sim->server.incarnation ||
-            !stands(sim, worker, 0) || worker->is_dying)
+        if (told->at_us == 0 || !stands(sim, worker, 0) || worker->is_dying)
             continue;
         if (sim->now_us > later(later(told->at_us, worker->hung_at_us), gen->heard_since_us) +
                               limit_us + 2 * LOOK_US + FINE_US)
@@ -226,18 +232,31 @@ static void check_silent(struct sim *sim, const struct oracle_gen *gen, uint64_t
     }
 }
 
+/* Since when the running server knows the step and the promise of each rank that has told it one.
+ * A server that was restarted knows neither until a message comes; a stopped rank sends none. */
+static uint64_t known_since_us(const struct sim *sim, const struct oracle_gen *gen)
+{
+    uint64_t since_us = 0;
+
+    for (uint32_t rank = 0; rank < gen->world; rank++)
+        if (gen->told[rank].at_us != 0 && gen->told[rank].server == sim->server.incarnation)
+            since_us = later(since_us, gen->told[rank].first_us);
+    return since_us == 0 ? sim->now_us : since_us;
+}
+
 /* All ranks repeat that they are in the same step, no matter whether they work. */
 static void check_still(struct sim *sim, const struct oracle_gen *gen, uint64_t again_us)
 {
     const uint64_t limit_us =
         later(LEAST_US, STEP_FACTOR * (gen->gap_max_us + gen->gap_max_us / 4));
+    const uint64_t since_us =
+        later(known_since_us(sim, gen), later(gen->still_since_us, gen->step_us));
 
     for (uint32_t rank = 0; rank < gen->world; rank++) {
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
         if (stands(sim, worker, 0) && sim->now_us < worker->absent_until_us && gen->step > 0 &&
-            sim->now_us > later(gen->still_since_us, gen->step_us) + again_us + limit_us +
-                              2 * LOOK_US + FINE_US)
+            sim->now_us > since_us + again_us + limit_us + 2 * LOOK_US + FINE_US)
             fail_late(sim, gen, "a rank comes to no collective");
     }
 }

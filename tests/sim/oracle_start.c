@@ -8,6 +8,7 @@
 #define WORLD_US (20 * SECOND_US)
 #define STOP_IDLE_US (45 * SECOND_US)
 #define SLOW_US (20 * SECOND_US)
+#define GO_US (25 * SECOND_US) /* beats, which show that the go did not arrive, come each second */
 #define SLACK_US                                                                                   \
     (10 * SECOND_US) /* a node may be silent for some of the time without being suspect */
 #define EARLY_US (2 * SECOND_US) /* drift; the server counts in seconds */
@@ -52,6 +53,34 @@ static uint64_t bound_us(const struct sim *sim, const struct oracle_gen *gen)
     return is_ours && !gen->go_was_sent ? STOP_IDLE_US : UINT64_MAX;
 }
 
+/* All its shims are ready, and one has no go, although no order is lost on the way to it now. */
+static bool waits_for_go(const struct sim *sim, const struct oracle_gen *gen)
+{
+    bool any_waits = false;
+
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct sim_node *node = &sim->nodes[gen->parts[i].node];
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, &gen->parts[i]);
+
+        if (!oracle_is_heard(sim, gen, &gen->parts[i]) || sim->now_us < node->lost_until_us ||
+            sim->now_us < node->stalls_until_us || shim->core.phase < SHIM_READY ||
+            shim->core.phase > SHIM_RUNNING)
+            return false;
+        any_waits = any_waits || !shim->core.go_taken;
+    }
+    return any_waits && server_is_ready(sim);
+}
+
+/* A go that was lost is sent again, long before the deadline that makes its loss a failure of the node. */
+static void check_go(struct sim *sim, struct oracle_gen *gen)
+{
+    if (!waits_for_go(sim, gen) || gen->stopping != 0)
+        gen->no_go_us = sim->now_us;
+    else if (sim->now_us > later(gen->no_go_us, gen->stored_us) + GO_US)
+        sim_fail(sim, "go", "job %llu g%u is ready on all its nodes, and gets no go",
+                 (unsigned long long)gen->job_id, gen->generation);
+}
+
 static void check(struct sim *sim, struct oracle_gen *gen)
 {
     const uint64_t bound = bound_us(sim, gen);
@@ -75,7 +104,9 @@ void oracle_check_starts(struct sim *sim)
         struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
 
         if (gen != NULL && record->part_count > 0 && record->state == JOB_STARTING &&
-            !oracle_job(sim, record->job_id)->is_old)
+            !oracle_job(sim, record->job_id)->is_old) {
             check(sim, gen);
+            check_go(sim, gen);
+        }
     }
 }

@@ -335,6 +335,7 @@ struct sim {
     bool has_absent; /* some worker was absent */
     bool preempts;   /* the server's option of that name */
     bool has_spares; /* some jobs have spares */
+    bool tell_ids;   /* every launcherd says which state directory it has */
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
     struct oracle *oracle;

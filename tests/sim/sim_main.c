@@ -3,7 +3,7 @@
  *
  * Runs seeds, in N processes, and prints each failure: made smaller, with its trace. Every 50th seed runs
  * twice: a different trace shows that something depends on more than the seed. --list: the seeds of a file,
- * one on each line, "large" before it for a large one, "#" begins a comment. --first: stop at the
+ * one on each line, "large" or "restarts" before one of these runs, "#" begins a comment. --first: stop at the
  * first that fails. --large: 64 nodes with 8 slots each, and 1,000 jobs. --limits: one run with the
  * largest allowed number of nodes and jobs. --history: the server's store is put back to an earlier commit.
  * --restarts: each seed with and without restarts of the server, whose jobs must end alike. */
@@ -223,7 +223,7 @@ static uint64_t number(const char *text)
     return value;
 }
 
-static void add_seed(struct options *options, uint64_t seed, bool is_large)
+static void add_seed(struct options *options, uint64_t seed, bool is_large, bool is_restarts)
 {
     if (options->listed == SEEDS_MAX) {
         (void)fprintf(stderr, "sim: more than %u seeds\n", SEEDS_MAX);
@@ -232,7 +232,7 @@ static void add_seed(struct options *options, uint64_t seed, bool is_large)
     options->list[options->listed++] = (struct seed){.number = seed,
                                                      .is_large = is_large,
                                                      .is_history = options->is_history,
-                                                     .is_restarts = options->is_restarts};
+                                                     .is_restarts = is_restarts};
 }
 
 static void read_list(struct options *options, const char *path)
@@ -246,11 +246,12 @@ static void read_list(struct options *options, const char *path)
     }
     while (fgets(line, sizeof line, file) != NULL) {
         const bool is_large = strncmp(line, "large ", 6) == 0;
-        char *word = line + (is_large ? 6 : 0);
+        const bool is_restarts = strncmp(line, "restarts ", 9) == 0;
+        char *word = line + (is_large ? 6 : is_restarts ? 9 : 0);
 
         word[strcspn(word, " #\n")] = '\0';
         if (word[0] != '\0')
-            add_seed(options, number(word), is_large);
+            add_seed(options, number(word), is_large, is_restarts || options->is_restarts);
     }
     (void)fclose(file);
 }
@@ -275,7 +276,7 @@ static void parse(struct options *options, int argc, char **argv)
         else if (strcmp(argv[i], "--restarts") == 0)
             options->is_restarts = true;
         else if (strcmp(argv[i], "--seed") == 0 && has_value)
-            add_seed(options, number(argv[++i]), options->is_large);
+            add_seed(options, number(argv[++i]), options->is_large, options->is_restarts);
         else if (strcmp(argv[i], "--list") == 0 && has_value)
             read_list(options, argv[++i]);
         else if (strcmp(argv[i], "--from") == 0 && has_value)

@@ -16,7 +16,7 @@ static bool has_machines(const struct sim *sim)
 
 static bool has_states(const struct sim *sim)
 {
-    return sim->seed % 16 != 5;
+    return sim->tell_ids || sim->seed % 16 != 5;
 }
 
 void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTITY_BYTES_MAX],

@@ -325,6 +325,30 @@ TEST(a_new_server_gets_the_report_again)
     CHECK_STR(event(7 + SECOND_US, SHIM_EVENT_TICK), "report(running)");
 }
 
+/* Its phase and what it promised: a stopped worker tells neither again. */
+TEST(a_new_server_gets_what_each_worker_told_last)
+{
+    struct msg request = {.type = MSG_TYPE_REPORT_REQUEST, .report_request.all = true};
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.job_id = 7,
+                                   .generation = 2,
+                                   .rank = 1,
+                                   .step = 9,
+                                   .phase = PROGRESS_VALIDATING,
+                                   .again_us = 5 * SECOND_US}};
+    struct shim_event from = {.type = SHIM_EVENT_WORKER_MSG, .local = 1, .msg = &msg};
+
+    running(2);
+    ack(6, shim.revision);
+    CHECK_STR(step(10, from), "progress");
+    CHECK_STR(message(11 + SECOND_US, &request), "progress report(running)");
+    CHECK_EQ(actions.items[0].progress->step, 9);
+    CHECK_EQ(actions.items[0].progress->phase, PROGRESS_VALIDATING);
+    CHECK_EQ(actions.items[0].progress->again_us, 5 * SECOND_US);
+    CHECK_STR(message(12 + SECOND_US, &request), "report(running)"); /* once a second */
+    CHECK_STR(event(11 + 2 * SECOND_US, SHIM_EVENT_TICK), "progress");
+}
+
 TEST(a_question_is_answered_without_a_report)
 {
     struct msg request = {.type = MSG_TYPE_REPORT_REQUEST};
