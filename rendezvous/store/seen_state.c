@@ -9,6 +9,7 @@
 #include "rendezvous/store/remote.h"
 
 #define NOTE_US 1000000u
+#define ENDED "ended" /* the stamp of the newest commit, when its leader has ended in order */
 
 static enum status read_meta(struct store *store, const char *name, char out[SEEN_ID_BYTES],
                              struct err *err)
@@ -29,7 +30,7 @@ static enum status read_meta(struct store *store, const char *name, char out[SEE
 
 enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err)
 {
-    int64_t job_id = 0, event_id = 0;
+    int64_t job_id = 0, event_id = 0, lease_us = 0;
     enum status status;
 
     *seen = (struct seen){.commit = commit};
@@ -41,24 +42,44 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
     if (status == STATUS_OK)
         status =
             store_number(store, "SELECT coalesce(max(id), 0) FROM main.events", &event_id, err);
+    if (status == STATUS_OK)
+        status = store_number(store,
+                              "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
+                              " name = 'lease_us'), 0)",
+                              &lease_us, err);
+    seen->lease_us = lease_us > 0 && lease_us < (int64_t)DURATION_US_MAX ? (uint64_t)lease_us : 0;
     seen->job_id = job_id > 0 ? (uint64_t)job_id : 0;
     seen->event_id = event_id > 0 ? (uint64_t)event_id : 0;
     return status;
 }
 
 /* A failed write, on a full disk for example, is ignored: the file then has an older commit. */
-void store_note_seen(struct store *store, bool now)
+static void note(struct store *store, const char *stamp)
 {
     const char *path = store->remote->lead.seen_path;
-    uint64_t now_us = clock_boot_us();
     struct seen seen;
     struct err err;
 
-    if (path == NULL || (!now && now_us < store->seen_at_us + NOTE_US))
+    store->seen_at_us = clock_boot_us();
+    store->has_news = false;
+    if (path == NULL || store_seen(store, &seen, store->remote->seq, &err) != STATUS_OK)
         return;
-    store->seen_at_us = now_us;
-    if (store_seen(store, &seen, store->remote->seq, &err) == STATUS_OK)
-        (void)seen_write(path, &seen, &err);
+    if (seen.lease_us < store->seen.lease_us)
+        seen.lease_us = store->seen.lease_us;
+    (void)snprintf(seen.stamp, sizeof seen.stamp, "%s", stamp);
+    (void)seen_write(path, &seen, &err);
+}
+
+void store_note_seen(struct store *store, bool now)
+{
+    if (now || store->has_news || clock_boot_us() >= store->seen_at_us + NOTE_US)
+        note(store, "");
+}
+
+void store_note_end(struct store *store)
+{
+    if (!store->in_transaction && store->cluster[0] != '\0')
+        note(store, ENDED);
 }
 
 static enum status put_back(struct store *store, const struct seen *before, struct err *err)
@@ -110,6 +131,7 @@ enum status store_check_seen(struct store *store, struct err *err)
     found = seen_read(path, &before, NULL, &why);
     if (status != STATUS_OK || found == STATUS_NOT_FOUND)
         return status;
+    store->seen.lease_us = before.lease_us;
     if (found != STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s: whether etcd was put back to an earlier state cannot be told", why.text);
@@ -117,6 +139,9 @@ enum status store_check_seen(struct store *store, struct err *err)
         tell_other(&before, &now);
     else if (seen_is_same(&now, &before) && before.commit > now.commit)
         return put_back(store, &before, err);
+    if (found == STATUS_OK && seen_is_same(&now, &before) && before.commit == now.commit &&
+        strcmp(before.stamp, ENDED) == 0)
+        store->is_newest = true;
     return STATUS_OK;
 }
 
