@@ -140,7 +140,8 @@ struct msg_bytes {
 #define PART_CLUSTER_SEEN(F, E, L)                                                                 \
     F(NAME, cluster, 1, 32)                                                                        \
     F(U64, job_id, 1, JOB_ID_MAX)                /* the highest */                                 \
-    F(U32, generation, 0, GENERATION_MAX)        /* the highest of that job */
+    F(U32, generation, 0, GENERATION_MAX)        /* the highest of that job */                     \
+    F(U64, lease_us, 0, DURATION_US_MAX)         /* of that cluster's server; 0: not known */
 
 /* one principal: who may connect over TCP, with which role */
 #define PART_PRINCIPAL(F, E, L)                                                                    \

@@ -11,6 +11,7 @@
 #include "launcherd/core/launcher_evaluate.h"
 #include "launcherd/core/launcher_leave.h"
 #include "launcherd/core/launcher_orders.h"
+#include "launcherd/core/launcher_seen.h"
 #include "launcherd/core/launcher_shims.h"
 #include "launcherd/core/launcher_silent.h"
 #include "launcherd/core/launcher_slots.h"
@@ -245,6 +246,7 @@ static void on_welcome(struct launcher *launcher, const struct msg_node_welcome 
     (void)snprintf(launcher->cluster, sizeof launcher->cluster, "%s", welcome->cluster);
     launcher->beat_interval_us = welcome->beat_interval_us;
     launcher->lease_us = welcome->lease_us;
+    launcher_seen_lease(launcher, actions);
     launcher->silent_at_us = now_us + SILENT_BEATS * launcher->beat_interval_us;
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];

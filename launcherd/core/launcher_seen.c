@@ -40,6 +40,8 @@ void launcher_seen_note(struct launcher *launcher, const char *cluster, uint64_t
         return;
     job = move_to_front(seen, cluster);
     is_newer = job_id > job->job_id || (job_id == job->job_id && generation > job->generation);
+    if (launcher->lease_us != 0 && strcmp(launcher->cluster, cluster) == 0)
+        job->lease_us = launcher->lease_us;
     if (!is_newer && was_first)
         return;
     if (is_newer) {
@@ -49,11 +51,25 @@ void launcher_seen_note(struct launcher *launcher, const char *cluster, uint64_t
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SAVE_SEEN, .seen = seen});
 }
 
+void launcher_seen_lease(struct launcher *launcher, struct launcher_actions *actions)
+{
+    struct seen_record *seen = &launcher->seen;
+
+    for (uint32_t i = 0; i < seen->count; i++) {
+        if (strcmp(seen->jobs[i].cluster, launcher->cluster) != 0 ||
+            seen->jobs[i].lease_us == launcher->lease_us)
+            continue;
+        seen->jobs[i].lease_us = launcher->lease_us;
+        launcher_add(actions, (struct launcher_action){.type = LAUNCHER_SAVE_SEEN, .seen = seen});
+    }
+}
+
 uint32_t launcher_seen_list(const struct launcher *launcher, struct part_cluster_seen *out)
 {
     for (uint32_t i = 0; i < launcher->seen.count; i++)
         out[i] = (struct part_cluster_seen){.cluster = launcher->seen.jobs[i].cluster,
                                             .job_id = launcher->seen.jobs[i].job_id,
-                                            .generation = launcher->seen.jobs[i].generation};
+                                            .generation = launcher->seen.jobs[i].generation,
+                                            .lease_us = launcher->seen.jobs[i].lease_us};
     return launcher->seen.count;
 }

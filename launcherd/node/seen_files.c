@@ -52,6 +52,8 @@ static bool take_line(const char **at, struct seen_job *job)
     if (!take_number(at, JOB_ID_MAX, &job->job_id) || !take_number(at, GENERATION_MAX, &generation))
         return false;
     job->generation = (uint32_t)generation;
+    if (!take_number(at, DURATION_US_MAX, &job->lease_us))
+        job->lease_us = 0; /* written by a version that did not know it */
     *at += strcspn(*at, "\n");
     return *(*at)++ == '\n';
 }
@@ -141,9 +143,9 @@ enum status seen_file_write(const char *state_dir, const struct seen_record *rec
     dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     for (uint32_t i = 0; i < record->count; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s %" PRIu64 " %u\n",
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s %" PRIu64 " %u %" PRIu64 "\n",
                                  record->jobs[i].cluster, record->jobs[i].job_id,
-                                 record->jobs[i].generation);
+                                 record->jobs[i].generation, record->jobs[i].lease_us);
     if (dir_fd >= 0)
         (void)unlinkat(dir_fd, NAME_NEW, 0); /* left by a launcherd that was killed here */
     is_written = dir_fd >= 0 && write_new(dir_fd, text, used);

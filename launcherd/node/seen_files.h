@@ -1,10 +1,10 @@
 /* The record of the newest jobs in the state directory, "seen", read and written by threads (file_work.h):
  *
  *   ddp-seen 1
- *   CLUSTER JOB GENERATION
+ *   CLUSTER JOB GENERATION LEASE
  *   ...
  *
- * Later versions may add words to a line. */
+ * The lease is in microseconds, 0: not known; it may be missing. Later versions may add words to a line. */
 #ifndef LAUNCHERD_NODE_SEEN_FILES_H
 #define LAUNCHERD_NODE_SEEN_FILES_H
 

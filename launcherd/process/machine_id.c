@@ -1,9 +1,10 @@
 #include "launcherd/process/machine_id.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -11,7 +12,7 @@
 
 #define USE "ddp launcherd machine 1"
 
-enum { TEXT_MAX = 64, ID_BYTES = 16 };
+enum { TEXT_MAX = MACHINE_CARD_BYTES, ID_BYTES = 16 };
 
 /* The first line of a file, at most 63 bytes; false: it cannot be read. */
 static bool read_line(const char *path, char text[TEXT_MAX])
@@ -44,36 +45,71 @@ static bool is_id(const char *text)
     return has_other;
 }
 
-void machine_id_of(const char *etc, const char *firmware, bool in_container,
-                   char id[IDENTITY_BYTES_MAX])
+void machine_id_of(const struct machine_facts *facts, char id[IDENTITY_BYTES_MAX])
 {
-    char text[sizeof USE + 2 * TEXT_MAX];
+    char text[sizeof USE + 3 * TEXT_MAX];
     uint8_t hash[SHA256_BYTES];
-    const bool has_firmware = is_id(firmware), has_etc = is_id(etc);
+    const bool has_firmware = is_id(facts->firmware), has_card = facts->card != NULL;
     int length;
 
     id[0] = '\0';
-    if (!has_firmware && (!has_etc || in_container))
+    if (!has_firmware && !has_card)
         return;
-    length = snprintf(text, sizeof text, "%s\n%.63s\n%.63s", USE, has_etc ? etc : "",
-                      has_firmware ? firmware : "");
+    length = snprintf(text, sizeof text, "%s\n%.63s\n%.63s\n%.63s", USE,
+                      is_id(facts->etc) ? facts->etc : "", has_firmware ? facts->firmware : "",
+                      has_card ? facts->card : "");
     sha256(text, (size_t)length, hash);
     for (uint32_t i = 0; i < ID_BYTES; i++)
         (void)snprintf(id + 2 * (size_t)i, 3, "%02x", hash[i]);
 }
 
-/* Docker and podman leave a file, systemd and podman a variable, Kubernetes another one. */
-static bool is_in_container(void)
+/* Whether the kernel has the address from the card itself: NET_ADDR_PERM. It stands at 0 for devices of software, too,
+ * but these have no hardware behind them. */
+static bool is_of_hardware(const char *net, const char *name)
 {
-    return access("/.dockerenv", F_OK) == 0 || access("/run/.containerenv", F_OK) == 0 ||
-           getenv("container") != NULL || getenv("KUBERNETES_SERVICE_HOST") != NULL;
+    char path[PATH_MAX], text[TEXT_MAX];
+
+    (void)snprintf(path, sizeof path, "%.3000s/%.255s/device", net, name);
+    if (access(path, F_OK) != 0)
+        return false;
+    (void)snprintf(path, sizeof path, "%.3000s/%.255s/addr_assign_type", net, name);
+    return read_line(path, text) && strcmp(text, "0") == 0;
+}
+
+static bool is_address(const char *text)
+{
+    return strspn(text, "0123456789abcdef:") == strlen(text) &&
+           strspn(text, "0:") != strlen(text) && strspn(text, "f:") != strlen(text);
+}
+
+bool machine_card(const char *net, char card[MACHINE_CARD_BYTES])
+{
+    DIR *dir = opendir(net);
+    char path[PATH_MAX], text[TEXT_MAX];
+
+    card[0] = '\0';
+    for (const struct dirent *entry = NULL; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (entry->d_name[0] == '.' || !is_of_hardware(net, entry->d_name))
+            continue;
+        (void)snprintf(path, sizeof path, "%.3000s/%.255s/address", net, entry->d_name);
+        if (read_line(path, text) && is_address(text) &&
+            (card[0] == '\0' || strcmp(text, card) < 0))
+            (void)snprintf(card, MACHINE_CARD_BYTES, "%s", text);
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+    return card[0] != '\0';
 }
 
 void machine_id(char id[IDENTITY_BYTES_MAX])
 {
-    char etc[TEXT_MAX], firmware[TEXT_MAX];
+    char etc[TEXT_MAX], firmware[TEXT_MAX], card[MACHINE_CARD_BYTES];
     const bool has_etc = read_line("/etc/machine-id", etc);
     const bool has_firmware = read_line("/sys/class/dmi/id/product_uuid", firmware);
+    const bool has_card = machine_card("/sys/class/net", card);
+    const struct machine_facts facts = {.etc = has_etc ? etc : NULL,
+                                        .firmware = has_firmware ? firmware : NULL,
+                                        .card = has_card ? card : NULL};
 
-    machine_id_of(has_etc ? etc : NULL, has_firmware ? firmware : NULL, is_in_container(), id);
+    machine_id_of(&facts, id);
 }

@@ -7,13 +7,20 @@
 
 #include "common/limits.h"
 
-/* Empty: it is not known. /etc/machine-id together with the id that the firmware has for the machine
- * (DMI, which root may read: machines that were cloned with their /etc/machine-id differ in it),
- * hashed with the name of this use, as machine-id(5) asks for. In a container /etc/machine-id comes
- * with the image, so it counts only together with the firmware's. */
+#define MACHINE_CARD_BYTES 64u
+
+/* Empty: it is not known. /etc/machine-id is no id by itself: all machines of one image have it, and all containers of
+ * one. It counts together with something that a copy of the disk does not have: the id that the firmware has for the
+ * machine (DMI, which root may read), or the address of a network card. All of them hashed with the name of this use,
+ * as machine-id(5) asks for. */
 void machine_id(char id[IDENTITY_BYTES_MAX]);
 /* The same from these texts; NULL: there is none. */
-void machine_id_of(const char *etc, const char *firmware, bool in_container,
-                   char id[IDENTITY_BYTES_MAX]);
+struct machine_facts {
+    const char *etc, *firmware, *card;
+};
+void machine_id_of(const struct machine_facts *facts, char id[IDENTITY_BYTES_MAX]);
+/* The smallest address that a card brings with it, of the devices in `net`. False: there is none. Those that were set, drawn
+ * at random, or are of devices without hardware (bridges, the ends of tunnels, a container's) do not count. */
+bool machine_card(const char *net, char card[MACHINE_CARD_BYTES]);
 
 #endif

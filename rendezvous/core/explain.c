@@ -206,12 +206,16 @@ void explain_preempted(struct rdzv *rdzv, struct job *job)
 
 void explain_held(struct rdzv *rdzv, struct job *job)
 {
-    job_set_reason(rdzv, job,
-                   rdzv->is_of_past
-                       ? "the server's state is of the past: it starts when the leases "
-                         "of what may still run of it have ended"
-                       : "the state was restored from a backup: it starts when the "
-                         "leases of what may still run of it have ended");
+    const char *why = "the state was restored from a backup: it starts when the leases of what may "
+                      "still run of it have ended";
+
+    if (rdzv->is_of_past)
+        why = "the server's state is of the past: it starts when the leases of what may still run "
+              "of it have ended";
+    else if (rdzv->is_unsure)
+        why = "whether the server's state is the newest is not known: it starts when all nodes "
+              "have called, or the leases of what may still run of it have ended";
+    job_set_reason(rdzv, job, why);
 }
 
 void explain_memory(struct rdzv *rdzv, struct job *job)

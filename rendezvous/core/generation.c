@@ -256,11 +256,15 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
 }
 
 /* Sets the restart's time from the record. The wall clock may have been set since, so the delay is
- * capped at the longest that there is: a back-off, or a lost node's lease (fence.h). */
+ * capped at the longest that the job can have: its back-off, or a lost node's lease (fence.h). */
 static void restore_retry(struct rdzv *rdzv, struct job *job)
 {
     const uint64_t lease_us = claim_longest_lease_us(rdzv);
-    const uint64_t most_us = lease_us > RESTART_DELAY_MAX_US ? lease_us : RESTART_DELAY_MAX_US;
+    const bool is_machines =
+        job->record.failed_class == FAILURE_NODE || job->record.failed_class == FAILURE_NETWORK;
+    const uint64_t delay_us = is_machines ? restart_back_off_most_us(job->record.node_failures + 1)
+                                          : RESTART_DELAY_MAX_US;
+    const uint64_t most_us = lease_us > delay_us ? lease_us : delay_us;
     const int64_t left_ms = job->record.retry_at_ms - rdzv->out.wall_ms;
     const uint64_t left_us = left_ms > 0 ? (uint64_t)left_ms * 1000 : 0;
 

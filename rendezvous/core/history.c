@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "common/fnv.h"
 #include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
@@ -26,12 +27,13 @@ static void take(struct rdzv *rdzv, struct news *news, uint64_t job_id, uint32_t
 }
 
 /* Numbers that were given and that no node has seen, of jobs that had not started, are below the
- * gap. */
+ * gap. Its length is drawn: the same state may be put back a second time. */
 static void leave_gap(struct rdzv *rdzv, uint64_t job_id)
 {
+    const uint64_t span = rdzv->options.id_gap_span > 1 ? rdzv->options.id_gap_span : 1;
     struct rdzv_action *action = action_add(&rdzv->out, RDZV_PERSIST_GAP);
 
-    action->job_id = job_id + rdzv->options.id_gap;
+    action->job_id = job_id + rdzv->options.id_gap * (1 + (rdzv->options.seed >> 32) % span);
     rdzv->next_job_id = action->job_id + 1;
 }
 
@@ -45,10 +47,62 @@ static void hold_jobs(struct rdzv *rdzv, uint64_t newest)
     rdzv->sched_due = true;
 }
 
+static uint64_t mark_of(const char *name)
+{
+    return fnv_add(FNV_START, name, strlen(name)) | 1;
+}
+
+void history_expect(struct rdzv *rdzv, const char *name)
+{
+    const uint64_t mark = mark_of(name);
+
+    for (uint32_t i = 0; i < rdzv->awaited_count; i++)
+        if (rdzv->awaited[i] == mark)
+            return;
+    if (rdzv->awaited_count < NODES_MAX)
+        rdzv->awaited[rdzv->awaited_count++] = mark;
+    else
+        rdzv->is_awaited_full = true; /* then only the leases end the wait */
+}
+
+static void wait_for_nodes(struct rdzv *rdzv)
+{
+    for (uint32_t i = 0; i < rdzv->node_count; i++)
+        history_expect(rdzv, rdzv->nodes[rdzv->by_name[i]].name);
+    if (!rdzv->options.waits_for_lease || rdzv->next_job_id == 1 || rdzv->awaited_count == 0)
+        return;
+    hold_jobs(rdzv, rdzv->next_job_id - 1);
+    rdzv->is_unsure = true;
+    if (rdzv->queue_count > 0)
+        action_log(&rdzv->out, 0, 0,
+                   "whether this state is the newest is not known: what waits in it starts when "
+                   "all of its %u nodes have called, and in %llu s at the latest",
+                   rdzv->awaited_count,
+                   (unsigned long long)(claim_longest_lease_us(rdzv) / 1000000));
+}
+
 void history_restored(struct rdzv *rdzv)
 {
-    if (rdzv->options.is_copy)
+    rdzv->is_of_past = rdzv->options.is_of_past;
+    if (rdzv->options.is_copy || rdzv->is_of_past)
         hold_jobs(rdzv, rdzv->next_job_id - 1);
+    else if (rdzv->options.may_be_past)
+        wait_for_nodes(rdzv);
+}
+
+/* What this node knows was compared. When all have called, nothing of a later state can be anywhere. */
+static void has_called(struct rdzv *rdzv, const struct node *node)
+{
+    const uint64_t mark = mark_of(node->name);
+
+    for (uint32_t i = 0; i < rdzv->awaited_count; i++)
+        if (rdzv->awaited[i] == mark)
+            rdzv->awaited[i] = rdzv->awaited[--rdzv->awaited_count];
+    if (!rdzv->is_unsure || rdzv->awaited_count > 0 || rdzv->is_awaited_full)
+        return;
+    rdzv->is_unsure = false;
+    rdzv->held_until_us = rdzv->out.now_us;
+    rdzv->sched_due = true;
 }
 
 static void judge(struct rdzv *rdzv, const struct node *node, const struct news *news)
@@ -67,6 +121,7 @@ static void judge(struct rdzv *rdzv, const struct node *node, const struct news 
     if (!rdzv->is_of_past)
         hold_jobs(rdzv, newest);
     rdzv->is_of_past = true;
+    rdzv->is_unsure = false;
     leave_gap(rdzv, seen > newest ? seen : newest);
     if (seen > newest)
         action_log(&rdzv->out, 0, 0,
@@ -81,6 +136,32 @@ static void judge(struct rdzv *rdzv, const struct node *node, const struct news 
                    node->name, news->raised, (unsigned long long)rdzv->next_job_id);
 }
 
+/* What an unheard node runs may have a longer lease than this state knows of, if it was given after it. A restored copy
+ * has another cluster id than the server that gave it. */
+static void take_lease(struct rdzv *rdzv, const struct msg_node_hello *hello)
+{
+    const struct rdzv_options *options = &rdzv->options;
+    uint64_t longest_us = claim_longest_lease_us(rdzv);
+
+    if (!options->may_be_past && !options->is_copy && !rdzv->is_of_past)
+        return;
+    for (uint32_t i = 0; i < hello->seen.count; i++) {
+        const struct part_cluster_seen *seen = &hello->seen.items[i];
+
+        if (seen->lease_us > longest_us && seen->lease_us <= LEASE_BELIEVED_MAX_US &&
+            (options->is_copy || strcmp(seen->cluster, options->cluster) == 0))
+            longest_us = seen->lease_us;
+    }
+    if (longest_us == claim_longest_lease_us(rdzv))
+        return;
+    action_log(&rdzv->out, 0, 0,
+               "node %s has a lease of %llu s: what this state does not know may run that long",
+               hello->name, (unsigned long long)(longest_us / 1000000));
+    rdzv->options.lease_before_us = longest_us;
+    if (rdzv->out.now_us < rdzv->held_until_us)
+        hold_jobs(rdzv, rdzv->held_job_id);
+}
+
 void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_node_hello *hello)
 {
     struct news news = {0}, unsure = {0};
@@ -90,7 +171,9 @@ void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_
             take(rdzv, &news, hello->seen.items[i].job_id, hello->seen.items[i].generation);
     for (uint32_t i = 0; i < node->shim_count; i++)
         take(rdzv, &unsure, node->shims[i].job_id, node->shims[i].generation);
+    take_lease(rdzv, hello);
     judge(rdzv, node, &news);
+    has_called(rdzv, node);
 }
 
 void history_beat(struct rdzv *rdzv, const struct node *node)

@@ -38,6 +38,8 @@ struct rdzv_options {
     uint64_t lease_before_us; /* the longest that a server before this one may have given */
     bool
         is_copy; /* the state is a restored copy, of whose jobs leases of before it may be out (history.h) */
+    bool is_of_past;  /* the store knows that more was done since its state */
+    bool may_be_past; /* the store cannot tell that its state is the newest (history.h) */
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
     uint64_t grow_us; /* how long a generation runs before its job may grow (elastic.h) */
@@ -47,9 +49,10 @@ struct rdzv_options {
     uint64_t max_stored_per_user;          /* bytes in the store; 0: no limit */
     uint32_t max_slots_per_user;           /* in use at a time; 0: no limit */
     bool preempts;                         /* by priority, see preempt.h */
-    bool is_one_machine; /* all nodes are on it, and no other ones come: see failure.h */
-    uint32_t id_gap;     /* numbers that a state of the past leaves out (history.h) */
-    uint64_t seed;       /* for the jitter of back-off */
+    bool is_one_machine;  /* all nodes are on it, and no other ones come: see failure.h */
+    uint32_t id_gap;      /* numbers that a state of the past leaves out (history.h): */
+    uint32_t id_gap_span; /* so many times that, drawn from 1 to this; 0: once */
+    uint64_t seed;        /* for the jitter of back-off */
     char cluster[33];
 };
 
@@ -109,6 +112,7 @@ struct rdzv_after {
  *                  has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORE_HOLD   hold: at the start, before the jobs, each stored hold
+ *   RESTORE_NODE   text (its name): at the start, each node that has a key
  *   RESTORED       next_job_id: ends the restore; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
  *   NODE_CLOSED    conn
@@ -125,6 +129,7 @@ enum rdzv_event_type {
     RDZV_EVENT_RESTORE,
     RDZV_EVENT_RESTORE_DRAIN,
     RDZV_EVENT_RESTORE_HOLD,
+    RDZV_EVENT_RESTORE_NODE,
     RDZV_EVENT_RESTORED,
     RDZV_EVENT_NODE_MSG,
     RDZV_EVENT_NODE_CLOSED,

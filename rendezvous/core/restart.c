@@ -32,6 +32,11 @@ static uint64_t back_off_us(uint32_t attempt, uint64_t *random)
     return least_us == 0 ? 0 : least_us + next_random(random) % least_us;
 }
 
+uint64_t restart_back_off_most_us(uint32_t attempt)
+{
+    return 2 * back_off_least_us(attempt);
+}
+
 /* How much longer than its back-off each of the restarts that are left has to wait, so that the last
  * one is RESTART_SPREAD_US after the first of the equal failures. */
 static uint64_t stretch_us(const struct restart_case *failed)

@@ -54,6 +54,9 @@ struct restart_answer {
 /* `random`: the state of xorshift64*, never 0; it is advanced. */
 struct restart_answer restart_decide(const struct restart_case *failed, uint64_t *random);
 
+/* The longest back-off before that restart. */
+uint64_t restart_back_off_most_us(uint32_t attempt);
+
 /* A new checkpoint renews the budget, so a worker's claim is limited by what the elapsed time
  * allows: at most RESTART_STEPS_PER_S_MAX since the generation began to run (and one second more),
  * counted from the newest known checkpoint. Workers repeat the claim, so a true one is accepted a

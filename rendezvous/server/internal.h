@@ -351,6 +351,7 @@ void server_step(struct server *server, struct rdzv_event *event);
 /* restore.c: at the start, before the jobs */
 enum status server_restore_drains(struct server *server, struct err *err);
 void server_restore_holds(struct server *server);
+void server_restore_nodes(struct server *server);
 /* Commits pending writes: submits, which are then answered, and events, which are then sent to
  * those who follow them. */
 void server_flush(struct server *server);

@@ -330,6 +330,8 @@ static enum status core_open(struct server *server, const struct server_options 
         .lease_us = options->lease_us,
         .lease_before_us = store_lease_us(server->store),
         .is_copy = store_is_copy(server->store),
+        .is_of_past = store_is_of_past(server->store),
+        .may_be_past = !store_is_newest(server->store),
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
         .lost_us = options->lost_us,
@@ -337,6 +339,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .preempts = options->preempts,
         .is_one_machine = options->is_one_machine,
         .id_gap = STORE_ID_GAP,
+        .id_gap_span = STORE_ID_GAP_SPAN,
         .hang_least_us = options->hang_us,
         .hang_first_us = options->hang_first_us,
         .waits_for_lease = options->waits_for_lease,
@@ -472,6 +475,7 @@ static enum status restore(struct server *server, const struct server_options *o
         status = server_restore_drains(server, err);
     if (status == STATUS_OK) {
         server_restore_holds(server);
+        server_restore_nodes(server);
         restore_jobs(server);
         keep_lease(server);
     }

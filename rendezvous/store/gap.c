@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "rendezvous/core/job.h"
 #include "rendezvous/store/internal.h"
@@ -52,6 +53,37 @@ static enum status stop_running(struct store *store, int64_t now_ms, struct err 
     return status;
 }
 
+/* It is drawn, since the same copy may be put back a second time, where nothing tells of the first. */
+static uint64_t draw_gap(void)
+{
+    uint32_t random = 0;
+
+    (void)!getrandom(&random, sizeof random, 0);
+    return (uint64_t)STORE_ID_GAP * (1 + random % STORE_ID_GAP_SPAN);
+}
+
+enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err)
+{
+    const uint64_t skipped = draw_gap();
+    enum status status = execute(store, err,
+                                 "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64
+                                 "), ('copy_ms', %" PRId64 ")",
+                                 gap->now_ms, gap->now_ms);
+
+    if (status == STATUS_OK)
+        status = execute(store, err,
+                         "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor', max(%" PRIu64
+                         ", " STORE_NEWEST_JOB_SQL ") + %" PRIu64,
+                         gap->job_id, skipped);
+    if (status == STATUS_OK)
+        status =
+            execute(store, err,
+                    "INSERT INTO main.events SELECT max(%" PRIu64
+                    ", coalesce(max(id), 0)) + %" PRIu64 ", %" PRId64 ", 0, 0, %s FROM main.events",
+                    gap->event_id, skipped, gap->now_ms, gap->event_sql);
+    return status;
+}
+
 enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err)
 {
     enum status status = execute(
@@ -59,20 +91,5 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
 
     if (status == STATUS_OK)
         status = stop_running(store, gap->now_ms, err);
-    if (status == STATUS_OK)
-        status = execute(store, err,
-                         "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64
-                         "), ('copy_ms', %" PRId64 ")",
-                         gap->now_ms, gap->now_ms);
-    if (status == STATUS_OK)
-        status = execute(store, err,
-                         "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor', max(%" PRIu64
-                         ", " STORE_NEWEST_JOB_SQL ") + %u",
-                         gap->job_id, STORE_ID_GAP);
-    if (status == STATUS_OK)
-        status = execute(store, err,
-                         "INSERT INTO main.events SELECT max(%" PRIu64
-                         ", coalesce(max(id), 0)) + %u, %" PRId64 ", 0, 0, %s FROM main.events",
-                         gap->event_id, STORE_ID_GAP, gap->now_ms, gap->event_sql);
-    return status;
+    return status == STATUS_OK ? store_skip_numbers(store, gap, err) : status;
 }

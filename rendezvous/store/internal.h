@@ -96,7 +96,16 @@ struct store {
     sqlite3_stmt *usage; /* what a user has; NULL: not known */
     bool usage_is_opened;
     struct remote *remote; /* for a state on etcd; NULL: the file is durable */
-    uint64_t seen_at_us;   /* of store_note_seen */
+    uint64_t seen_at_us;   /* when seen.h's file was written */
+    struct seen seen; /* what it said when the store was opened, and since then what it says next */
+    bool has_seen, is_seen_failed;
+    bool has_news;    /* to write at once: jobs got numbers, or there is another lease */
+    bool seen_hangs;  /* on etcd: the last note took too long */
+    bool is_newest;   /* store_is_newest */
+    bool is_of_past;  /* store_is_of_past */
+    bool is_log_lost; /* state.db-shm has lost its -wal */
+    bool is_closing;
+    uint64_t known_job_id, known_event_id; /* given in its directory before it was made */
 };
 
 /* In the first transaction of a new file: makes its free pages. */
@@ -127,6 +136,8 @@ const char *store_text(sqlite3_stmt *stmt, int column);
 /* store.c: prepares the statements of a database that has its tables, and reads the cached
  * values. */
 enum status store_prepare(struct store *store, struct err *err);
+/* Reads the cached values again. */
+void store_read_values(struct store *store);
 /* Frees a store after a failed store_open. */
 void store_release(struct store *store);
 
@@ -148,6 +159,8 @@ struct store_gap {
     uint64_t job_id, event_id; /* known to have been given; 0: no more than in the state */
     const char *event_sql;     /* the text of the event that says it, as SQL */
 };
+/* The same without a new cluster id: what still runs of it, and is known, goes on. */
+enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err);
 enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err);
 
 /* The highest number of a job that may have been given. */
@@ -157,8 +170,10 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
 
 /* seen_state.c: the state on etcd as this server sees it now. */
 enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err);
-/* Writes that to the leader's file, at most once a second unless `now`. */
+/* Writes that to the leader's file: at once if it has news or `now`, else at most once a second. */
 void store_note_seen(struct store *store, bool now);
+/* The same, when it ends in order: then nothing follows. */
+void store_note_end(struct store *store);
 /* After the rows were read. If this server has seen a later commit of the same state, etcd was put
  * back: the numbers that may have been given since are not given again. */
 enum status store_check_seen(struct store *store, struct err *err);
@@ -168,8 +183,20 @@ enum status store_check_fresh(const struct store *store, struct err *err);
 
 /* state_lost.c: there is no database. STATUS_REFUSED: DIR shows that there was one. */
 enum status store_check_new(const struct store *store, const char *dir, struct err *err);
-/* Notes in DIR which state it has. */
-void store_note_state(const struct store *store, const char *dir);
+
+/* seen_file.c: state.db against what its directory has seen of it. */
+/* Call before any file is changed. */
+void store_look_at_seen(struct store *store);
+/* The state is open. If it went back to an earlier one, the numbers that may have been given since are not given
+ * again. */
+enum status store_check_file(struct store *store, struct err *err);
+/* Notes in the directory which state it has, */
+void store_note_state(struct store *store);
+/* and after a commit how far it has come: at once if it has news, else at most once a second. */
+void store_note_commit(struct store *store);
+/* Call before and after the database is closed: notes that this was in order. */
+void store_begin_close(struct store *store);
+void store_end_close(struct store *store);
 
 /* file.c */
 /* Creates the tables of a new database. */

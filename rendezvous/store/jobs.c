@@ -115,6 +115,14 @@ static struct rdzv_ids ids_of(const struct rdzv_record *record)
     return (struct rdzv_ids){.first = first, .last = first + (count > 0 ? count - 1 : 0)};
 }
 
+/* It is written to the file of seen.h before anybody is told of it. */
+static void note_number(struct store *store, uint64_t job_id)
+{
+    store->has_news = store->has_news || job_id > store->seen.job_id;
+    if (job_id > store->seen.job_id)
+        store->seen.job_id = job_id;
+}
+
 void store_write_job(struct store *store, const struct rdzv_record *record)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_WRITE);
@@ -129,6 +137,7 @@ void store_write_job(struct store *store, const struct rdzv_record *record)
     cJSON_free(parts);
     store_run(store, stmt, "write a job to");
     store_place_ranks(store, record);
+    note_number(store, record->job_id);
     if (rdzv_state_is_final(record->state))
         (void)store_trim_spec(store, ids_of(record), true);
 }
@@ -288,8 +297,8 @@ uint64_t store_lease_us(struct store *store)
     if (store_row(store, stmt, "read the lease of"))
         lease_us = sqlite3_column_int64(stmt, 0);
     (void)sqlite3_reset(stmt);
-    if (lease_us < 0)
-        return 0;
+    if (lease_us < (int64_t)store->seen.lease_us)
+        return store->seen.lease_us; /* the state may be of before that */
     return (uint64_t)lease_us < DURATION_US_MAX ? (uint64_t)lease_us : DURATION_US_MAX;
 }
 
@@ -300,6 +309,8 @@ void store_write_lease(struct store *store, uint64_t lease_us)
     assert(store->in_transaction && lease_us <= DURATION_US_MAX);
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)lease_us);
     store_run(store, stmt, "write the lease to");
+    store->has_news = store->has_news || lease_us != store->seen.lease_us;
+    store->seen.lease_us = lease_us;
 }
 
 bool store_is_copy(struct store *store)
@@ -323,6 +334,7 @@ void store_write_gap(struct store *store, uint64_t job_id)
     assert(store->in_transaction && job_id <= JOB_ID_MAX);
     (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)job_id);
     store_run(store, stmt, "write the newest number to");
+    note_number(store, job_id);
     store->next_event_id += STORE_ID_GAP;
 }
 

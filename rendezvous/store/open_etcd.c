@@ -59,6 +59,8 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
     struct store *store = take_copy(lead);
     enum status status = STATUS_OK;
 
+    if (store != NULL)
+        store->is_newest = true; /* it has followed the rows until now */
     if (store == NULL) {
         status = store_make_empty(&store, lead, err);
         if (store == NULL)
@@ -68,6 +70,8 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
     }
     if (status == STATUS_OK && store->remote->is_fresh)
         status = store_check_fresh(store, err);
+    if (status == STATUS_OK && store->remote->is_fresh)
+        store->is_newest = true;
     if (status == STATUS_OK && store->remote->is_fresh)
         status = make_new(store, err);
     else if (status == STATUS_OK)

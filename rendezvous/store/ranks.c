@@ -137,6 +137,7 @@ uint64_t store_write_event(struct store *store, int64_t at_ms, uint64_t job_id, 
     (void)sqlite3_bind_int64(stmt, 4, generation);
     (void)sqlite3_bind_text(stmt, 5, text, -1, SQLITE_TRANSIENT);
     store_run(store, stmt, "write an event to");
+    store->seen.event_id = id;
     if (id % 1000 == 0 && id > STORE_EVENTS_MAX) {
         stmt = store_use(store, STORE_EVENT_DROP);
         (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)(id - STORE_EVENTS_MAX));

@@ -10,6 +10,9 @@
 /* How the message begins in both places that detect it. */
 #define STORE_WENT_BACK "etcd has an earlier state than this server has seen"
 
+/* The same for a state.db. */
+#define STORE_FILE_WENT_BACK "state.db has an earlier state than its directory has seen"
+
 /* A commit, and the revision of etcd at which it was made. */
 struct remote_point {
     uint64_t commit;

@@ -159,8 +159,11 @@ static enum status leave_gap(struct restoring *restoring, int64_t now_ms)
 {
     const struct backup_facts *facts = restoring->facts;
     char event[160];
-    const struct store_gap gap = {
-        .cluster = store_cluster(restoring->store), .now_ms = now_ms, .event_sql = event};
+    const struct store_gap gap = {.cluster = store_cluster(restoring->store),
+                                  .now_ms = now_ms,
+                                  .job_id = restoring->store->known_job_id,
+                                  .event_id = restoring->store->known_event_id,
+                                  .event_sql = event};
 
     (void)snprintf(event, sizeof event,
                    "'restored from a backup of ' || datetime(%" PRId64

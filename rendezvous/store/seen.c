@@ -14,7 +14,7 @@
 #include "common/log.h"
 
 #define FORMAT "ddp-seen 1"
-#define TEXT_BYTES_MAX 256
+#define TEXT_BYTES_MAX 512
 
 static bool read_number(const char *text, uint64_t *number)
 {
@@ -26,8 +26,14 @@ static bool read_number(const char *text, uint64_t *number)
 
 static bool decode(const char *text, struct seen *seen)
 {
-    char commit[24] = "", job[24] = "", event[24] = "";
+    char commit[24] = "", job[24] = "", event[24] = "", lease[24] = "0";
+    const char *more = strstr(text, " lease=");
 
+    /* an earlier version has written neither */
+    (void)snprintf(seen->stamp, sizeof seen->stamp, "-");
+    if (more != NULL && (sscanf(more, " lease=%20s stamp=%159s", lease, seen->stamp) != 2 ||
+                         !read_number(lease, &seen->lease_us)))
+        return false;
     return sscanf(text, FORMAT " cluster=%32s restore=%32s commit=%20s job=%20s event=%20s",
                   seen->cluster, seen->restore, commit, job, event) == 5 &&
            read_number(commit, &seen->commit) && read_number(job, &seen->job_id) &&
@@ -100,29 +106,56 @@ static enum status make_way(const char *path, enum status found, struct err *err
     return status;
 }
 
+/* Over a text of the same length: that is one write to one block, and moves nothing on the disk. */
+static bool write_in_place(const char *path, const char *text, size_t length)
+{
+    struct stat info;
+    struct err none;
+    bool is_written;
+    int fd;
+
+    if (own_file_open(path, 0, O_WRONLY, 0, &fd, &none) != STATUS_OK)
+        return false;
+    is_written = fstat(fd, &info) == 0 && info.st_size == (off_t)length &&
+                 pwrite(fd, text, length, 0) == (ssize_t)length;
+    (void)close(fd);
+    return is_written;
+}
+
+static size_t encode(const struct seen *seen, char text[TEXT_BYTES_MAX])
+{
+    return (size_t)snprintf(text, TEXT_BYTES_MAX,
+                            FORMAT " cluster=%s restore=%s commit=%020" PRIu64 " job=%020" PRIu64
+                                   " event=%020" PRIu64 " lease=%020" PRIu64 " stamp=%s\n",
+                            seen->cluster, seen->restore, seen->commit, seen->job_id,
+                            seen->event_id, seen->lease_us,
+                            seen->stamp[0] != '\0' ? seen->stamp : "-");
+}
+
 /* It is not synced: after a loss of power it may be a few seconds old, as it may be anyway. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err)
 {
     struct seen before;
     char temp[4200], text[TEXT_BYTES_MAX];
-    int fd, length;
+    const size_t length = encode(seen, text);
+    int fd;
     bool is_written;
     enum status status = seen_read(path, &before, NULL, err);
 
-    if (status == STATUS_OK && seen_is_same(&before, seen) && before.commit >= seen->commit)
+    if (status == STATUS_OK && seen->commit != 0 && seen_is_same(&before, seen) &&
+        (before.commit > seen->commit ||
+         (before.commit == seen->commit && strcmp(before.stamp, seen->stamp) == 0)))
+        return STATUS_OK;
+    if (status == STATUS_OK && write_in_place(path, text, length))
         return STATUS_OK;
     status = make_way(path, status, err);
     if (status != STATUS_OK)
         return status;
     (void)snprintf(temp, sizeof temp, "%.4100s.new", path);
-    length = snprintf(text, sizeof text,
-                      FORMAT " cluster=%s restore=%s commit=%" PRIu64 " job=%" PRIu64
-                             " event=%" PRIu64 "\n",
-                      seen->cluster, seen->restore, seen->commit, seen->job_id, seen->event_id);
     status = own_file_make(temp, 0, 0600, &fd, err);
     if (status != STATUS_OK)
         return status;
-    is_written = write(fd, text, (size_t)length) == length;
+    is_written = write(fd, text, length) == (ssize_t)length;
     if (!is_written)
         status = err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
     (void)close(fd);

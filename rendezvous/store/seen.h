@@ -2,7 +2,10 @@
  *
  *   etcd-seen    of a state on etcd, its newest commit. etcd itself does not notice that it was put back to an
  *                earlier state (`etcdctl snapshot restore`, an old data folder), or that it is another, empty one.
- *   state-seen   of state.db, its cluster id: a state.db that is missing is no new cluster. */
+ *   state-seen   of state.db, its cluster id: a state.db that is missing is no new cluster; and the newest numbers,
+ *                which are noted before anybody is told of them: one that lacks them is a copy of before, or has lost
+ *                its log. After an orderly end it has a stamp of the file, too, which no copy has: then this is the
+ *                newest state. */
 #ifndef RENDEZVOUS_STORE_SEEN_H
 #define RENDEZVOUS_STORE_SEEN_H
 
@@ -15,18 +18,22 @@
 #define SEEN_FILE_ETCD "etcd-seen"
 #define SEEN_FILE_STATE "state-seen"
 
+#define SEEN_STAMP_BYTES 160u
 struct seen {
     char cluster[SEEN_ID_BYTES];
     char restore[SEEN_ID_BYTES]; /* id of the restore that made this state; "-": none */
     uint64_t commit;             /* 0: of state.db */
     uint64_t job_id, event_id;   /* the last ones that were given */
+    uint64_t lease_us;           /* the longest that may be out; 0: not said */
+    char stamp
+        [SEEN_STAMP_BYTES]; /* of the state that an orderly end has left; "-": there was none */
 };
 
 /* `at_ms` (may be NULL): when it was written, by the wall clock. Errors: STATUS_NOT_FOUND: there is none.
  * STATUS_BAD_INPUT: a file of ours that cannot be understood. STATUS_REFUSED: no plain file of ours. STATUS_IO: it
  * cannot be read. All but the first one mean that something may have been seen. */
 enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
-/* Does nothing if the file has the same or a later commit of the same state. A damaged file is renamed to
+/* Does nothing if the file has a later commit of the same state, or the same without a new stamp. A damaged file is renamed to
  * PATH.damaged, with a log line; what is not a file of ours, or cannot be read, is left alone. Errors: as seen_read,
  * but for STATUS_NOT_FOUND. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err);

@@ -60,7 +60,8 @@ static void read_file(const struct seen_keeper *keeper, struct known *known)
 static void take(struct known *known, const struct seen *seen)
 {
     if ((known->status == STATUS_OK && seen_is_same(&known->seen, seen) &&
-         known->seen.commit >= seen->commit) ||
+         (known->seen.commit > seen->commit ||
+          (known->seen.commit == seen->commit && strcmp(known->seen.stamp, seen->stamp) == 0))) ||
         (known->status != STATUS_OK && known->status != STATUS_NOT_FOUND))
         return;
     *known = (struct known){.status = STATUS_OK, .seen = *seen, .at_ms = clock_wall_ms()};

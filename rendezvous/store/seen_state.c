@@ -11,6 +11,8 @@
 
 #define NOTE_US 1000000u
 #define LAST_MS 1000u /* for the last note of a server that ends */
+#define NEWS_MS 100u  /* for a new number, while the disk answers */
+#define ENDED "ended" /* the stamp of the newest commit, when its leader has ended in order */
 
 static enum status read_meta(struct store *store, const char *name, char out[SEEN_ID_BYTES],
                              struct err *err)
@@ -31,7 +33,7 @@ static enum status read_meta(struct store *store, const char *name, char out[SEE
 
 enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err)
 {
-    int64_t job_id = 0, event_id = 0;
+    int64_t job_id = 0, event_id = 0, lease_us = 0;
     enum status status;
 
     *seen = (struct seen){.commit = commit};
@@ -43,27 +45,50 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
     if (status == STATUS_OK)
         status =
             store_number(store, "SELECT coalesce(max(id), 0) FROM main.events", &event_id, err);
+    if (status == STATUS_OK)
+        status = store_number(store,
+                              "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
+                              " name = 'lease_us'), 0)",
+                              &lease_us, err);
+    seen->lease_us = lease_us > 0 && lease_us < (int64_t)DURATION_US_MAX ? (uint64_t)lease_us : 0;
     seen->job_id = job_id > 0 ? (uint64_t)job_id : 0;
     seen->event_id = event_id > 0 ? (uint64_t)event_id : 0;
     return status;
 }
 
-/* Written by a thread, so that a commit does not wait for the disk. After a failed write, on a full disk for example, the
- * file has an older commit. */
-void store_note_seen(struct store *store, bool now)
+/* A thread writes it. A new number waits until it is noted: a second at most for a disk that hangs, and not again until
+ * that disk answers. After a failed write, on a full disk for example, the file has an older commit. */
+static void note(struct store *store, const char *stamp, bool is_last, bool is_news)
 {
     struct seen_keeper *keeper = store->remote->lead.seen;
-    uint64_t now_us = clock_boot_us();
     struct seen seen;
     struct err err;
 
-    if (keeper == NULL || (!now && now_us < store->seen_at_us + NOTE_US))
+    store->seen_at_us = clock_boot_us();
+    store->has_news = false;
+    if (keeper == NULL || store_seen(store, &seen, store->remote->seq, &err) != STATUS_OK)
         return;
-    store->seen_at_us = now_us;
-    if (store_seen(store, &seen, store->remote->seq, &err) == STATUS_OK)
-        seen_keeper_note(keeper, &seen);
-    if (now)
+    if (seen.lease_us < store->seen.lease_us)
+        seen.lease_us = store->seen.lease_us;
+    (void)snprintf(seen.stamp, sizeof seen.stamp, "%s", stamp);
+    store->seen_hangs = store->seen_hangs && !seen_keeper_wait(keeper, 0);
+    seen_keeper_note(keeper, &seen);
+    if (is_last)
         (void)seen_keeper_wait(keeper, LAST_MS);
+    else if (is_news && !store->seen_hangs)
+        store->seen_hangs = !seen_keeper_wait(keeper, NEWS_MS);
+}
+
+void store_note_seen(struct store *store, bool now)
+{
+    if (now || store->has_news || clock_boot_us() >= store->seen_at_us + NOTE_US)
+        note(store, "", now, store->has_news);
+}
+
+void store_note_end(struct store *store)
+{
+    if (!store->in_transaction && store->cluster[0] != '\0')
+        note(store, ENDED, true, false);
 }
 
 static enum status put_back(struct store *store, const struct seen *before, struct err *err)
@@ -115,6 +140,7 @@ enum status store_check_seen(struct store *store, struct err *err)
     found = seen_keeper_last(keeper, &before, &why);
     if (status != STATUS_OK || found == STATUS_NOT_FOUND)
         return status;
+    store->seen.lease_us = before.lease_us;
     if (found != STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s: whether etcd was put back to an earlier state cannot be told", why.text);
@@ -122,6 +148,9 @@ enum status store_check_seen(struct store *store, struct err *err)
         tell_other(&before, &now);
     else if (seen_is_same(&now, &before) && before.commit > now.commit)
         return put_back(store, &before, err);
+    if (found == STATUS_OK && seen_is_same(&now, &before) && before.commit == now.commit &&
+        strcmp(before.stamp, ENDED) == 0)
+        store->is_newest = true;
     return STATUS_OK;
 }
 

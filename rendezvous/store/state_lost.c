@@ -75,18 +75,3 @@ enum status store_check_new(const struct store *store, const char *dir, struct e
                             err)
                : status;
 }
-
-void store_note_state(const struct store *store, const char *dir)
-{
-    struct seen seen = {.restore = "-"};
-    char path[SEEN_PATH_BYTES];
-    struct err err;
-
-    if (!store->survives_power || store->disk->seen_write == NULL)
-        return;
-    (void)snprintf(seen.cluster, sizeof seen.cluster, "%s", store->cluster);
-    (void)snprintf(path, sizeof path, "%.4000s/" SEEN_FILE_STATE, dir);
-    if (store->disk->seen_write(path, &seen, &err) != STATUS_OK)
-        log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "%s: a state.db that is lost may not be noticed at the next start", err.text);
-}

@@ -223,6 +223,7 @@ void store_commit(struct store *store)
     store_run(store, store_use(store, STORE_COMMIT), "commit to");
     store->in_transaction = false;
     store->writes++;
+    store_note_commit(store);
     if (store->checkpoint_code != SQLITE_OK)
         store_fail(store, "copy the log into");
     if (store->remote == NULL && store->survives_power)
@@ -232,6 +233,16 @@ void store_commit(struct store *store)
 uint64_t store_writes(const struct store *store)
 {
     return store->writes;
+}
+
+bool store_is_newest(const struct store *store)
+{
+    return store->is_newest;
+}
+
+bool store_is_of_past(const struct store *store)
+{
+    return store->is_of_past;
 }
 
 bool store_is_dirty(const struct store *store)
@@ -332,10 +343,22 @@ static enum status check_marks(struct store *store, struct err *err)
     return status;
 }
 
+void store_read_values(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_CLUSTER_GET);
+
+    if (store_row(store, stmt, "read"))
+        (void)snprintf(store->cluster, sizeof store->cluster, "%s", store_text(stmt, 0));
+    (void)sqlite3_reset(stmt);
+    stmt = store_use(store, STORE_EVENT_NEXT);
+    if (store_row(store, stmt, "read"))
+        store->next_event_id = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+}
+
 enum status store_prepare(struct store *store, struct err *err)
 {
     enum status status;
-    sqlite3_stmt *stmt;
     size_t i;
 
     /* All statements together use every table and column of the schema. A new file has them, and most
@@ -345,14 +368,7 @@ enum status store_prepare(struct store *store, struct err *err)
             return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db),
                            "%s does not have the tables of its schema: %s", store->path,
                            sqlite3_errmsg(store->db));
-    stmt = store_use(store, STORE_CLUSTER_GET);
-    if (store_row(store, stmt, "read"))
-        (void)snprintf(store->cluster, sizeof store->cluster, "%s", store_text(stmt, 0));
-    (void)sqlite3_reset(stmt);
-    stmt = store_use(store, STORE_EVENT_NEXT);
-    if (store_row(store, stmt, "read"))
-        store->next_event_id = (uint64_t)sqlite3_column_int64(stmt, 0);
-    (void)sqlite3_reset(stmt);
+    store_read_values(store);
     if (strlen(store->cluster) != sizeof store->cluster - 1)
         return err_set(err, STATUS_IO, 0, "%s has lost its cluster id", store->path);
     status = check_marks(store, err);
@@ -363,15 +379,21 @@ enum status store_prepare(struct store *store, struct err *err)
     return status;
 }
 
-void store_release(struct store *store)
+static void close_database(struct store *store)
 {
-    size_t i;
-
-    for (i = 0; i < STORE_STATEMENT_COUNT; i++)
+    for (size_t i = 0; i < STORE_STATEMENT_COUNT; i++)
         (void)sqlite3_finalize(store->statements[i]);
     (void)sqlite3_finalize(store->usage);
     store_close_remote(store);
     (void)sqlite3_close(store->db);
+    memset(store->statements, 0, sizeof store->statements);
+    store->usage = NULL;
+    store->db = NULL;
+}
+
+void store_release(struct store *store)
+{
+    close_database(store);
     if (store->room_fd >= 0)
         (void)close(store->room_fd);
     if (store->lock_fd >= 0)
@@ -398,6 +420,8 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
     status = disk->hold(dir, &store->lock_fd, err);
     if (status == STATUS_OK)
+        store_look_at_seen(store);
+    if (status == STATUS_OK)
         status = store_make_file(store, dir, err);
     if (status == STATUS_OK)
         status = store_rewrite_log(store, err);
@@ -405,6 +429,8 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
         status = open_file(store, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);
+    if (status == STATUS_OK)
+        status = store_check_file(store, err);
     if (status == STATUS_IO && store->db != NULL && disk->free_bytes(store->path) < FREE_BYTES_MIN)
         (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
                        "; its disk is full: free some of it");
@@ -412,7 +438,7 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
         store_release(store);
         return status;
     }
-    store_note_state(store, dir);
+    store_note_state(store);
     store_room_open(store);
     *out = store;
     return STATUS_OK;
@@ -439,7 +465,12 @@ void store_close(struct store **store)
     if (*store == NULL)
         return;
     store_commit(*store);
+    if ((*store)->remote != NULL)
+        store_note_end(*store);
+    store_begin_close(*store);
     store_room_close(*store);
+    close_database(*store);
+    store_end_close(*store);
     store_release(*store);
     *store = NULL;
 }

@@ -22,8 +22,9 @@
 #include "common/status.h"
 #include "rendezvous/core/rdzv.h"
 
-#define STORE_EXIT_CODE 74  /* EX_IOERR of sysexits.h */
-#define STORE_ID_GAP 10000u /* numbers of jobs and events that a state of the past leaves out */
+#define STORE_EXIT_CODE 74      /* EX_IOERR of sysexits.h */
+#define STORE_ID_GAP 10000u     /* numbers of jobs and events that a state of the past leaves out */
+#define STORE_ID_GAP_SPAN 1000u /* it leaves out 1 to so many times that, drawn by lot */
 #define STORE_EVENTS_MAX 100000u /* older ones are dropped */
 
 struct store;
@@ -146,6 +147,11 @@ void store_write_hold(struct store *store, const struct rdzv_hold *hold);
 /* The longest lease that servers of this state may have given to what still runs; 0: not known. */
 uint64_t store_lease_us(struct store *store);
 void store_write_lease(struct store *store, uint64_t lease_us);
+/* Whether nothing can have been done since this state: it is new, or as an orderly end has left it, or this server has
+ * followed it until now. */
+bool store_is_newest(const struct store *store);
+/* Whether it was noticed that more was done since: numbers are left out, and store_is_copy. */
+bool store_is_of_past(const struct store *store);
 /* Whether it is a restored copy, and leases from before the restore may still be out. */
 bool store_is_copy(struct store *store);
 /* They have ended. */

@@ -14,22 +14,34 @@ static const struct sim_shim *shim_on(const struct sim_node *node, uint64_t job_
     return NULL;
 }
 
-/* What a node has not told the server yet, the server cannot know. But once it knows that its state is of the past, it
- * waits until nothing can run any more. */
+/* What a node has not told the server yet, the server cannot know. But of what is in the copy nothing begins beside what
+ * such a node may run; a job that is new may get the number of a lost one, unless the server knows that its state is of
+ * the past. */
 static void check_shims(struct sim *sim, const struct rdzv_record *record)
 {
+    const bool is_of_copy = sim->past.put_back_us != 0 && record->job_id <= sim->past.last_job_id;
+
     for (uint32_t i = 0; i < sim->node_count; i++) {
         const struct sim_shim *shim = shim_on(&sim->nodes[i], record->job_id, record->generation);
         const bool is_heard = sim->oracle->nodes[i].hello_us != 0;
+        const bool has_workers = shim != NULL && shim_has_workers(shim);
 
         if (shim == NULL)
             continue;
-        if (!is_heard && !(sim->past.is_known && shim_has_workers(shim)))
+        if (!is_heard && !((sim->past.is_known || is_of_copy) && has_workers))
             sim->is_void = true;
         else
             sim_fail(sim, "number", "job %llu: g%u begins, and node%u has a shim of that number",
                      (unsigned long long)record->job_id, record->generation, i);
     }
+}
+
+bool oracle_is_in_copy(const struct sim *sim, uint64_t job_id, uint32_t generation)
+{
+    for (uint32_t i = 0; i < sim->past.row_count; i++)
+        if (sim->past.rows[i].record.job_id == job_id)
+            return sim->past.rows[i].record.generation == generation;
+    return false;
 }
 
 void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,

@@ -272,7 +272,8 @@ void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                  (unsigned long long)shim->job_id, shim->generation, rank);
         return;
     }
-    if (gen->node_of[rank] != 0 && sim->past.put_back_us != 0 && !sim->past.is_known)
+    if (gen->node_of[rank] != 0 && sim->past.put_back_us != 0 &&
+        (!sim->past.is_known || oracle_is_in_copy(sim, shim->job_id, shim->generation)))
         sim->is_void = true;
     else if (gen->node_of[rank] != 0)
         sim_fail(sim, "one-rank", "job %llu g%u: rank %u is spawned again, on node%u after node%u",

@@ -562,6 +562,38 @@ def test_one_user_does_not_lock_out_the_others():
                 process.kill()
 
 
+def test_what_a_node_may_run_that_has_not_called_does_not_begin():
+    """The server was killed: its state may be an old one, in which a job is queued that in truth runs on a node that is cut off. After an orderly
+    end the state is the newest."""
+    with state_dir() as directory:
+        process = Server(BINARY, directory, *LISTEN)
+        try:
+            with Client(process.address) as admin:
+                keys = {name: add(admin, name, "node") for name in ("n1", "n2")}
+                job = admin.submit(wait_for_nodes=True)["job_id"]
+            process.kill()
+            process = Server(BINARY, directory, *LISTEN)
+            with Client(process.address) as admin, node(network(process), "n2", keys["n2"]) as second:
+                new = admin.submit()["job_id"]
+                second.wait(lambda n: (new, 1) in n.shims, "the start of a new job")
+                info = admin.job(job)["jobs"][0]
+                assert info["state"] == "queued" and "whether the server's state is the newest is not known" in info["reason"], info
+                with node(network(process), "n1", keys["n1"]):
+                    admin.wait_for(job, lambda j: j["state"] != "queued")
+            assert process.stop() == 0
+            process = Server(BINARY, directory, *LISTEN)
+            with Client(process.address) as admin:
+                later = admin.submit(wait_for_nodes=True)["job_id"]
+            assert process.stop() == 0
+            process = Server(BINARY, directory, *LISTEN)
+            with Client(process.address) as admin, node(network(process), "n3", add(admin, "n3", "node"), slots=4):
+                admin.wait_for(later, lambda j: j["state"] != "queued")
+            assert process.stop() == 0
+        finally:
+            if process.alive():
+                process.kill()
+
+
 BIG = {"FILLER": "x" * 900_000}
 
 

@@ -53,6 +53,7 @@ TEST(the_newest_job_and_its_newest_generation_are_kept)
     CHECK_STR(said->seen.items[0].cluster, "one");
     CHECK_EQ(said->seen.items[0].job_id, 9);
     CHECK_EQ(said->seen.items[0].generation, 1);
+    CHECK_EQ(said->seen.items[0].lease_us, LEASE_US);
 }
 
 TEST(a_run_directory_counts_too)
@@ -87,7 +88,8 @@ TEST(what_is_written_is_read)
 {
     static const struct seen_record written = {
         .count = 2,
-        .jobs = {{"0123456789abcdef0123456789abcdef", JOB_ID_MAX, GENERATION_MAX}, {"b", 1, 1}}};
+        .jobs = {{"0123456789abcdef0123456789abcdef", JOB_ID_MAX, GENERATION_MAX, 0},
+                 {"b", 1, 1, DURATION_US_MAX}}};
     struct seen_record record;
     struct err err, note = {.text = ""};
 
@@ -98,7 +100,11 @@ TEST(what_is_written_is_read)
     CHECK_EQ(record.count, 2);
     CHECK_STR(record.jobs[0].cluster, written.jobs[0].cluster);
     CHECK_EQ(record.jobs[0].job_id, JOB_ID_MAX);
+    CHECK_EQ(record.jobs[0].lease_us, 0);
     CHECK_EQ(record.jobs[1].generation, 1);
+    CHECK_EQ(record.jobs[1].lease_us, DURATION_US_MAX);
+    CHECK(seen_file_decode("ddp-seen 1\nc 3 2\n", &record, &err) == STATUS_OK); /* of before */
+    CHECK_EQ(record.jobs[0].lease_us, 0);
 }
 
 static const char *seen_path(const char *end)
@@ -112,7 +118,7 @@ static const char *seen_path(const char *end)
 /* Of another kind, or damaged: it is left alone, or kept. */
 TEST(what_has_the_name_is_not_lost)
 {
-    static const struct seen_record written = {.count = 1, .jobs = {{"b", 1, 1}}};
+    static const struct seen_record written = {.count = 1, .jobs = {{"b", 1, 1, 0}}};
     struct seen_record record;
     struct stat info;
     struct err err, note = {.text = ""};

@@ -186,13 +186,13 @@ TEST(what_cannot_be_read_is_not_new)
     end();
 }
 
-static const char *machine(const char *etc, const char *firmware, bool in_container)
+static const char *machine(const char *etc, const char *firmware, const char *card)
 {
     static char ids[4][IDENTITY_BYTES_MAX];
     static uint32_t next;
     char *out = ids[next++ % 4];
 
-    machine_id_of(etc, firmware, in_container, out);
+    machine_id_of(&(struct machine_facts){etc, firmware, card}, out);
     return out;
 }
 
@@ -201,18 +201,61 @@ TEST(a_machine_has_an_id)
     static const char *const etc = "0123456789abcdef0123456789abcdef";
     static const char *const firmware = "12345678-9abc-def0-1234-56789abcdef0";
     static const char *const zeros = "00000000-0000-0000-0000-000000000000";
+    static const char *const card = "52:54:00:12:34:56";
 
-    CHECK_EQ(strlen(machine(etc, NULL, false)), 32);
-    CHECK(strcmp(machine(etc, NULL, false), etc) != 0); /* machine-id(5): not to be shown */
-    CHECK_STR(machine(etc, NULL, false), machine(etc, zeros, false));
-    CHECK(strcmp(machine(etc, NULL, false), machine(etc, firmware, false)) != 0);
-    CHECK(strcmp(machine(NULL, firmware, false), machine(etc, firmware, false)) != 0);
-    CHECK_STR(machine(etc, NULL, true), ""); /* the image's, the same in every container of it */
-    CHECK_EQ(strlen(machine(etc, firmware, true)), 32);
-    CHECK_STR(machine("uninitialized", NULL, false), "");
-    CHECK_STR(machine("", "", false), "");
-    CHECK_STR(machine(NULL, NULL, false), "");
-    CHECK_STR(machine(NULL, "ffffffff-ffff-ffff-ffff-ffffffffffff", false), "");
+    CHECK_STR(machine(etc, NULL, NULL), ""); /* the image's, the same on every machine of it */
+    CHECK_STR(machine(etc, zeros, NULL), "");
+    CHECK_EQ(strlen(machine(etc, firmware, NULL)), 32);
+    CHECK_EQ(strlen(machine(etc, NULL, card)), 32);
+    CHECK_EQ(strlen(machine(NULL, NULL, card)), 32);
+    CHECK(strstr(machine(etc, firmware, NULL), etc) == NULL); /* machine-id(5): not to be shown */
+    CHECK(strcmp(machine(etc, NULL, card), machine(etc, firmware, card)) != 0);
+    CHECK(strcmp(machine(etc, firmware, NULL), machine(etc, firmware, card)) != 0);
+    CHECK(strcmp(machine(NULL, firmware, NULL), machine(etc, firmware, NULL)) != 0);
+    CHECK(strcmp(machine(etc, NULL, card), machine(etc, NULL, "52:54:00:12:34:57")) != 0);
+    CHECK_STR(machine(etc, zeros, card), machine(etc, NULL, card));
+    CHECK_STR(machine("uninitialized", NULL, NULL), "");
+    CHECK_STR(machine("", "", NULL), "");
+    CHECK_STR(machine(NULL, NULL, NULL), "");
+    CHECK_STR(machine(NULL, "ffffffff-ffff-ffff-ffff-ffffffffffff", NULL), "");
+}
+
+/* A device as the kernel shows it. */
+static void add_device(const char *name, const char *address, const char *assigned,
+                       bool has_hardware)
+{
+    char path[128];
+
+    (void)snprintf(path, sizeof path, "net/%s", name);
+    CHECK_EQ(rundir_make(dir_of(path), 0700, &err), STATUS_OK);
+    CHECK_EQ(rundir_write(dir_of(path), "address", address, strlen(address), &err), STATUS_OK);
+    CHECK_EQ(rundir_write(dir_of(path), "addr_assign_type", assigned, strlen(assigned), &err),
+             STATUS_OK);
+    (void)snprintf(path, sizeof path, "net/%s/device", name);
+    if (has_hardware)
+        CHECK_EQ(rundir_make(dir_of(path), 0700, &err), STATUS_OK);
+}
+
+TEST(only_the_address_of_a_card_is_that_of_a_machine)
+{
+    char card[MACHINE_CARD_BYTES];
+
+    begin();
+    CHECK(!machine_card(dir_of("net"), card)); /* no such folder */
+    CHECK_EQ(rundir_make(dir_of("net"), 0700, &err), STATUS_OK);
+    add_device("lo", "00:00:00:00:00:00\n", "0\n", false);
+    add_device("docker0", "02:42:ac:11:00:02\n", "3\n", false);
+    add_device("veth1", "0a:58:0a:f4:00:01\n", "0\n", false);
+    add_device("vf0", "1a:2b:3c:4d:5e:6f\n", "1\n", true); /* drawn at each boot */
+    add_device("none0", "00:00:00:00:00:00\n", "0\n", true);
+    CHECK(!machine_card(dir_of("net"), card));
+    add_device("eth1", "b4:2e:99:00:00:02\n", "0\n", true);
+    CHECK(machine_card(dir_of("net"), card));
+    CHECK_STR(card, "b4:2e:99:00:00:02");
+    add_device("eth0", "b4:2e:99:00:00:01\n", "0\n", true);
+    CHECK(machine_card(dir_of("net"), card));
+    CHECK_STR(card, "b4:2e:99:00:00:01");
+    end();
 }
 
 static void check_hash(const char *text, const char *expected)

@@ -106,6 +106,14 @@ void begin_copy(uint32_t jobs_max, uint32_t nodes_max)
     begin_options(options);
 }
 
+void begin_unsure(uint32_t jobs_max, uint32_t nodes_max)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    options.waits_for_lease = options.may_be_past = true;
+    begin_options(options);
+}
+
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max)
 {
     begin_leased(jobs_max, nodes_max, 60 * SECOND_US);

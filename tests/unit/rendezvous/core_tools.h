@@ -21,6 +21,8 @@ void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
 void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max);
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
+/* With leases of 60 s, and a store that cannot tell that its state is the newest. */
+void begin_unsure(uint32_t jobs_max, uint32_t nodes_max);
 /* With leases of 60 s, and a state that is a restored copy. */
 void begin_copy(uint32_t jobs_max, uint32_t nodes_max);
 void begin_fenced(uint32_t jobs_max, uint32_t nodes_max);

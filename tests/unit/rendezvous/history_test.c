@@ -185,4 +185,127 @@ TEST(jobs_of_a_restored_copy_wait_for_a_whole_lease_by_no_clock_that_can_be_set)
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
 }
 
+/* The same state again, with the keys of nodes a and b, by a server that cannot know that it is the newest. */
+static void put_back_unsure(void)
+{
+    put_back();
+    begin_unsure(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_NODE, .text = "a"});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_NODE, .text = "b"});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+}
+
+/* In truth job 1 runs on node a, which is cut off. */
+TEST(a_job_waits_for_a_node_that_may_run_it)
+{
+    put_back_unsure();
+    hello(1, "b", "test", 0, 0);
+    CHECK(find(RDZV_SEND_START) == NULL);
+    CHECK(strstr(rdzv_job_record(core, 1)->reason, "all nodes have called") != NULL);
+    CHECK_EQ(submit(), 2); /* what is new starts at once */
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 2);
+    report(2, SHIM_READY);
+    report(2, SHIM_RUNNING);
+    report(2, SHIM_ENDED);
+    for (uint32_t i = 0; i < 59; i++) {
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+        CHECK(find(RDZV_SEND_START) == NULL);
+    }
+    now_us += SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+}
+
+TEST(it_starts_when_all_nodes_have_called)
+{
+    put_back_unsure();
+    hello(1, "b", "test", 0, 0);
+    CHECK(find(RDZV_SEND_START) == NULL);
+    hello(2, "c", "test", 0, 0); /* it has no key here: nobody waits for it */
+    CHECK(find(RDZV_SEND_START) == NULL);
+    hello(3, "a", "test", 0, 0);
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+    CHECK_EQ(find(RDZV_SEND_START)->generation, 1);
+}
+
+/* The part of a running job is not on its node: it may have gone on elsewhere, in a later generation. */
+TEST(nor_does_a_restart_begin_beside_what_an_unheard_node_may_run)
+{
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello(1, "a", "test", 0, 0);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
+             1);
+    report(1, SHIM_READY);
+    report(1, SHIM_RUNNING);
+    record = keep_record(1);
+    begin_unsure(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_NODE, .text = "b"});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(1, "a", "test", 0, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    for (uint32_t i = 0; i < 59; i++) {
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+        CHECK(find(RDZV_SEND_START) == NULL);
+    }
+    hello(2, "b", "test", 0, 0);
+    CHECK_EQ(find(RDZV_SEND_START)->generation, 2);
+}
+
+/* The nodes of a state without keys are those of its parts and holds; there may be none. */
+TEST(a_state_that_knows_no_node_waits_for_none)
+{
+    put_back();
+    begin_unsure(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(1, "a", "test", 0, 0);
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+}
+
+static void hello_leased(uint64_t conn, const char *name, const char *cluster, uint64_t lease_us)
+{
+    const struct part_cluster_seen seen = {
+        .cluster = cluster, .job_id = 1, .generation = 0, .lease_us = lease_us};
+
+    step_hello(conn, (struct msg_node_hello){
+                         .name = name, .instance = conn, .slots = 1, .seen = {&seen, 1}});
+}
+
+static void starts_after(uint64_t seconds)
+{
+    for (uint64_t i = 0; i < seconds - 1; i++) {
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+        CHECK(find(RDZV_SEND_START) == NULL);
+    }
+    now_us += SECOND_US;
+    step_beat(1, NULL, 0);
+    CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
+}
+
+/* Node a, which is cut off, has a lease that was given after this state, as node b has. */
+TEST(a_lease_of_later_is_told_by_nodes)
+{
+    put_back_unsure();
+    hello_leased(1, "b", "test", 100 * SECOND_US);
+    starts_after(100);
+    put_back_unsure();
+    hello_leased(1, "b", "another", 100 * SECOND_US);
+    starts_after(60);
+    put_back_unsure();
+    hello_leased(1, "b", "test", DURATION_US_MAX); /* no server gives that */
+    starts_after(60);
+    put_back();
+    begin_copy(8, 4); /* it has a cluster id of its own */
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello_leased(1, "b", "another", 100 * SECOND_US);
+    starts_after(100);
+}
+
 TEST_MAIN

@@ -124,6 +124,13 @@ TEST(a_moved_state_is_the_same_and_the_old_one_is_not_used)
     store_close(&store);
 }
 
+/* By the gap, whose length is drawn. */
+static bool is_above(uint64_t number, uint64_t given)
+{
+    return number >= given + STORE_ID_GAP &&
+           number <= given + (uint64_t)STORE_ID_GAP * STORE_ID_GAP_SPAN;
+}
+
 /* The old server goes on after the copy was made: what it gives then is not given again. */
 TEST(a_copy_of_a_live_state_gives_no_number_twice)
 {
@@ -147,8 +154,8 @@ TEST(a_copy_of_a_live_state_gives_no_number_twice)
     store_close(&store);
     store = open_dir("new");
     CHECK(strcmp(store_cluster(store), store_cluster(live)) != 0);
-    CHECK_EQ(store_next_job_id(store), model.next_job_id + STORE_ID_GAP);
-    CHECK_EQ(store_last_event_id(store), model.last_event_id + STORE_ID_GAP);
+    CHECK(is_above(store_next_job_id(store), model.next_job_id));
+    CHECK(is_above(store_last_event_id(store), model.last_event_id));
     CHECK(store_next_job_id(store) > later.next_job_id);
     CHECK_EQ(store_events(store, (struct store_viewer){.sees_all = true}, 0, model.last_event_id, 1,
                           &arena, events),
@@ -161,7 +168,7 @@ TEST(a_copy_of_a_live_state_gives_no_number_twice)
     store_close(&store);
     store = open_dir("third");
     CHECK_EQ(backup_restore(store, path_of("c"), NOW_MS, &facts, &err), STATUS_OK);
-    CHECK_EQ(store_next_job_id(store), model.next_job_id + STORE_ID_GAP);
+    CHECK(is_above(store_next_job_id(store), model.next_job_id));
     store_close(&store);
     arena_reset(&arena);
 }

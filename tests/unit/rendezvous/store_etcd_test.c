@@ -11,6 +11,7 @@
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/row_code.h"
+#include "rendezvous/store/seen_keeper.h"
 #include "tests/lib/etcd_lead.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/http_proxy.h"
@@ -23,6 +24,8 @@
 #define FAULTY_US 6000000u
 
 static struct etcd_member member;
+static char seen_path[512]; /* "": none */
+static struct seen_keeper *seen_file;
 static struct arena arena;
 static struct err err;
 
@@ -87,8 +90,13 @@ static uint64_t until(void *context)
 /* Opens the store of a new leader. */
 static bool start_at(uint16_t port)
 {
-    struct store_lead leading = {
-        .prefix = PREFIX, .quota_bytes = UINT64_C(2) << 30, .until_us = until, .on_lost = on_lost};
+    if (seen_path[0] != '\0')
+        CHECK_EQ(seen_keeper_open(&seen_file, seen_path, &err), STATUS_OK);
+    struct store_lead leading = {.prefix = PREFIX,
+                                 .quota_bytes = UINT64_C(2) << 30,
+                                 .seen = seen_file,
+                                 .until_us = until,
+                                 .on_lost = on_lost};
     struct etcd_client *direct = etcd_lead_connect(member.port);
 
     leading.revision = etcd_lead_take(direct, PREFIX);
@@ -108,6 +116,7 @@ static void kill_it(void)
     if (life.store != NULL)
         store_release(life.store);
     life.store = NULL;
+    seen_keeper_close(&seen_file);
     etcd_close(&life.client);
 }
 
@@ -399,6 +408,53 @@ TEST(a_nearly_full_etcd_takes_no_new_work)
     kill_it();
     check("nearly full");
     kill_it();
+    etcd_member_kill(&member);
+}
+
+static void give(uint64_t id)
+{
+    const struct rdzv_record record = {.job_id = id,
+                                       .name = "train",
+                                       .user = "ann",
+                                       .nodes = 1,
+                                       .nproc_per_node = 1,
+                                       .failed_rank = -1,
+                                       .state = JOB_QUEUED};
+
+    store_begin(life.store);
+    store_write_job(life.store, &record);
+    store_commit(life.store);
+}
+
+static uint64_t job_seen(void)
+{
+    struct seen seen;
+
+    CHECK_EQ(seen_read(seen_path, &seen, NULL, &err), STATUS_OK);
+    return seen.job_id;
+}
+
+/* However fast they follow one another: etcd may be put back to any commit. */
+TEST(a_number_is_noted_before_anybody_is_told_of_it)
+{
+    begin(NULL);
+    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
+    CHECK(start_at(member.port));
+    CHECK(store_is_newest(life.store)); /* it is new */
+    for (uint64_t id = 1; id <= 5; id++) {
+        give(id);
+        CHECK_EQ(job_seen(), id);
+    }
+    kill_it();
+    CHECK(start_at(member.port));
+    CHECK(!store_is_newest(life.store)); /* something may have followed what was noted */
+    give(6);
+    store_close(&life.store);
+    kill_it();
+    CHECK(start_at(member.port));
+    CHECK(store_is_newest(life.store));
+    kill_it();
+    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 

@@ -1,0 +1,229 @@
+/* A state.db that is not the newest one of its directory: put back, or without its log. And what shows that it is. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/lib/test.h"
+#include "tests/unit/rendezvous/store_tools.h"
+
+static const char *path_of(const char *name)
+{
+    static char paths[4][512];
+    static uint32_t next;
+    char *path = paths[next++ % 4];
+
+    (void)snprintf(path, sizeof paths[0], "%s/%s", test_dir(), name);
+    return path;
+}
+
+/* Over what is there, as cp does it: the inode stays. */
+static void copy(const char *from, const char *to)
+{
+    const int in = open(path_of(from), O_RDONLY | O_CLOEXEC);
+    const int out = open(path_of(to), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    static char bytes[1 << 16];
+    ssize_t got;
+
+    CHECK(in >= 0 && out >= 0);
+    while ((got = read(in, bytes, sizeof bytes)) > 0)
+        CHECK_EQ(write(out, bytes, (size_t)got), got);
+    CHECK_EQ(got, 0);
+    (void)close(in);
+    (void)close(out);
+}
+
+static void give(struct store *store, uint64_t id)
+{
+    const struct rdzv_record record = {.job_id = id,
+                                       .name = "train",
+                                       .user = "ann",
+                                       .nodes = 1,
+                                       .nproc_per_node = 1,
+                                       .failed_rank = -1,
+                                       .state = JOB_QUEUED};
+
+    store_begin(store);
+    store_write_job(store, &record);
+    store_commit(store);
+}
+
+static bool is_above(uint64_t id, uint64_t given)
+{
+    return id > given + STORE_ID_GAP &&
+           id <= given + 1 + (uint64_t)STORE_ID_GAP * STORE_ID_GAP_SPAN;
+}
+
+/* What a server that was killed has left of `store`: with or without its log. */
+static void copy_crash(const char *to, bool has_log)
+{
+    static const char *const names[] = {"state.db", "state-seen", "state.db-wal"};
+    char from[64], at[64];
+
+    CHECK_EQ(mkdir(path_of(to), 0700), 0);
+    for (size_t i = 0; i < (has_log ? 3 : 2); i++) {
+        (void)snprintf(from, sizeof from, "live/%s", names[i]);
+        (void)snprintf(at, sizeof at, "%s/%s", to, names[i]);
+        copy(from, at);
+    }
+}
+
+TEST(a_log_that_is_gone_is_noticed)
+{
+    struct store *live = open_or_fail(path_of("live")), *store;
+
+    for (uint64_t id = 1; id <= 3; id++)
+        give(live, id);
+    copy_crash("whole", true);
+    copy_crash("lost", false);
+    store = open_or_fail(path_of("whole"));
+    CHECK_EQ(store_next_job_id(store), 4);
+    CHECK_STR(store_cluster(store), store_cluster(live));
+    CHECK(!store_is_newest(store)); /* after a kill nothing tells */
+    store_close(&store);
+    store = open_or_fail(path_of("lost"));
+    CHECK(is_above(store_next_job_id(store), 3));
+    CHECK_STR(store_cluster(store), store_cluster(live)); /* what runs of it goes on */
+    CHECK(store_is_of_past(store) && store_is_copy(store));
+    CHECK(store_keys_lost_ms(store) != 0);
+    CHECK(store_last_event_id(store) > STORE_ID_GAP);
+    store_close(&store);
+    store_close(&live);
+}
+
+/* Its index is there: SQLite removes that one first. */
+TEST(a_log_that_is_gone_is_noticed_by_its_index)
+{
+    struct store *live = open_or_fail(path_of("live")), *store;
+
+    copy_crash("lost", false); /* no number was given: keys may be lost */
+    copy("live/state.db-shm", "lost/state.db-shm");
+    store = open_or_fail(path_of("lost"));
+    CHECK(is_above(store_next_job_id(store), 0));
+    CHECK(store_is_of_past(store));
+    store_close(&store);
+    store_close(&live);
+}
+
+/* The second time the copy knows nothing of what was done after the first time. */
+TEST(a_copy_that_is_put_back_twice_gives_no_number_twice)
+{
+    struct store *store = open_or_fail(test_dir());
+    uint64_t first;
+
+    give(store, 1);
+    store_close(&store);
+    copy("state.db", "old.db");
+    store = open_or_fail(test_dir());
+    give(store, 2);
+    store_close(&store);
+    copy("old.db", "state.db");
+    store = open_or_fail(test_dir());
+    first = store_next_job_id(store);
+    CHECK(is_above(first, 2));
+    give(store, first);
+    store_close(&store);
+    copy("old.db", "state.db");
+    store = open_or_fail(test_dir());
+    CHECK(store_next_job_id(store) > first);
+    CHECK(!store_is_newest(store));
+    store_close(&store);
+}
+
+/* A number is noted before anybody is told of it, however fast they follow one another. */
+TEST(a_state_of_a_moment_ago_is_noticed)
+{
+    struct store *store = open_or_fail(test_dir());
+
+    give(store, 1);
+    store_close(&store);
+    copy("state.db", "old.db");
+    store = open_or_fail(test_dir());
+    for (uint64_t id = 2; id <= 9; id++)
+        give(store, id);
+    copy("state-seen", "seen");
+    store_close(&store);
+    copy("seen", "state-seen"); /* as a kill leaves it */
+    copy("old.db", "state.db");
+    store = open_or_fail(test_dir());
+    CHECK(is_above(store_next_job_id(store), 9));
+    store_close(&store);
+}
+
+TEST(an_orderly_end_shows_that_the_state_is_the_newest)
+{
+    struct store *store = open_or_fail(path_of("live"));
+
+    CHECK(store_is_newest(store)); /* it is new */
+    give(store, 1);
+    store_close(&store);
+    store = open_or_fail(path_of("live"));
+    CHECK(store_is_newest(store));
+    CHECK_EQ(store_next_job_id(store), 2);
+    copy_crash("killed", true);
+    store_close(&store);
+    store = open_or_fail(path_of("killed"));
+    CHECK(!store_is_newest(store));
+    store_close(&store);
+    copy_crash("copied", false);
+    store = open_or_fail(path_of("copied"));
+    CHECK(!store_is_newest(store));
+    CHECK_EQ(store_next_job_id(store), 2);
+    store_close(&store);
+    copy("live/state.db", "same");
+    copy("same", "live/state.db"); /* the same bytes in the same inode: somebody has written them */
+    store = open_or_fail(path_of("live"));
+    CHECK(!store_is_newest(store));
+    store_close(&store);
+}
+
+static void lease(struct store *store, uint64_t lease_us)
+{
+    store_begin(store);
+    store_write_lease(store, lease_us);
+    store_commit(store);
+}
+
+TEST(a_longer_lease_of_later_is_not_forgotten_with_the_state)
+{
+    struct store *store = open_or_fail(test_dir());
+
+    lease(store, 8000000);
+    store_close(&store);
+    copy("state.db", "old.db");
+    store = open_or_fail(test_dir());
+    lease(store, 50000000);
+    store_close(&store);
+    copy("old.db", "state.db");
+    store = open_or_fail(test_dir());
+    CHECK_EQ(store_lease_us(store), 50000000);
+    lease(store, 9000000); /* nothing has the longer one any more */
+    store_close(&store);
+    store = open_or_fail(test_dir());
+    CHECK_EQ(store_lease_us(store), 9000000);
+    store_close(&store);
+}
+
+/* Written by an earlier version, which noted neither numbers nor a stamp. */
+TEST(a_note_of_an_earlier_version_is_understood)
+{
+    struct store *store = open_or_fail(test_dir());
+    char text[160];
+    int fd, length;
+
+    give(store, 1);
+    length = snprintf(text, sizeof text, "ddp-seen 1 cluster=%s restore=- commit=0 job=0 event=0\n",
+                      store_cluster(store));
+    store_close(&store);
+    fd = open(path_of("state-seen"), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    CHECK(fd >= 0 && write(fd, text, (size_t)length) == length);
+    (void)close(fd);
+    store = open_or_fail(test_dir());
+    CHECK_EQ(store_next_job_id(store), 2);
+    CHECK(!store_is_newest(store) && !store_is_copy(store));
+    store_close(&store);
+}
+
+TEST_MAIN
