@@ -247,7 +247,7 @@ static void answer_put(struct peer *peer, const struct stage_files *files)
 {
     if (files->outcome == STAGE_COMPLETE)
         answer_state(peer, files->hash, files->total, true);
-    else if (files->outcome == STAGE_TAKEN)
+    else if (files->outcome == STAGE_TAKEN && files->upload != NULL)
         answer_state(peer, files->hash, files->upload->have, false);
     else if (files->outcome == STAGE_FULL)
         peer_error(peer, "full", "wait for jobs to end: their archives go ten minutes after that",
@@ -310,7 +310,7 @@ static void on_put(struct file_work *work, const char *late)
         give_used(peer, files);
         return;
     }
-    if (late == NULL && files->outcome == STAGE_TAKEN)
+    if (late == NULL && upload != NULL && files->outcome == STAGE_TAKEN)
         upload->have += files->byte_count;
     if (late != NULL)
         tell_late(peer, late);

@@ -124,6 +124,7 @@ static uint64_t collect(struct stage_files *files, int64_t keep_ms)
     struct dirent *entry;
     struct stat info;
     uint64_t total = 0;
+    bool is_kept;
     struct err none;
     DIR *dir = NULL;
     int fd;
@@ -138,11 +139,10 @@ static uint64_t collect(struct stage_files *files, int64_t keep_ms)
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(info.st_mode))
             continue;
-        if ((int64_t)info.st_mtime * 1000 >= oldest_ms || !has_suffix(entry->d_name, SUFFIX)) {
-            total += (uint64_t)info.st_size;
-        } else if (files->used == NULL) {
+        is_kept = (int64_t)info.st_mtime * 1000 >= oldest_ms || !has_suffix(entry->d_name, SUFFIX);
+        if (!is_kept && files->used == NULL) {
             files->outcome = STAGE_WANTS;
-        } else if (is_used(files, entry->d_name)) {
+        } else if (is_kept || is_used(files, entry->d_name)) {
             total += (uint64_t)info.st_size;
         } else {
             at(files, "unlink");

@@ -130,6 +130,23 @@ def an_upload_cannot_change_another():
         wait_until("the end of the second", lambda: archives(case, "rendezvous") == [digest + ".tar"])
 
 
+def old_archives_go_if_no_job_uses_them():
+    with Case() as case, Cluster(case, nodes=0) as cluster:
+        hashes = []
+        with Client(cluster.server) as peer:
+            for text in (b"used", b"unused", b"young"):
+                hashes.append(hashlib.sha256(text).hexdigest())
+                equal([piece(peer, text, hashes[-1], 0, 0), piece(peer, text, hashes[-1], 0)], [0, "complete"])
+            for digest in hashes[:2]:
+                peer.submit(cwd=f"stage:{digest}")
+            cluster.ctl("cancel", "2")
+            for digest in hashes[:2]:
+                os.utime(os.path.join(case.dir, "rendezvous", "stage", digest + ".tar"), (0, 0))
+            new = hashlib.sha256(b"new").hexdigest()
+            equal([piece(peer, b"new", new, 0, 0), piece(peer, b"new", new, 0)], [0, "complete"])
+            equal(sorted(archives(case, "rendezvous")), sorted(digest + ".tar" for digest in (hashes[0], hashes[2], new)))
+
+
 def a_damaged_archive_in_the_cache_of_a_node_does_no_harm():
     with Case() as case, Cluster(case) as cluster:
         top, digest = make_project(case)
@@ -161,5 +178,5 @@ def a_node_without_libarchive_runs_all_but_staged_jobs():
 if __name__ == "__main__":
     run_tests([a_staged_job_runs_in_its_copy_on_every_node, a_restart_finds_the_files_that_the_job_has_made,
                the_same_directory_is_sent_once, what_cannot_be_staged_is_refused_before_it_is_queued,
-               only_whole_archives_are_kept, an_upload_cannot_change_another, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
+               only_whole_archives_are_kept, an_upload_cannot_change_another, old_archives_go_if_no_job_uses_them, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
                a_node_without_libarchive_runs_all_but_staged_jobs], 3)
