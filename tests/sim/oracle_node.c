@@ -462,7 +462,8 @@ static void check_warned(struct sim *sim, uint32_t node, const struct sim_shim *
     const uint64_t at_us = warn_at_us(sim, shim), now_us = sim_node_us(sim, node);
 
     if (!shim->alive || facts->was_warned || at_us == UINT64_MAX || facts->free_us == UINT64_MAX ||
-        facts->stop_us != 0 || facts->failed_us != 0 || facts->kill_now || !has_running(shim))
+        facts->stop_us != 0 || facts->failed_us != 0 || facts->kill_now || !has_running(shim) ||
+        lease_is_over(sim, node, shim))
         return;
     if (now_us > later(at_us, facts->free_us) + KILL_SLACK_US)
         sim_fail(sim, "warn", "node%u: job %llu g%u was to be warned %.3f s ago", node,

@@ -38,13 +38,15 @@ static void deliver(struct sim *sim, const struct sim_event *event)
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_GPU, .gpu = &facts});
 }
 
-/* A process on this slot whose shim is gone, perhaps because the process does not die. */
+/* A process on this slot that launcherd does not know: its shim is gone, perhaps because the process does not die, or
+ * was started from a state directory that is lost. */
 static bool has_left(const struct sim_node *node, uint32_t slot)
 {
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         const struct sim_shim *shim = &node->shims[i];
 
-        for (uint32_t w = 0; shim->used && !shim->alive && w < shim->local_count; w++)
+        for (uint32_t w = 0;
+             shim->used && (!shim->alive || shim->is_orphan) && w < shim->local_count; w++)
             if (shim->workers[w].alive && shim_slot(shim, w) == slot)
                 return true;
     }
