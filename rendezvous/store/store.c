@@ -12,7 +12,6 @@
 
 #define BUSY_TIMEOUT_MS 5000 /* waits this long while another program reads the file */
 #define FREE_BYTES_MIN (1u << 20)
-#define CHECKPOINT_PAGES 1000 /* of the log; SQLite's default */
 
 #define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
@@ -243,7 +242,7 @@ static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
     struct store *store = context;
     int code;
 
-    if (page_count < CHECKPOINT_PAGES)
+    if (page_count < (store->survives_power ? STORE_LOG_PAGES : STORE_LOG_PAGES_PRIVATE))
         return SQLITE_OK;
     code = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     if (code != SQLITE_OK && !store_is_passing(store, sqlite3_extended_errcode(db)))

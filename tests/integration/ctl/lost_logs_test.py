@@ -48,6 +48,17 @@ def a_log_that_is_lost_as_a_whole_is_told():
         equal(cluster.ctl("run", "--", "echo", "hello again").stdout, "hello again\n")
 
 
+def a_private_run_goes_on_when_its_own_logs_fill_the_disk():
+    """Its server and its node keep their state on that disk, too. The job is restarted while the disk is full."""
+    code = ("import os,sys\nfor i in range(160): sys.stdout.write(('x' * 99 + chr(10)) * 1000)\nsys.stdout.flush()\n"
+            "sys.exit(3 if os.environ['RANK'] == '0' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)")
+    with Case() as case, FullDisk(case.dir, 16 << 10) as disk:
+        done = case.ctl("run", "--standalone", "--max-restarts", "1", "--nproc-per-node", "2", "--", "python3", "-c", code, TMPDIR=disk)
+        equal((done.returncode, "ended unexpectedly" in done.stderr), (0, False), done.stderr[-3000:])
+        assert re.search(r"bytes lost: the disk of the log was full", done.stdout + done.stderr), done.stderr[-3000:]
+        equal(os.listdir(disk), [])
+
+
 def logs_that_cannot_be_read_are_a_failure():
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("--", "echo", "hello")
@@ -113,6 +124,7 @@ def a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed():
 
 
 if __name__ == "__main__":
-    run_tests([a_log_that_is_lost_as_a_whole_is_told, logs_that_cannot_be_read_are_a_failure,
+    run_tests([a_log_that_is_lost_as_a_whole_is_told, a_private_run_goes_on_when_its_own_logs_fill_the_disk,
+               logs_that_cannot_be_read_are_a_failure,
                a_staged_directory_that_does_not_fit_is_a_failure_of_the_node,
                a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed])
