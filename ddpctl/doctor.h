@@ -37,6 +37,8 @@
       "systemctl start launcherd there; ddpctl node show NODE says why slots are closed")          \
     X(TWIN, "twin", "no second launcherd wants a node's name",                                     \
       "give the second one a name and a key of its own: ddpctl node add NAME, then launcherd --name NAME there; if it replaces the first, stop that one")  \
+    X(BUILD, "build", "the server takes the build of every node that calls",                       \
+      "install the build of the server there, then systemctl restart launcherd")                   \
     X(ORDERS, "orders", "every node has carried out its last orders",                              \
       "look at the log of its launcherd (journalctl -u launcherd), its disks, and whether large packets reach it (packets)")  \
     X(ANSWER, "answer", "every node answers all questions in time",                                \

@@ -125,6 +125,12 @@ def test_roles():
         assert "the key of n1 is a node's" in error.message and "user add" in error.hint, error.message
         assert "the key of ann is a user's" in refused_node(address, "ann", user_key)
         assert "this key is of node n1, not of n2" in refused_node(address, "n2", node_key)
+        for name in ("n2", "n1"):  # of another build: only a name that the key proves is remembered
+            kind, fields = hello_of("node")
+            with Peer(address, key=node_key) as peer:
+                peer.send(kind, **{**fields, "name": name, "schema": "0123456789abcdef"})
+                assert "different builds" in peer.recv()["message"]
+        assert [(one["name"], one["refused_ms"] > 0) for one in admin.ask("node_list", all=True, node="", after="", limit=9)["nodes"]] == [("n1", True)]
         with Client(address, key=user_key) as ann, Client(address, key=boss_key) as boss:
             for kind, fields in (("principal_add", dict(name="x", role="admin")), ("node_drain", dict(
                     name="n1", slot_mask=0, reason="r")), ("principal_list", dict(nodes=False, after="", limit=1))):
