@@ -81,6 +81,8 @@ SHIM_ALLOWED = {
     "launcherd/process/rundir.c": LOOP_ALLOWED["launcherd/process/rundir.c"][:-2] + r"|read_msg|read_shim|write_shim)$",
     # the main thread waits until a rank runs its program, whose disk only launcherd's limit ends
     "launcherd/process/spawn.c": r"spawn_\w+$",
+    # beside that: a thread that was told to end, and a child that has told why it cannot run its program
+    "launcherd/process/spawn_guard.c": r"spawn_guard_\w+$",
     "launcherd/shim/preflight.c": r"preflight_(begin|close)$",
     # by the thread of the logs, which is joined when it has ended
     "launcherd/shim/log_file.c": r"log_file_(write|close)$", "launcherd/shim/log_writer.c": r"log_writer_\w+$",

@@ -191,6 +191,48 @@ def test_the_disk_of_a_ranks_program_freezes():
         world.forget(node, 1, 1)
 
 
+def test_a_rank_is_stopped_before_it_begins():
+    """The shim's main thread waits until the process runs its program: a thread beside it ends what does not go on."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "stop -c")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        begun = time.monotonic()
+        world.server.go(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert re.fullmatch(r"rank 0: its new process \d+ was stopped \(SIGSTOP, or a debugger\) before it ran its program, and was killed after 10 s",
+                            report["cause"]), report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def test_the_check_of_a_job_is_stopped():
+    """What it did last is not to blame."""
+    with World(LAUNCHERD) as world:
+        os.mkdir(f"{world.folder}/stage")
+        disk = Disk(world, "stage")
+        node = world.node()
+        disk.freeze("--shim")
+        world.server.start(1, 1, SLEEPER, slot_mask=1, cwd=f"{world.folder}/stage")
+        wait_until(lambda: os.path.exists(node.run_dir(1, 1) + "/shim.json") and children_of(node.shim(1, 1)["pid"]), "the process that checks")
+        checker = children_of(node.shim(1, 1)["pid"])[0]
+        os.kill(checker, signal.SIGSTOP)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == f"node node0: the process {checker} that checks the job was stopped (SIGSTOP, or a debugger): " \
+            "it has not answered within 30 s", report
+        assert report["failed_class"] == "node", report
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
 def test_the_disk_of_the_run_directories_freezes():
     """Likewise; what a shim that dies meanwhile has left is found when the disk answers again."""
     with World(LAUNCHERD) as world:

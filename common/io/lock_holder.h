@@ -1,0 +1,12 @@
+/* Why the process that holds a lock file does not end: it was killed, and hangs in the kernel. Nobody can stop it. */
+#ifndef COMMON_IO_LOCK_HOLDER_H
+#define COMMON_IO_LOCK_HOLDER_H
+
+#include <stdbool.h>
+
+#define LOCK_HOLDER_BYTES 192u
+
+/* `pid`: as in the lock file. True: `text` says so, and what to do, as a sentence about "it". It reads /proc and no disk. */
+bool lock_holder_hangs(const char *pid, char text[LOCK_HOLDER_BYTES]);
+
+#endif
