@@ -87,6 +87,8 @@
       "end what uses the memory, then swapoff -a && swapon -a")                                    \
     X(GOVERNOR, "governor", "the processors run at full speed",                                    \
       "cpupower frequency-set -g performance")                                                     \
+    X(HANGS, "hangs", "the disks of these folders answer",                                         \
+      "make the disk of that folder answer (mount, a file server), or stop using it; launcherd needs no restart") \
     X(DISK, "disk", "the disks of launcherd's state, logs, /tmp and the job's folder: room, inodes, writable", \
       "free room there, or name another folder: launcherd --state-dir, --log-dir")                 \
     X(SHARED_FOLDER, "shared-folder", "a job's folder is on one disk that all its nodes share",    \

@@ -3,6 +3,7 @@
 
 The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims. While the disk of the logs or of the run directories is
 frozen, every call that names a path on it hangs, as on a file server that does not answer. It also keeps a process from running its program."""
+import json
 import os
 import re
 import signal
@@ -207,6 +208,21 @@ def test_a_rank_is_stopped_before_it_begins():
         assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
         disk.thaw()
         world.forget(node, 1, 1)
+
+
+def test_the_folder_of_a_job_hangs_while_doctor_looks():
+    """The part that hangs says at which folder, not that somebody should read a log."""
+    with World(LAUNCHERD) as world:
+        cwd = f"{world.folder}/stage"
+        os.mkdir(cwd)
+        disk = Disk(world, "stage")
+        world.node()
+        disk.freeze("--doctor")
+        facts = json.loads(world.server.node_ask("doctor", job_id=1, cwd=cwd, argv=["python3", "x.py"])["bytes"])
+        gaps = {gap["part"]: gap["problem"] for gap in facts["gaps"]}
+        assert gaps == {"account": f"the disk of {cwd[:90]} (working directory) does not answer (15 s)",
+                        "python": f"the disk of {cwd[:90]} (working directory) does not answer (40 s)"}, gaps
+        disk.thaw()
 
 
 def children_of(pid):
