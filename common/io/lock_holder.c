@@ -78,3 +78,15 @@ bool lock_holder_hangs(const char *pid, char text[LOCK_HOLDER_BYTES])
                    tid);
     return tid != 0;
 }
+
+void lock_holder_name(const char *pid, const char *own, char name[LOCK_HOLDER_NAME_BYTES])
+{
+    char path[64], text[32];
+
+    (void)snprintf(path, sizeof path, "/proc/%ld/comm", strtol(pid, NULL, 10));
+    if (!read_text(path, text, sizeof text))
+        (void)snprintf(text, sizeof text, "process");
+    text[strcspn(text, "\n")] = '\0';
+    (void)snprintf(name, LOCK_HOLDER_NAME_BYTES, "%s%.20s",
+                   strcmp(text, own) == 0 || strcmp(text, "process") == 0 ? "another " : "", text);
+}

@@ -214,6 +214,11 @@ void store_commit(struct store *store)
         store_fail(store, "copy the log into");
 }
 
+bool store_was_made(const struct store *store)
+{
+    return store->is_new;
+}
+
 uint64_t store_writes(const struct store *store)
 {
     return store->writes;

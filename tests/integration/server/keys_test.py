@@ -142,6 +142,25 @@ def test_roles():
         assert process.stop() == 0
 
 
+def test_one_user_does_not_take_all_places_to_wait():
+    """limits of rendezvous/server/internal.h: 4096 requests may wait, 64 of a connection. One user gets half, and others still wait."""
+    def wait(client):
+        client.send("event_list", job_id=0, after_id=10**6, limit=1, wait_us=60_000_000)
+
+    with server(*LISTEN) as process, contextlib.ExitStack() as clients, Client(process.address) as admin:
+        ann = clients.enter_context(Client(network(process), key=add(admin, "ann")))
+        for _ in range(2048 // 64):
+            one = clients.enter_context(Client(process.address))
+            for _ in range(64):
+                wait(one)
+            one.ask("node_list", all=True, node="", after="", limit=1)  # the others wait now
+        wait(admin)
+        answer = admin.recv()
+        assert answer["type"] == "error" and answer["code"] == "full" and answer["message"].startswith("2048 requests of "), answer
+        wait(ann)
+        assert ann.ask("node_list", all=True, node="", after="", limit=1)["type"] == "nodes"
+
+
 def answers(peer, data):
     with contextlib.suppress(Closed, OSError):
         peer.send_bytes(data)
