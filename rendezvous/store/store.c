@@ -395,7 +395,7 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
         status = open_file(store, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);
-    if (status == STATUS_IO && store->db != NULL && disk->free_bytes(store->path) < FREE_BYTES_MIN)
+    if (status == STATUS_IO && disk->free_bytes(dir) < FREE_BYTES_MIN)
         (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
                        "; its disk is full: free some of it");
     if (status != STATUS_OK) {
