@@ -64,8 +64,8 @@ LOOP_ALLOWED = {
     "launcherd/process/spawn.c": r"spawn_(open_null|open_output|refuse|watch_pid)$",
     # its driver is asked by threads of its own, or in another process
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
-    # before the loop runs: the reserve opens "/", TLS loads its library
-    "common/io/own_path.c": r"own_reserve$",
+    # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried
+    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
