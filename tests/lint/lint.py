@@ -91,6 +91,8 @@ SHIM_ALLOWED = {
     "launcherd/shim/shim_workers.c": r"shim_workers_\w+$", "launcherd/shim/warm_workers.c": r"warm_workers_\w+$",
     # a thread that was told to end
     "launcherd/shim/store_child.c": r"store_child_\w+$",
+    # not by a shim: by the daemons, before their loops run
+    "common/io/spare_threads.c": r"spare_threads_check$",
     # before the loop runs: the folders of launcherd's program, and stage.tar
     "launcherd/shim/tools_dir.c": r"tools_\w+$", "common/io/own_path.c": r"own_(reserve|file_open)$",
     "launcherd/process/account.c": r"account_free$",
