@@ -27,6 +27,9 @@ static const struct {
     {"\x16\x03\x01", 3, "TLS"},
     {"\x16\x03\x02", 3, "TLS"},
     {"\x16\x03\x03", 3, "TLS"},
+    {"\x15\x03\x01", 3, "TLS"}, /* an alert */
+    {"\x15\x03\x02", 3, "TLS"},
+    {"\x15\x03\x03", 3, "TLS"},
     {"{\"ty", 4, "JSON without a length before it"},
 };
 

@@ -130,11 +130,13 @@ struct msg_bytes {
     F(I64, drained_ms, 0, TIME_US_MAX)           /* wall clock */                                  \
     F(U32, pid, 0, INT32_MAX)                                                                      \
     F(LINE, version, 0, 31)                                                                        \
-    F(I64, beat_age_us, -1, TIME_US_MAX)         /* since the last beat; -1: none yet */           \
+    F(I64, beat_age_us, -1, TIME_US_MAX)         /* since the last beat (hello, if refused); -1: none */ \
     F(U32, protocol, 0, UINT32_MAX)              /* what its launcherd speaks; 0: not known */     \
     F(BOOL, drains_on_term, 0, 0)                /* a restart of its launcherd stops its jobs */  \
     F(U32, reconnects, 0, UINT32_MAX)            /* in a row, without a start that went on */      \
-    F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* what is wrong with it, for people; or "" */
+    F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* what is wrong with it, for people; or "" */    \
+    F(I64, refused_ms, 0, TIME_US_MAX)           /* since when a hello of that name is refused because of its build;
+                                                  * `notice` says why, wall clock; 0: it is not */
 
 /* the newest job of a cluster that a node has seen: a server that knows less has an old state */
 #define PART_CLUSTER_SEEN(F, E, L)                                                                 \

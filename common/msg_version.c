@@ -22,6 +22,7 @@ static const struct {
     {"progress", "wait_us", 2},
     {"node", "reconnects", 3},
     {"node", "notice", 3},
+    {"node", "refused_ms", 3},
     {"node_hello", "schema", 3},
     {"node_hello", "machine_id", 3},
     {"node_hello", "state_id", 3},

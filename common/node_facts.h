@@ -117,6 +117,8 @@
     T(name, 64)                                                                                    \
     T(address, 64)
 /* a part of the facts that could not be collected */
+/* The problem of a part that hangs at a folder begins with this. */
+#define GAP_OF_DISK "the disk of "
 #define GAP_FACTS(N, T)                                                                            \
     T(part, 32)                                                                                    \
     T(problem, 160)

@@ -111,15 +111,15 @@ static void failed(struct client *client, enum status status, const char *text)
 }
 
 /* Why the server does not accept our key or a client without a key; NULL: it was not that. */
-static const char *refusal(const struct client *client, enum status why)
+static const char *refusal(const struct client *client, enum status why, const char *text)
 {
     const bool is_first_answer = !client->is_answered;
 
     if (client->tls != NULL && why == STATUS_REFUSED)
         return "it was removed or rotated, or is of another server";
-    /* the server answered with TLS, and we expected frames of our protocol */
+    /* it answered with TLS, and we expected frames of our protocol; what speaks another is no server of ours */
     if (client->tls == NULL && !address_is_unix(server_list_address(&client->list)) &&
-        is_first_answer && (why == STATUS_TOO_BIG || why == STATUS_BAD_INPUT))
+        is_first_answer && why == STATUS_BAD_INPUT && strstr(text, "the peer speaks TLS") != NULL)
         return "it takes only clients with a key";
     return NULL;
 }
@@ -145,7 +145,7 @@ static void refer(struct client *client)
 static void on_conn_closed(struct conn *conn, enum status why, const char *text)
 {
     struct client *client = conn->owner;
-    const char *refused = refusal(client, why);
+    const char *refused = refusal(client, why, text);
 
     client->conn_live = false;
     if (client->is_referred) {

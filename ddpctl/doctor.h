@@ -37,6 +37,8 @@
       "systemctl start launcherd there; ddpctl node show NODE says why slots are closed")          \
     X(TWIN, "twin", "no second launcherd wants a node's name",                                     \
       "give the second one a name and a key of its own: ddpctl node add NAME, then launcherd --name NAME there; if it replaces the first, stop that one")  \
+    X(BUILD, "build", "the server takes the build of every node that calls",                       \
+      "install the build of the server there, then systemctl restart launcherd")                   \
     X(ORDERS, "orders", "every node has carried out its last orders",                              \
       "look at the log of its launcherd (journalctl -u launcherd), its disks, and whether large packets reach it (packets)")  \
     X(ANSWER, "answer", "every node answers all questions in time",                                \
@@ -85,6 +87,8 @@
       "end what uses the memory, then swapoff -a && swapon -a")                                    \
     X(GOVERNOR, "governor", "the processors run at full speed",                                    \
       "cpupower frequency-set -g performance")                                                     \
+    X(HANGS, "hangs", "the disks of these folders answer",                                         \
+      "make the disk of that folder answer (mount, a file server), or stop using it; launcherd needs no restart") \
     X(DISK, "disk", "the disks of launcherd's state, logs, /tmp and the job's folder: room, inodes, writable", \
       "free room there, or name another folder: launcherd --state-dir, --log-dir")                 \
     X(SHARED_FOLDER, "shared-folder", "a job's folder is on one disk that all its nodes share",    \

@@ -418,7 +418,10 @@ static void judge_account(const struct doctor_case *about, const struct node_fac
 static void judge_gaps(const struct node_facts *facts, struct doctor_findings *out)
 {
     for (uint32_t i = 0; i < facts->gaps_count; i++)
-        doctor_say(out, DOCTOR_ANSWER,
+        doctor_say(out,
+                   strncmp(facts->gaps[i].problem, GAP_OF_DISK, sizeof GAP_OF_DISK - 1) == 0
+                       ? DOCTOR_HANGS
+                       : DOCTOR_ANSWER,
                    strcmp(facts->gaps[i].part, "python") == 0 ? DOCTOR_WARN : DOCTOR_FAIL,
                    "nothing is known of its %s: %s", facts->gaps[i].part, facts->gaps[i].problem);
     if (facts->gaps_count == 0)

@@ -92,7 +92,7 @@ static const char json[] =
     "  ps       jobs[] as status, without ranks\n"
     "  nodes    nodes[] {name state address slots slots_free slots_closed gpus drained pid version "
     "protocol\n"
-    "           drains_on_term seen_s_ago reconnects notice}\n"
+    "           drains_on_term seen_s_ago reconnects notice refused_since}\n"
     "           nodes[].notice: what is wrong with the node, for people, or null; reconnects: how "
     "often in "
     "a row its\n"

@@ -353,7 +353,7 @@ static void put_node(const struct cluster_node *node, const struct gauges_row *r
     buf_add_text(out, "<tr>");
     put_cell("Node", node->part.name, out);
     buf_printf(out, "<td data-l=\"State\"><span class=\"%s\">%s%s</span></td>",
-               is_up ? "good" : "bad", node_state_name(node->part.state),
+               is_up ? "good" : "bad", output_node_state(&node->part),
                node->part.drained ? ", drained" : "");
     put_host(row, out);
     put_slots(node, row, out);

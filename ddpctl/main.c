@@ -5,10 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/io/spare_threads.h"
 #include "common/io/standard_open.h"
 #include "ddpctl/cmdline.h"
 #include "ddpctl/docs.h"
 #include "ddpctl/slurm_node.h"
+
+#define THREADS 5u /* those of libuv, and one for input */
 
 /* --help=man, bash, zsh or fish: for the build of packages. */
 static int print_docs(enum option_form form)
@@ -53,7 +56,8 @@ int main(int argc, char **argv)
     int code;
 
     standard_open();
-    (void)signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with EPIPE */
+    (void)signal(SIGPIPE, SIG_IGN); /* a write to a closed pipe then fails with EPIPE, */
+    (void)signal(SIGXFSZ, SIG_IGN); /* and one beyond ulimit -f with EFBIG */
     if (option_docs_asked(argc, argv, &form))
         return print_docs(form);
     if (slurm_node_asked(argc, argv, &task))
@@ -67,6 +71,8 @@ int main(int argc, char **argv)
         code = ctl_fail_err(&ctl, CTL_USAGE, &screen_err, "");
     else if (status != STATUS_OK)
         code = ctl_fail_err(&ctl, CTL_USAGE, &err, "");
+    else if (spare_threads_check(THREADS, &err) != STATUS_OK)
+        code = ctl_fail_err(&ctl, CTL_OURS, &err, "");
     else
         code = run(&ctl, command);
     screen_close(&ctl.screen);

@@ -42,6 +42,8 @@ struct output_log {
 void output_jobs(const struct msg_jobs *jobs, const struct output_style *style, struct buf *out);
 void output_status(const struct msg_job_info *info, const struct output_style *style,
                    struct buf *out);
+/* up, suspect, lost, or refused. */
+const char *output_node_state(const struct part_node *node);
 void output_nodes(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);
 /* For exactly one node, with all its slots. */
 void output_node(const struct msg_nodes *nodes, const struct output_style *style, struct buf *out);

@@ -216,6 +216,7 @@ void output_add_node(cJSON *item, const struct part_node *node)
     add_known(item, "seen_s_ago", (double)node->beat_age_us / 1e6, node->beat_age_us >= 0);
     add_number(item, "reconnects", node->reconnects);
     add_text(item, "notice", node->notice);
+    add_time(item, "refused_since", node->refused_ms);
 }
 
 void output_nodes_json(const struct msg_nodes *nodes, struct buf *out)

@@ -8,8 +8,8 @@ void output_server(const struct msg_server_info *info, struct buf *out)
     char up[TEXT_BYTES], lost[TEXT_BYTES];
 
     duration_text(info->up_us, up);
-    buf_printf(out, "rendezvous %s, up %s, %u jobs wait or run\n", info->version, up,
-               info->jobs_active);
+    buf_printf(out, "rendezvous %s, up %s, %u job%s\n", info->version, up, info->jobs_active,
+               info->jobs_active == 1 ? " waits or runs" : "s wait or run");
     for (uint32_t i = 0; i < info->servers.count; i++) {
         const struct part_server *server = &info->servers.items[i];
 

@@ -403,6 +403,12 @@ void output_status(const struct msg_job_info *info, const struct output_style *s
     }
 }
 
+const char *output_node_state(const struct part_node *node)
+{
+    return node->refused_ms != 0 && node->state != NODE_UP ? "refused"
+                                                           : node_state_name(node->state);
+}
+
 static void node_row(struct output_table *table, const struct part_node *node)
 {
     uint32_t open = node->slots_free + node->slots_closed;
@@ -410,7 +416,7 @@ static void node_row(struct output_table *table, const struct part_node *node)
 
     duration_text(node->beat_age_us > 0 ? (uint64_t)node->beat_age_us : 0, age);
     output_cell(table, "%s", node->name);
-    output_cell(table, "%s%s", node_state_name(node->state), node->drained ? ", drained" : "");
+    output_cell(table, "%s%s", output_node_state(node), node->drained ? ", drained" : "");
     output_cell(table, "%u/%u", node->slots > open ? node->slots - open : 0, node->slots);
     output_cell(table, "%u", node->slots_closed);
     output_cell(table, "%u", node->gpus);
@@ -451,9 +457,15 @@ static void drained_line(const struct part_node *node, struct buf *out)
 /* What is wrong with the node, such as another one that wants its name. */
 static void notice_line(const struct part_node *node, struct buf *out)
 {
+    char since[TEXT_BYTES];
+
     if (node->notice == NULL || node->notice[0] == '\0')
         return;
     buf_printf(out, "%s: ", node->name);
+    time_text(node->refused_ms, since);
+    if (node->refused_ms != 0)
+        buf_printf(out, "%srefused since %s: ",
+                   node->state == NODE_UP ? "another launcherd of this name is " : "", since);
     escape_text(node->notice, strlen(node->notice), out);
     buf_add_text(out, "\n");
 }

@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
 #include "common/io/service.h"
+
+#define ROOM_BYTES_MIN (1u << 20)
 
 extern char **environ;
 
@@ -84,7 +87,28 @@ char **private_environ(char *more)
     return ours;
 }
 
-void private_last_line(const char *path, char *text, size_t text_bytes)
+/* On a full disk the log lacks its last line, too. */
+static void add_full_disk(const char *path, char *text, size_t text_bytes)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t used = strlen(text);
+    char dir[PATH_MAX];
+    struct statvfs room;
+    unsigned long long free_bytes;
+
+    (void)snprintf(dir, sizeof dir, "%.*s", slash != NULL ? (int)(slash - path) : 0, path);
+    if (statvfs(dir, &room) != 0)
+        return;
+    free_bytes = (unsigned long long)room.f_bavail * room.f_frsize;
+    if (free_bytes < ROOM_BYTES_MIN)
+        (void)snprintf(
+            text + used, text_bytes - used,
+            "%sthe disk of %.150s is full (%llu KiB are free): make room, or give another "
+            "folder with TMPDIR or --state-dir",
+            used > 0 ? "\n  " : "", dir, free_bytes / 1024);
+}
+
+static void last_line(const char *path, char *text, size_t text_bytes)
 {
     FILE *file = fopen(path, "re");
     char bytes[512];
@@ -103,6 +127,12 @@ void private_last_line(const char *path, char *text, size_t text_bytes)
     for (from = length; from > 0 && bytes[from - 1] != '\n'; from--)
         ;
     (void)snprintf(text, text_bytes, "%s", bytes + from);
+}
+
+void private_last_line(const char *path, char *text, size_t text_bytes)
+{
+    last_line(path, text, text_bytes);
+    add_full_disk(path, text, text_bytes);
 }
 
 void private_node_args(struct daemon *daemon, uint32_t slots, const char *gpus, const char *log_dir)

@@ -22,7 +22,7 @@ enum status private_folder(const char *wanted, const char *option, char *whole, 
  * nothing), and with our pid, by which the daemons notice our end even if it comes early. The texts
  * are borrowed; the caller frees the array. NULL: no memory. */
 char **private_environ(char *more);
-/* The last line of a log, as a hint; "": there is none. */
+/* The last line of a log, as a hint, and that its disk is full, if it is; "": there is none. */
 void private_last_line(const char *path, char *text, size_t text_bytes);
 /* Adds the arguments for a launcherd with that many slots. `gpus`: the value of --gpus, "": not
  * given; `log_dir`: "": in its state directory. */

@@ -173,7 +173,7 @@ void top_row_node(struct top_lines *lines, const struct top_view *view,
         return;
     top_cell(lines, 20, node->part.name);
     top_cell_in(lines, 7, node->part.state == NODE_UP ? TOP_GREEN : TOP_RED,
-                node_state_name(node->part.state));
+                output_node_state(&node->part));
     top_cellf(lines, -6, "%u/%u", node->part.state == NODE_LOST ? 0 : node->part.slots_free,
               node->part.slots);
     if (gauges != NULL && !isnan(gauges->load))

@@ -12,8 +12,8 @@ uint32_t upgrade_steps_max(const struct upgrade_facts *facts)
     return facts->node_count + facts->server_count + 3;
 }
 
-__attribute__((format(printf, 3, 4))) static void note(char (*notes)[192], uint32_t *count,
-                                                       const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void note(char (*notes)[UPGRADE_NOTE_BYTES],
+                                                       uint32_t *count, const char *format, ...)
 {
     va_list args;
 
@@ -124,15 +124,16 @@ static void look_at_node(struct upgrade_plan *plan, const struct part_node *node
                 node->name);
 }
 
-/* It was of the target version when it was last heard. A build of that version with other messages is refused
- * since, and nobody is told which build it is. */
+/* It was of the target version when it was last heard. It may come back as a build of that version with other
+ * messages. */
 static void look_at_build(struct upgrade_plan *plan, const struct part_node *node)
 {
     if (node->state != NODE_UP)
-        WARNING(plan,
-                "%s is %s, and was version %s: if the server's log has that it is of another "
-                "build, install the server's build there; the plan knows versions alone",
-                node->name, node_state_name(node->state), node->version);
+        WARNING(
+            plan,
+            "%s is %s, and was version %s: if it is of another build since, it will be refused, "
+            "and stands here when it calls",
+            node->name, node_state_name(node->state), node->version);
 }
 
 static void plan_nodes(struct upgrade_plan *plan, bool with_jobs)
@@ -144,6 +145,13 @@ static void plan_nodes(struct upgrade_plan *plan, bool with_jobs)
 
         if ((used_slots(node) > 0) != with_jobs)
             continue;
+        if (node->refused_ms != 0)
+            PROBLEM(plan, "%s is refused: %s", node->name, node->notice);
+        if (node->refused_ms != 0 && node->state != NODE_UP) {
+            add(plan, (struct upgrade_step){
+                          .kind = UPGRADE_NODE, .name = node->name, .version = node->version});
+            continue;
+        }
         if (is_there(facts, node->version, node->protocol)) {
             look_at_build(plan, node);
             continue;
@@ -237,8 +245,8 @@ void upgrade_text(const struct upgrade_plan *plan, struct buf *out)
     for (uint32_t i = 0; i < plan->warning_count; i++)
         buf_printf(out, "note: %s\n", plan->warnings[i]);
     if (plan->step_count == 0) {
-        buf_printf(out, "nothing to do: the server and all nodes that are up are version %s\n",
-                   facts->version);
+        buf_printf(out, "%s: the server and all nodes that are up are version %s\n",
+                   upgrade_is_safe(plan) ? "nothing to do" : "no step mends that", facts->version);
         return;
     }
     if (plan->problem_count + plan->warning_count > 0)
@@ -259,7 +267,8 @@ void upgrade_text(const struct upgrade_plan *plan, struct buf *out)
                upgrade_is_safe(plan) && plan->warning_count > 0 ? ", but for the notes above" : "");
 }
 
-static void add_notes(cJSON *object, const char *name, const char (*notes)[192], uint32_t count)
+static void add_notes(cJSON *object, const char *name, const char (*notes)[UPGRADE_NOTE_BYTES],
+                      uint32_t count)
 {
     cJSON *array = cJSON_AddArrayToObject(object, name);
 

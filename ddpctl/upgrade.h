@@ -14,6 +14,7 @@
 #include "common/msg.h"
 
 #define UPGRADE_NOTES_MAX 64u
+#define UPGRADE_NOTE_BYTES 384u
 
 /* The present state; texts are borrowed. */
 struct upgrade_facts {
@@ -47,9 +48,9 @@ struct upgrade_plan {
     const struct upgrade_facts *facts;
     struct upgrade_step *steps; /* [step_count]; room for upgrade_steps_max() */
     uint32_t step_count;
-    uint32_t problem_count, warning_count; /* how many notes are kept */
-    char problems[UPGRADE_NOTES_MAX][192]; /* why it is not safe */
-    char warnings[UPGRADE_NOTES_MAX][192];
+    uint32_t problem_count, warning_count;                /* how many notes are kept */
+    char problems[UPGRADE_NOTES_MAX][UPGRADE_NOTE_BYTES]; /* why it is not safe */
+    char warnings[UPGRADE_NOTES_MAX][UPGRADE_NOTE_BYTES];
 };
 
 uint32_t upgrade_steps_max(const struct upgrade_facts *facts);

@@ -163,8 +163,12 @@ static void judge_state(struct ward *ward, const struct part_node *node)
     struct doctor_findings *out = &ward->findings;
 
     out->node = node->name;
+    if (node->refused_ms != 0)
+        doctor_say(out, DOCTOR_BUILD, DOCTOR_FAIL, "%s refused: %s",
+                   node->state == NODE_UP ? "another launcherd of this name is" : "is",
+                   node->notice);
     if (node->state != NODE_UP)
-        doctor_say(out, DOCTOR_NODE, DOCTOR_FAIL, "is %s", node_state_name(node->state));
+        doctor_say(out, DOCTOR_NODE, DOCTOR_FAIL, "is %s", output_node_state(node));
     else if (node->drained)
         doctor_say(out, DOCTOR_NODE, DOCTOR_WARN, "was drained by %s: %s", node->drained_by,
                    node->drain_reason);
@@ -175,7 +179,7 @@ static void judge_state(struct ward *ward, const struct part_node *node)
         doctor_say(out, DOCTOR_NODE, DOCTOR_OK, "up, %u slots", node->slots);
     if (strncmp(node->notice, NOTICE_OF_TWIN, sizeof NOTICE_OF_TWIN - 1) == 0)
         doctor_say(out, DOCTOR_TWIN, DOCTOR_WARN, "%s", node->notice);
-    else if (node->notice[0] != '\0')
+    else if (node->notice[0] != '\0' && node->refused_ms == 0)
         doctor_say(out, DOCTOR_ORDERS, DOCTOR_WARN, "%s", node->notice);
     if (strcmp(node->version, msg_release()) != 0)
         doctor_say(out, DOCTOR_RELEASE, DOCTOR_WARN, "its launcherd is version %s, ddpctl %s",

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/output.h"
 #include "ddpctl/units.h"
 #include "ddpctl/why.h"
 
@@ -50,7 +51,7 @@ static void node_line(const struct part_node *node, uint32_t wanted, struct buf 
     if (node->drained)
         buf_printf(out, "drained by %s\n", node->drained_by);
     else if (node->state != NODE_UP)
-        buf_printf(out, "%s\n", node_state_name(node->state));
+        buf_printf(out, "%s\n", output_node_state(node));
     else if (node->slots < wanted)
         buf_printf(out, "too small: %u slot%s\n", node->slots, node->slots == 1 ? "" : "s");
     else

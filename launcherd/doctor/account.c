@@ -72,6 +72,7 @@ void doctor_account(const struct doctor *doctor, struct node_facts *facts)
     const struct msg_text_list argv =
         ask->argv.count > 0 ? ask->argv : (struct msg_text_list){nothing, 1};
     struct preflight_result result = {0};
+    struct preflight_more more = {.step = NULL};
     const struct account none = {.home = "/", .shell = "/bin/sh"};
     struct msg_start start = start_of(doctor, &argv);
     struct worker_env_facts env = env_of(doctor, &start, &none);
@@ -83,7 +84,11 @@ void doctor_account(const struct doctor *doctor, struct node_facts *facts)
         (void)snprintf(facts->user_problem, sizeof facts->user_problem, "%s", err.text);
         return;
     }
-    preflight_check(&doctor->policy, &own, &env, NULL, &result);
+    if (doctor->doing != NULL)
+        more.step = &doctor->doing->step;
+    preflight_check(&doctor->policy, &own, &env, &more, &result);
+    if (more.step != NULL)
+        atomic_store(more.step, -1);
     if (result.account.name[0] == '\0') {
         (void)snprintf(facts->user_problem, sizeof facts->user_problem, "%s", result.text);
         return;
@@ -91,9 +96,9 @@ void doctor_account(const struct doctor *doctor, struct node_facts *facts)
     facts->uid = result.account.uid;
     if (ask->job_id > 0)
         (void)snprintf(facts->job_problem, sizeof facts->job_problem, "%s", result.text);
-    doctor_disk("tmp", "/tmp", facts); /* this process runs as the account now */
+    doctor_disk(doctor, "tmp", "/tmp", facts); /* this process runs as the account now */
     if (ask->cwd[0] == '/')
-        doctor_disk("job", ask->cwd, facts);
+        doctor_disk(doctor, "job", ask->cwd, facts);
 }
 
 /* -- its Python -- */
@@ -200,11 +205,15 @@ static void run_python(const struct doctor *doctor, const char *python,
         return;
     order.search = worker_env_path(envp);
     order.stdout_fd = order.stderr_fd = ends[1];
+    if (doctor->doing != NULL)
+        atomic_store(&doctor->doing->step, PREFLIGHT_CWD);
     if (spawn_process(&order, &pid, &exit_code, &err) != STATUS_OK) {
         (void)snprintf(facts->python_problem, sizeof facts->python_problem, "%.60s: %.180s", python,
                        err.text);
         return;
     }
+    if (doctor->doing != NULL)
+        atomic_store(&doctor->doing->step, -1);
     (void)close(ends[1]);
     read_answer(ends[0], facts);
 }

@@ -59,7 +59,14 @@ static void find_mount(dev_t device, struct disk_facts *disk)
     (void)fclose(file);
 }
 
-void doctor_disk(const char *what, const char *path, struct node_facts *facts)
+static void begin_folder(const struct doctor *doctor, const char *folder)
+{
+    if (doctor->doing != NULL)
+        (void)snprintf(doctor->doing->folder, sizeof doctor->doing->folder, "%s", folder);
+}
+
+void doctor_disk(const struct doctor *doctor, const char *what, const char *path,
+                 struct node_facts *facts)
 {
     struct disk_facts *disk = node_facts_add_disks(facts);
     struct statvfs room;
@@ -70,8 +77,10 @@ void doctor_disk(const char *what, const char *path, struct node_facts *facts)
     (void)snprintf(disk->what, sizeof disk->what, "%s", what);
     (void)snprintf(disk->path, sizeof disk->path, "%.250s", path);
     proc_boot_id(disk->machine, sizeof disk->machine);
+    begin_folder(doctor, path);
     if (stat(path, &stat_of) != 0 || statvfs(path, &room) != 0) {
         (void)snprintf(disk->problem, sizeof disk->problem, "%s", strerror(errno));
+        begin_folder(doctor, "");
         return;
     }
     disk->bytes = (int64_t)(room.f_blocks * room.f_frsize);
@@ -79,11 +88,12 @@ void doctor_disk(const char *what, const char *path, struct node_facts *facts)
     disk->files = (int64_t)room.f_files;
     disk->files_free = (int64_t)room.f_favail;
     disk->is_writable = faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0;
+    begin_folder(doctor, "");
     find_mount(stat_of.st_dev, disk);
 }
 
 void doctor_disks(const struct doctor *doctor, struct node_facts *facts)
 {
-    doctor_disk("state", doctor->state_dir, facts);
-    doctor_disk("logs", doctor->logs_dir, facts);
+    doctor_disk(doctor, "state", doctor->state_dir, facts);
+    doctor_disk(doctor, "logs", doctor->logs_dir, facts);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -15,6 +16,7 @@
 #include "common/io/mono.h"
 #include "common/io/write_all.h"
 #include "launcherd/doctor/doctor_parts.h"
+#include "launcherd/shim/preflight.h"
 
 #define PART_BYTES_MAX 65536u
 
@@ -24,7 +26,8 @@ struct part {
     void (*collect)(const struct doctor *doctor, struct node_facts *facts);
     uint32_t patience_ms;
     pid_t pid;
-    int fd; /* -1: over */
+    int fd;                     /* -1: over */
+    struct doctor_doing *doing; /* shared with it; NULL: not known */
     struct buf answer;
 };
 
@@ -66,11 +69,26 @@ static bool read_question(struct arena *arena, struct msg *msg)
     return is_read || complain("the question of launcherd cannot be read");
 }
 
+/* Memory that the process of a part shares. NULL: none. */
+static struct doctor_doing *map_doing(void)
+{
+    struct doctor_doing *doing =
+        mmap(NULL, sizeof *doing, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (doing == MAP_FAILED)
+        return NULL;
+    atomic_store(&doing->step, -1);
+    return doing;
+}
+
 /* Never returns. */
-static void run_part(const struct doctor *doctor, const struct part *part, int fd)
+static void run_part(const struct doctor *asked, const struct part *part, int fd)
 {
     static struct node_facts facts;
+    struct doctor with_doing = *asked, *doctor = &with_doing;
     struct buf json = {0};
+
+    with_doing.doing = part->doing;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     node_facts_init(&facts);
@@ -84,6 +102,7 @@ static void begin(const struct doctor *doctor, struct part *part)
     int ends[2];
 
     part->fd = -1;
+    part->doing = map_doing();
     if (pipe2(ends, O_CLOEXEC) != 0)
         return;
     part->pid = fork();
@@ -131,18 +150,47 @@ static void take(struct part *part, struct node_facts *facts)
     buf_free(&part->answer);
 }
 
-static void give_up(struct part *part, struct node_facts *facts)
+/* The folder first, since the text is cut at its end. */
+static void explain(const struct doctor *doctor, const struct part *part, char *problem,
+                    size_t capacity)
 {
-    char problem[64];
+    const struct msg_node_ask *ask = doctor->ask;
+    const unsigned limit_s = part->patience_ms / 1000;
+    const int step = part->doing != NULL ? atomic_load(&part->doing->step) : -1;
+
+    if (step == PREFLIGHT_CWD)
+        (void)snprintf(problem, capacity,
+                       GAP_OF_DISK "%.90s (working directory) does not answer "
+                                   "(%u s)",
+                       ask->cwd, limit_s);
+    else if (step == PREFLIGHT_PROGRAM)
+        (void)snprintf(problem, capacity,
+                       GAP_OF_DISK "%.60s, or of a folder in its PATH, does not answer (%u s)",
+                       ask->argv.count > 0 ? ask->argv.items[0] : "the program", limit_s);
+    else if (step == PREFLIGHT_ACCOUNT)
+        (void)snprintf(problem, capacity,
+                       "its user database does not answer: looking up %.60s "
+                       "took longer than %u s",
+                       ask->user, limit_s);
+    else if (part->doing != NULL && part->doing->folder[0] != '\0')
+        (void)snprintf(problem, capacity, GAP_OF_DISK "%.100s does not answer (%u s)",
+                       part->doing->folder, limit_s);
+    else
+        (void)snprintf(problem, capacity, "no answer within %u s", limit_s);
+}
+
+static void give_up(const struct doctor *doctor, struct part *part, struct node_facts *facts)
+{
+    char problem[160];
 
     (void)kill(part->pid, SIGKILL); /* one that hangs in the kernel stays, and is not waited for */
     end_part(part);
-    (void)snprintf(problem, sizeof problem, "no answer within %u s", part->patience_ms / 1000);
+    explain(doctor, part, problem, sizeof problem);
     add_gap(facts, part, problem);
 }
 
 /* Collects until every part has answered or its time is over. */
-static void collect(struct node_facts *facts, uint64_t begin_ms)
+static void collect(const struct doctor *doctor, struct node_facts *facts, uint64_t begin_ms)
 {
     struct pollfd polls[PART_COUNT];
     bool is_waiting = true;
@@ -154,7 +202,7 @@ static void collect(struct node_facts *facts, uint64_t begin_ms)
         is_waiting = false;
         for (size_t i = 0; i < PART_COUNT; i++) {
             if (parts[i].fd >= 0 && passed_ms >= parts[i].patience_ms)
-                give_up(&parts[i], facts);
+                give_up(doctor, &parts[i], facts);
             polls[i] = (struct pollfd){.fd = parts[i].fd, .events = POLLIN};
             if (parts[i].fd < 0)
                 continue;
@@ -183,7 +231,7 @@ static int answer_facts(const struct doctor *doctor)
         if (parts[i].fd < 0)
             add_gap(&facts, &parts[i], "no process for it");
     }
-    collect(&facts, begin_ms);
+    collect(doctor, &facts, begin_ms);
     node_facts_write(&facts, &json);
     is_written = !json.failed && write_all(STDOUT_FILENO, json.bytes, json.byte_count);
     buf_free(&json);

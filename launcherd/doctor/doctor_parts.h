@@ -2,15 +2,24 @@
 #ifndef LAUNCHERD_DOCTOR_DOCTOR_PARTS_H
 #define LAUNCHERD_DOCTOR_DOCTOR_PARTS_H
 
+#include <stdatomic.h>
+
 #include "common/msg.h"
 #include "common/node_facts.h"
 #include "launcherd/process/account.h"
+
+/* What a part is about to do that may not come back, in memory that the process which collects can read. */
+struct doctor_doing {
+    atomic_int step;  /* enum preflight_step; -1: none */
+    char folder[256]; /* whose disk it asks; empty: none */
+};
 
 struct doctor {
     const char *name, *address, *state_dir, *logs_dir;
     uint32_t slots, gpus;
     struct account_policy policy;
     const struct msg_node_ask *ask;
+    struct doctor_doing *doing; /* NULL: nobody asks */
 };
 
 void doctor_machine(const struct doctor *doctor, struct node_facts *facts);
@@ -30,7 +39,8 @@ void doctor_kernel_record(const char *record, struct node_facts *facts);
 /* Takes the lines NAME=VALUE that the job's Python printed. */
 void doctor_python_lines(const char *lines, struct node_facts *facts);
 /* Describes the disk of a folder, and whether this process may write there. */
-void doctor_disk(const char *what, const char *path, struct node_facts *facts);
+void doctor_disk(const struct doctor *doctor, const char *what, const char *path,
+                 struct node_facts *facts);
 
 /* The first line without its end, in static memory. NULL: the file cannot be read. */
 const char *doctor_read_line(const char *path);

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/lock_holder.h"
 #include "common/io/own_path.h"
 #include "launcherd/process/rundir.h"
 
@@ -49,6 +50,26 @@ void open_files_logs(struct file_work *work)
         (void)close(fd);
 }
 
+/* Another process has the lock. */
+static enum status say_locked(struct open_files *files)
+{
+    char pid[32] = "", why[LOCK_HOLDER_BYTES];
+    ssize_t got = read(files->lock_fd, pid, sizeof pid - 1);
+
+    pid[got > 0 ? got : 0] = '\0';
+    pid[strcspn(pid, "\n")] = '\0';
+    close(files->lock_fd);
+    files->lock_fd = -1;
+    if (lock_holder_hangs(pid, why))
+        return err_set(&files->err, STATUS_BUSY, 0,
+                       "launcherd, pid %s, holds the state directory %.70s: %s", pid, files->dir,
+                       why);
+    return err_set(&files->err, STATUS_BUSY, 0,
+                   "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
+                   "choose another with --state-dir",
+                   pid, files->dir);
+}
+
 static enum status lock_state(struct open_files *files)
 {
     struct err *err = &files->err;
@@ -58,15 +79,9 @@ static enum status lock_state(struct open_files *files)
     if (status != STATUS_OK)
         return status;
     if (flock(files->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = read(files->lock_fd, text, sizeof text - 1);
-        text[got > 0 ? got : 0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        close(files->lock_fd);
-        files->lock_fd = -1;
-        return err_set(err, STATUS_BUSY, 0,
-                       "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
-                       "choose another with --state-dir",
-                       text, files->dir);
+        if (errno == EWOULDBLOCK)
+            return say_locked(files);
+        return err_set(err, STATUS_IO, errno, "cannot lock %.180s: %s", path, strerror(errno));
     }
     int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (ftruncate(files->lock_fd, 0) != 0 ||

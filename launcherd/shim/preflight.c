@@ -257,6 +257,13 @@ static void fail_late(const struct preflight *preflight, struct preflight_result
     const unsigned limit_s =
         (preflight->unpacks ? PREFLIGHT_STAGE_MAX_MS : PREFLIGHT_MAX_MS) / 1000;
 
+    if (proc_is_stopped(preflight->pid)) { /* else whatever it did last would be blamed */
+        fail(result, 125,
+             "node %s: the process %d that checks the job was stopped (SIGSTOP, or a debugger): it "
+             "has not answered within %u s",
+             node, (int)preflight->pid, limit_s);
+        return;
+    }
     switch (preflight->step != NULL ? atomic_load(preflight->step) : -1) {
     case PREFLIGHT_ACCOUNT:
         fail(result, 125,
@@ -360,6 +367,7 @@ void preflight_begin(struct preflight *preflight, uv_loop_t *loop,
         finish(preflight, &result);
         return;
     }
+    preflight->pid = pid;
     preflight->pidfd = proc_pidfd(pid);
     open_handles(preflight, loop);
 }

@@ -49,6 +49,7 @@ struct preflight {
     bool handles_open;
     bool unpacks; /* a staged directory */
     int fd, pidfd;
+    pid_t pid;
     struct buf answer;
     const char *node, *error_dir;
     const struct msg_start *start;

@@ -533,7 +533,8 @@ int shim_main(char *const *arguments)
     service_memory();
     log_open("shim", LOG_INFO, false);
     (void)signal(SIGPIPE, SIG_IGN);
-    (void)signal(SIGHUP, SIG_IGN); /* the shim outlives the process that started it */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a write beyond ulimit -f then fails with EFBIG */
+    (void)signal(SIGHUP, SIG_IGN);  /* the shim outlives the process that started it */
     stop_signal_shield();
     io.run_dir = arguments[SHIM_ARG_RUN_DIR];
     fcntl(SPAWN_EXTRA_FD, F_SETFD, FD_CLOEXEC);

@@ -6,6 +6,7 @@
 #include "launcherd/process/doing.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/spawn.h"
+#include "launcherd/process/spawn_guard.h"
 #include "launcherd/shim/worker_argv.h"
 #include "launcherd/shim/worker_take.h"
 
@@ -49,9 +50,10 @@ void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_wo
 }
 
 /* Gives the rank to a warm worker, or starts a new process. */
-static enum status place_one(struct shim_worker *worker, const struct spawn_order *order,
+static enum status place_one(struct shim_worker *worker, struct spawn_order *order,
                              const struct worker_ends *ends, int *exit_code, struct err *err)
 {
+    struct spawn_guard guard;
     enum status status;
     int answer_fd;
 
@@ -63,7 +65,11 @@ static enum status place_one(struct shim_worker *worker, const struct spawn_orde
         return STATUS_OK;
     }
     doing_set(DOING_START, worker->workers->options.start->rank_base + worker->local);
+    spawn_guard_begin(&guard);
+    order->watch = &guard.watch;
     status = spawn_process(order, &worker->pid, exit_code, err);
+    status = spawn_guard_end(&guard, status, err);
+    order->watch = NULL;
     doing_set(DOING_NOTHING, 0);
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include "rendezvous/server/internal.h"
 #include "common/msg_version.h"
+#include "common/name_order.h"
 
 bool job_is_active(const struct server *server, uint64_t job_id)
 {
@@ -233,6 +234,22 @@ static void page_send(struct peer *peer, const struct node_page *page, bool more
     arena_reset(&peer->server->arena);
 }
 
+bool answer_has_node(const struct server *server, const char *name)
+{
+    return rdzv_has_node(server->core, name) || rdzv_is_away(server->core, name) ||
+           refused_find(&server->refused, name, clock_boot_us()) != NULL;
+}
+
+/* What is known of a hello with that name that was refused. */
+static void add_refusal(const struct server *server, struct part_node *node)
+{
+    const uint64_t now_us = clock_boot_us();
+    const struct refused_node *refused = refused_find(&server->refused, node->name, now_us);
+
+    if (refused != NULL)
+        refused_add(refused, now_us, node);
+}
+
 void answer_node(struct peer *peer, const char *name)
 {
     struct server *server = peer->server;
@@ -251,6 +268,7 @@ void answer_node(struct peer *peer, const char *name)
         rdzv_away(server->core, name, &page.nodes[0]);
         page.slot_count = rdzv_away_slots(server->core, name, page.slots);
     }
+    add_refusal(server, &page.nodes[0]);
     page_send(peer, &page, false);
 }
 
@@ -259,15 +277,31 @@ static bool page_has_room(const struct node_page *page, uint32_t limit)
     return page->node_count < limit && page->slot_count + SLOTS_PER_NODE_MAX <= SLOTS_LISTED_MAX;
 }
 
-/* Adds the nodes that are away with names after `name`, and before `end` unless that is NULL. False:
- * the page is full. */
-static bool page_add_away(struct node_page *page, const struct server *server, const char *name,
-                          const char *end, uint32_t limit)
+/* The next name after `name`, and before `end` unless that is NULL, that the core has not met: of a node that
+ * is refused, or, `with_lost`, that is drained. NULL: there is none. */
+static const char *absent_after(const struct server *server, const char *name, const char *end,
+                                bool with_lost)
 {
-    while ((name = rdzv_away_after(server->core, name, end)) != NULL) {
+    const char *away = with_lost ? rdzv_away_after(server->core, name, end) : NULL;
+    const char *refused = name;
+
+    do {
+        refused = refused_after(&server->refused, refused, end, clock_boot_us());
+    } while (refused != NULL && rdzv_has_node(server->core, refused));
+    if (refused == NULL || (away != NULL && name_order(away, refused) < 0))
+        return away;
+    return refused;
+}
+
+/* Adds these nodes. False: the page is full. */
+static bool page_add_absent(struct node_page *page, const struct server *server, const char *name,
+                            const char *end, uint32_t limit, bool with_lost)
+{
+    while ((name = absent_after(server, name, end, with_lost)) != NULL) {
         if (!page_has_room(page, limit))
             return false;
-        rdzv_away(server->core, name, &page->nodes[page->node_count++]);
+        rdzv_away(server->core, name, &page->nodes[page->node_count]);
+        add_refusal(server, &page->nodes[page->node_count++]);
         page->slot_count += rdzv_away_slots(server->core, name, page->slots + page->slot_count);
     }
     return true;
@@ -300,14 +334,14 @@ void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t
         struct part_node node;
 
         rdzv_node_at(server->core, i, now_us, &node);
-        if (with_lost)
-            has_room = page_add_away(&page, server, after, node.name, limit);
-        if (has_room && (with_lost || node.state != NODE_LOST))
+        add_refusal(server, &node);
+        has_room = page_add_absent(&page, server, after, node.name, limit, with_lost);
+        if (has_room && (with_lost || node.refused_ms != 0 || node.state != NODE_LOST))
             has_room = page_add(&page, server, i, &node, limit);
         after = node.name;
     }
-    if (has_room && with_lost)
-        has_room = page_add_away(&page, server, after, NULL, limit);
+    if (has_room)
+        has_room = page_add_absent(&page, server, after, NULL, limit, with_lost);
     page_send(peer, &page, !has_room);
 }
 

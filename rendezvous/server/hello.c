@@ -5,6 +5,7 @@
  * user may be an admin or a node, any other user is a user. Loopback TCP without TLS has nothing of the kind:
  * every peer counts as the server's own user. */
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -110,6 +111,27 @@ bool peer_may_send(struct peer *peer, const struct msg *msg)
     return false;
 }
 
+/* Only a name that the key proves is remembered. */
+static bool has_name(const struct peer *peer, const char *name)
+{
+    return peer->principal_serial == 0 || strcmp(name, peer->user) == 0;
+}
+
+/* Remembers that a node is refused because of its build, for `ddpctl nodes`. */
+__attribute__((format(printf, 3, 4))) static void
+note_build(struct peer *peer, const struct msg *msg, const char *format, ...)
+{
+    char why[REASON_BYTES_MAX];
+    va_list args;
+
+    if (msg->type != MSG_TYPE_NODE_HELLO || !has_name(peer, msg->node_hello.name))
+        return;
+    va_start(args, format);
+    (void)vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    refused_note(&peer->server->refused, &msg->node_hello, why, clock_boot_us(), clock_wall_ms());
+}
+
 /* Of two builds with one protocol number but different messages each would refuse what the other sends,
  * later, in the middle of a job. */
 static bool check_schema(struct peer *peer, const char *who, const struct msg *msg)
@@ -128,6 +150,10 @@ static bool check_schema(struct peer *peer, const char *who, const struct msg *m
                    "%s, version %s, and this server, %s, both speak protocol %u, but are different "
                    "builds (schema %s there, %s here): install the same build on both sides",
                    who, version_of(msg), msg_release(), msg_protocol(), schema, msg_schema());
+    note_build(peer, msg,
+               "another build: version %s, of protocol %u as the server, but with other messages "
+               "(schema %s there, %s here); install the server's build there",
+               version_of(msg), msg_protocol(), schema, msg_schema());
     peer_close(peer, STATUS_UNSUPPORTED, "another build with the same protocol version");
     return false;
 }
@@ -148,6 +174,8 @@ static bool check_protocol(struct peer *peer, const char *who, const struct msg 
                    "%s, version %s, speaks protocol %u, and this server, %s, understands %u to %u: "
                    "%s",
                    who, version_of(msg), protocol, msg_release(), own - 1, own + 1, hint);
+    note_build(peer, msg, "another build: it speaks protocol %u, and the server, %s, %u to %u; %s",
+               protocol, msg_release(), own - 1, own + 1, hint);
     peer_close(peer, STATUS_UNSUPPORTED, "another protocol version");
     return false;
 }
@@ -192,7 +220,7 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
 
     if (!check_protocol(peer, name, msg))
         return;
-    if (peer->principal_serial != 0 && strcmp(name, peer->user) != 0) {
+    if (!has_name(peer, name)) {
         (void)snprintf(hint, sizeof hint,
                        "start it with --name %s, or make a key: ddpctl node add %s", peer->user,
                        name);
@@ -204,6 +232,7 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
         peer_close(peer, STATUS_REFUSED, hint);
         return;
     }
+    refused_forget(&peer->server->refused, name);
     become(peer, PEER_NODE, ACCESS_NODE);
     (void)snprintf(peer->name, sizeof peer->name, "%s", name);
     peer->is_core_node = true;

@@ -13,6 +13,7 @@
 #include "rendezvous/server/access.h"
 #include "rendezvous/server/election.h"
 #include "rendezvous/server/principals.h"
+#include "rendezvous/server/refused.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
 
@@ -160,6 +161,7 @@ struct server {
     uint32_t refused_lines, refused_omitted;
     struct told_hello told_hellos[TOLD_HELLOS_MAX]; /* the oldest is replaced */
     uint32_t told_hello_count;                      /* of all time */
+    struct refused_nodes refused;
     struct peer *peers[PEERS_MAX];
     uint32_t conns_max; /* CONNS_MAX, or what the descriptor limit allows */
     uint32_t peer_count, client_count;
@@ -300,9 +302,12 @@ void answer_unread(struct peer *peer, uint64_t job_id);
 void answer_job(struct peer *peer, uint64_t job_id, uint32_t first_rank);
 /* The stored failures of a job, and the failed ranks of one generation. */
 void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation);
-/* A page of the list of nodes, with their closed slots: the nodes after that name. */
+/* A page of the list of nodes, with their closed slots: the nodes after that name. Those that are refused are always
+ * in it. */
 void answer_nodes(struct peer *peer, bool with_lost, const char *after, uint32_t limit);
-/* One node that the core knows, with all its slots. */
+/* Whether there is a node of that name, if only one that is refused. */
+bool answer_has_node(const struct server *server, const char *name);
+/* Such a node, with all its slots. */
 void answer_node(struct peer *peer, const char *name);
 /* The counts of this server, and the list of all servers. */
 void answer_server(struct peer *peer, uint64_t request_id);

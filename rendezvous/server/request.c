@@ -276,10 +276,7 @@ static void on_cancel(struct peer *peer, const struct msg *msg)
 
 static void on_node_list(struct peer *peer, const struct msg_node_list *request)
 {
-    const struct rdzv *core = peer->server->core;
-
-    if (request->node[0] != '\0' && !rdzv_has_node(core, request->node) &&
-        !rdzv_is_away(core, request->node))
+    if (request->node[0] != '\0' && !answer_has_node(peer->server, request->node))
         peer_error(peer, "not_found", "list them: ddpctl nodes -a", "there is no node %s",
                    request->node);
     else if (request->node[0] != '\0')

@@ -139,7 +139,10 @@ static void tell(const struct transfer *transfer)
     const struct backup_facts *facts = &transfer->facts;
     const char *place = transfer->client != NULL ? options->etcd.url : options->state_dir;
 
-    if (options->path == NULL)
+    if (options->path == NULL && transfer->client == NULL && !store_was_made(transfer->store))
+        (void)printf("nothing to do: %s has the new cluster %s already, without jobs and keys\n",
+                     place, store_cluster(transfer->store));
+    else if (options->path == NULL)
         (void)printf("made: the new cluster %s, without jobs and keys\n",
                      store_cluster(transfer->store));
     else if (!options->is_restore)

@@ -32,6 +32,36 @@ static void arm(struct server *server)
                          next_us > now_us ? (next_us - now_us + 999) / 1000 : 0, 0);
 }
 
+/* How many requests of its user wait. */
+static uint32_t count_of_user(const struct peer *peer)
+{
+    const struct server *server = peer->server;
+    const uint64_t user = peer_user_key(peer);
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < server->waiter_count; i++) {
+        const struct peer *other = peer_find(server, server->waiters[i].peer_id);
+
+        count += other != NULL && peer_user_key(other) == user;
+    }
+    return count;
+}
+
+/* No user may have more places than are free, so that the others always find some. False: it was told so. */
+static bool user_may_wait(struct peer *peer)
+{
+    const uint32_t count = count_of_user(peer);
+    const uint32_t free_count = WAITERS_MAX - peer->server->waiter_count;
+
+    if (count < free_count)
+        return true;
+    peer_error(peer, "full", "wait for answers before the next request, or end some clients",
+               "%u requests of %s wait already; one more is possible while at least as many places "
+               "are free (%u are)",
+               count, peer_user(peer), free_count);
+    return false;
+}
+
 bool wait_add(struct peer *peer, const struct waiter *waiter, uint64_t timeout_us)
 {
     struct server *server = peer->server;
@@ -43,6 +73,8 @@ bool wait_add(struct peer *peer, const struct waiter *waiter, uint64_t timeout_u
                    server->waiter_count);
         return false;
     }
+    if (!user_may_wait(peer))
+        return false;
     place = &server->waiters[server->waiter_count++];
     *place = *waiter;
     place->peer_id = peer->id;

@@ -11,6 +11,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/io/lock_holder.h"
 #include "common/io/own_path.h"
 #include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
@@ -50,7 +51,7 @@ static enum status make_dir(const char *dir, struct err *err)
  * kernel releases the lock when the process ends, so there is no stale lock. */
 static enum status hold(const char *dir, int *lock_fd, struct err *err)
 {
-    char path[4096 + 8], text[32] = "";
+    char path[4096 + 8], text[32] = "", why[LOCK_HOLDER_BYTES], holder[LOCK_HOLDER_NAME_BYTES];
     enum status status = make_dir(dir, err);
     int length;
 
@@ -66,11 +67,15 @@ static enum status hold(const char *dir, int *lock_fd, struct err *err)
         if (pread(*lock_fd, text, sizeof text - 1, 0) < 0)
             text[0] = '\0';
         text[strcspn(text, "\n")] = '\0';
+        if (lock_holder_hangs(text, why))
+            return err_set(err, STATUS_BUSY, 0,
+                           "rendezvous, pid %s, holds the state directory %.70s: %s", text, dir,
+                           why);
+        lock_holder_name(text, "rendezvous", holder);
         return err_set(
             err, STATUS_BUSY, 0,
-            "state directory %s is in use by another rendezvous, pid %s: stop it, or give "
-            "another --state-dir",
-            dir, text[0] != '\0' ? text : "unknown");
+            "state directory %.120s is in use by %s, pid %s: stop it, or give another --state-dir",
+            dir, holder, text[0] != '\0' ? text : "unknown");
     }
     length = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (ftruncate(*lock_fd, 0) < 0 || pwrite(*lock_fd, text, (size_t)length, 0) != (ssize_t)length)

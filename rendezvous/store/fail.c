@@ -1,22 +1,34 @@
 /* Which errors end the process, and which do not. */
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 
+/* What SQLite says; the system's reason follows only where the system has given one. */
+static void write_reason(const struct store *store, int code, char text[256])
+{
+    const int number = sqlite3_system_errno(store->db);
+    int length = snprintf(text, 256, "%.160s (SQLite %d",
+                          code != 0 ? sqlite3_errstr(code) : sqlite3_errmsg(store->db),
+                          code != 0 ? code : sqlite3_extended_errcode(store->db));
+
+    (void)snprintf(text + length, 256 - (size_t)length, number != 0 ? ", errno %d: %s)" : ")",
+                   number, strerror(number));
+}
+
 void store_fail(struct store *store, const char *doing)
 {
-    int code = store->checkpoint_code;
+    char reason[256];
 
+    write_reason(store, store->checkpoint_code, reason);
     log_line(LOG_ERROR, LOG_ABOUT_NONE,
-             "cannot %s %s: %s (SQLite %d, errno %d: %s); stopping, for after a failed write only "
+             "cannot %s %s: %s; stopping, for after a failed write only "
              "the disk knows what is stored. Free the disk or mend it, then start again: nothing "
              "that was acknowledged is lost",
-             doing, store->path, code != 0 ? sqlite3_errstr(code) : sqlite3_errmsg(store->db),
-             code != 0 ? code : sqlite3_extended_errcode(store->db),
-             sqlite3_system_errno(store->db), strerror(sqlite3_system_errno(store->db)));
+             doing, store->path, reason);
     store->disk->end(store, STORE_EXIT_CODE);
     abort();
 }

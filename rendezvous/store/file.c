@@ -110,8 +110,11 @@ enum status store_execute(struct store *store, const char *sql, struct err *err)
 {
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return STATUS_OK;
-    return err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db), "%s: %s", store->path,
-                   sqlite3_errmsg(store->db));
+    const int code = sqlite3_extended_errcode(store->db);
+    const bool is_damaged = (code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT;
+
+    return err_set(err, STATUS_IO, code, "%.120s: %.80s%s", store->path, sqlite3_errmsg(store->db),
+                   is_damaged ? "; move it away and restore a backup" : "");
 }
 
 enum status store_number(struct store *store, const char *sql, int64_t *number, struct err *err)
@@ -153,9 +156,9 @@ enum status store_make_cluster(char cluster[33], struct err *err)
 /* Fills a new database without journal and syncs. It still has its temporary name, and if a crash
  * interrupts this, it is made again. Free pages are neither zeroed nor written. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
-static enum status fill_new(const char *path, const char *vfs, bool reserves, struct err *err)
+static enum status fill_new(const char *path, const char *vfs, bool survives_power, struct err *err)
 {
-    struct store store = {0};
+    struct store store = {.survives_power = survives_power};
     char text[256], cluster[33];
     enum status status = store_make_cluster(cluster, err);
 
@@ -177,7 +180,7 @@ static enum status fill_new(const char *path, const char *vfs, bool reserves, st
                                err);
     if (status == STATUS_OK)
         status = store_make_tables(&store, err);
-    if (status == STATUS_OK && reserves)
+    if (status == STATUS_OK)
         status = store_room_fill(&store, err);
     if (status == STATUS_OK)
         status = store_execute(&store, text, err);
@@ -221,7 +224,7 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
 
     if (status != STATUS_OK)
         return status;
-    store->may_have_holes = store->survives_power;
+    store->may_have_holes = true;
     if (disk->byte_count(store->path) > 0) {
         if (disk->make_private(store->path) == 0)
             return STATUS_OK;

@@ -10,6 +10,10 @@
 #include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
 
+/* When the log has so many pages of 4 KiB it is copied into the file. SQLite's default; that of a private run. */
+#define STORE_LOG_PAGES 1000
+#define STORE_LOG_PAGES_PRIVATE 250
+
 /* Statements that are prepared once. store.c has their SQL. */
 enum store_statement {
     STORE_BEGIN,

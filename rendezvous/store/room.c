@@ -5,7 +5,8 @@
  *     this happens in its first transaction, which writes no free pages, only the size: so blocks for them are
  *     allocated afterwards, as for the log;
  *   - its log has blocks, also beyond its end. The log is removed when the server ends, so that no old secrets
- *     stay in it, except while the disk is nearly full. */
+ *     stay in it, except while the disk is nearly full.
+ * The server of a private run reserves less: it has one job, whose own logs may fill the disk. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,12 +16,29 @@
 #include "rendezvous/store/remote.h"
 
 #define MIB ((uint64_t)1 << 20)
-#define LOG_BYTES (12 * MIB) /* SQLite copies the log into the file after 4 MiB, if it can */
-#define FILE_BYTES (4 * MIB)
-#define FREE_PAGES_MIN 768 /* of 4 KiB */
-#define LOW_BYTES (8 * MIB)
-#define ENOUGH_BYTES (LOW_BYTES + LOG_BYTES + FILE_BYTES)
 #define RESERVE_EVERY 64 /* transactions */
+
+/* How much is reserved, and with how much less on the disk the server is careful. */
+struct room {
+    uint64_t log_bytes; /* SQLite copies the log into the file after STORE_LOG_PAGES, if it can */
+    uint64_t file_bytes, low_bytes;
+    int64_t free_pages_min; /* of 4 KiB */
+};
+
+static const struct room rooms[] = {
+    {.log_bytes = 2 * MIB, .file_bytes = MIB, .low_bytes = MIB, .free_pages_min = 192},
+    {.log_bytes = 12 * MIB, .file_bytes = 4 * MIB, .low_bytes = 8 * MIB, .free_pages_min = 768},
+};
+
+static const struct room *room_of(const struct store *store)
+{
+    return &rooms[store->survives_power];
+}
+
+static uint64_t enough_bytes(const struct room *room)
+{
+    return room->low_bytes + room->log_bytes + room->file_bytes;
+}
 
 /* Allocates blocks for all pages of the file. The descriptor stays open as long as SQLite's:
  * closing another descriptor of the same file would drop the locks that this process holds on
@@ -39,7 +57,7 @@ static bool allocate_log(const struct store *store)
     char path[sizeof store->path + 8];
 
     (void)snprintf(path, sizeof path, "%s-wal", store->path);
-    return store->disk->allocate(path, NULL, LOG_BYTES) == 0;
+    return store->disk->allocate(path, NULL, room_of(store)->log_bytes) == 0;
 }
 
 static bool make_free_pages(struct store *store)
@@ -50,7 +68,7 @@ static bool make_free_pages(struct store *store)
     (void)snprintf(sql, sizeof sql,
                    "INSERT INTO reserve VALUES (zeroblob(%llu)); DELETE FROM reserve;"
                    " PRAGMA wal_checkpoint",
-                   (unsigned long long)FILE_BYTES);
+                   (unsigned long long)room_of(store)->file_bytes);
     if (store_execute(store, sql, &err) == STATUS_OK)
         return allocate_file(store);
     if (!store_is_passing(store, sqlite3_extended_errcode(store->db)))
@@ -65,7 +83,7 @@ enum status store_room_fill(struct store *store, struct err *err)
 
     (void)snprintf(sql, sizeof sql,
                    "INSERT INTO reserve VALUES (zeroblob(%llu)); DELETE FROM reserve",
-                   (unsigned long long)FILE_BYTES);
+                   (unsigned long long)room_of(store)->file_bytes);
     return store_execute(store, sql, err);
 }
 
@@ -85,7 +103,7 @@ static void reserve(struct store *store)
     struct err err;
 
     if (store_number(store, "PRAGMA freelist_count", &pages, &err) == STATUS_OK &&
-        (pages >= FREE_PAGES_MIN ? fill_holes(store) : make_free_pages(store)) &&
+        (pages >= room_of(store)->free_pages_min ? fill_holes(store) : make_free_pages(store)) &&
         allocate_log(store))
         return;
     if (!store->cannot_reserve)
@@ -97,8 +115,6 @@ static void reserve(struct store *store)
 
 void store_room_open(struct store *store)
 {
-    if (!store->survives_power)
-        return; /* a private run, whose state is not needed afterwards */
     store->watches_room = true;
     if (!store_is_low(store))
         reserve(store);
@@ -124,32 +140,34 @@ void store_room_used(struct store *store)
 
 uint64_t store_free_bytes(struct store *store)
 {
+    const struct room *room = room_of(store);
     uint64_t bytes;
 
     if (store->remote != NULL)
         return remote_free_bytes(store->remote);
-    if (!store->watches_room)
+    if (!store->watches_room || !store->survives_power) /* a private run has one user */
         return UINT64_MAX;
     bytes = store->disk->free_bytes(store->path);
-    return bytes > LOW_BYTES ? bytes - LOW_BYTES : 0;
+    return bytes > room->low_bytes ? bytes - room->low_bytes : 0;
 }
 
 bool store_is_low(struct store *store)
 {
+    const struct room *room = room_of(store);
     uint64_t bytes;
 
     if (store->remote != NULL)
         return store->is_low = remote_is_low(store->remote);
     bytes = store->watches_room ? store->disk->free_bytes(store->path) : UINT64_MAX;
 
-    if (!store->is_low && bytes < LOW_BYTES) {
+    if (!store->is_low && bytes < room->low_bytes) {
         store->is_low = true;
         log_line(LOG_ERROR, LOG_ABOUT_NONE,
                  "the disk of %s is nearly full (%llu MiB free): new jobs and keys are refused and "
                  "events are not stored until %llu MiB are free; running jobs go on",
                  store->path, (unsigned long long)(bytes / MIB),
-                 (unsigned long long)(ENOUGH_BYTES / MIB));
-    } else if (store->is_low && bytes >= ENOUGH_BYTES) {
+                 (unsigned long long)(enough_bytes(room) / MIB));
+    } else if (store->is_low && bytes >= enough_bytes(room)) {
         store->is_low = false;
         reserve(store);
         log_line(LOG_INFO, LOG_ABOUT_NONE, "the disk of %s has room again", store->path);

@@ -12,7 +12,6 @@
 
 #define BUSY_TIMEOUT_MS 5000 /* waits this long while another program reads the file */
 #define FREE_BYTES_MIN (1u << 20)
-#define CHECKPOINT_PAGES 1000 /* of the log; SQLite's default */
 
 #define COLUMN_NAME(kind, field, column, audience, bytes) #column ","
 #define COLUMN_VALUE(kind, field, column, audience, bytes) "?,"
@@ -230,6 +229,11 @@ void store_commit(struct store *store)
         mark_read(store);
 }
 
+bool store_was_made(const struct store *store)
+{
+    return store->is_new;
+}
+
 uint64_t store_writes(const struct store *store)
 {
     return store->writes;
@@ -268,7 +272,7 @@ static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
     struct store *store = context;
     int code;
 
-    if (page_count < CHECKPOINT_PAGES)
+    if (page_count < (store->survives_power ? STORE_LOG_PAGES : STORE_LOG_PAGES_PRIVATE))
         return SQLITE_OK;
     code = sqlite3_wal_checkpoint_v2(db, name, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
     if (code != SQLITE_OK && !store_is_passing(store, sqlite3_extended_errcode(db)))
@@ -431,7 +435,7 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
         status = store_prepare(store, err);
     if (status == STATUS_OK)
         status = store_check_file(store, err);
-    if (status == STATUS_IO && store->db != NULL && disk->free_bytes(store->path) < FREE_BYTES_MIN)
+    if (status == STATUS_IO && disk->free_bytes(dir) < FREE_BYTES_MIN)
         (void)snprintf(err->text + strlen(err->text), sizeof err->text - strlen(err->text),
                        "; its disk is full: free some of it");
     if (status != STATUS_OK) {

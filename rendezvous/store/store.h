@@ -114,6 +114,7 @@ uint64_t store_next_job_id(struct store *store);
  * durable; without an open transaction it does nothing. */
 void store_begin(struct store *store);
 void store_commit(struct store *store);
+bool store_was_made(const struct store *store);   /* by this store_open: its file was not there */
 uint64_t store_writes(const struct store *store); /* transactions since it was opened */
 bool store_is_dirty(const struct store *store);   /* a transaction is open */
 /* Whether the disk is nearly full: accept no work that needs more of it. Events are not stored

@@ -22,7 +22,7 @@ PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 U64_FIELDS = frozenset(
     "job_id slot_mask instance lease_us sent_us grace_us time_limit_us hang_timeout_us warn_us warn_after_us array_job failed_age_us step steps "
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
-    "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms keys_lost_ms baseline_bytes "
+    "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms refused_ms keys_lost_ms baseline_bytes "
     "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms size node_ms server_ms "
     "token collectives again_us timed_steps step_us data_us compute_us update_us".split())
 

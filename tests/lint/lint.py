@@ -66,8 +66,8 @@ LOOP_ALLOWED = {
     "launcherd/process/spawn.c": r"spawn_(open_null|open_output|refuse|watch_pid)$",
     # its driver is asked by threads of its own, or in another process
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
-    # before the loop runs: the reserve opens "/", TLS loads its library
-    "common/io/own_path.c": r"own_reserve$",
+    # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried
+    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
@@ -85,6 +85,8 @@ SHIM_ALLOWED = {
     "launcherd/process/rundir.c": LOOP_ALLOWED["launcherd/process/rundir.c"][:-2] + r"|read_msg|read_shim|write_shim)$",
     # the main thread waits until a rank runs its program, whose disk only launcherd's limit ends
     "launcherd/process/spawn.c": r"spawn_\w+$",
+    # beside that: a thread that was told to end, and a child that has told why it cannot run its program
+    "launcherd/process/spawn_guard.c": r"spawn_guard_\w+$",
     "launcherd/shim/preflight.c": r"preflight_(begin|close)$",
     # by the thread of the logs, which is joined when it has ended
     "launcherd/shim/log_file.c": r"log_file_(write|close)$", "launcherd/shim/log_writer.c": r"log_writer_\w+$",
@@ -93,6 +95,8 @@ SHIM_ALLOWED = {
     "launcherd/shim/shim_workers.c": r"shim_workers_\w+$", "launcherd/shim/warm_workers.c": r"warm_workers_\w+$",
     # a thread that was told to end
     "launcherd/shim/store_child.c": r"store_child_\w+$",
+    # not by a shim: by the daemons, before their loops run
+    "common/io/spare_threads.c": r"spare_threads_check$",
     # before the loop runs: the folders of launcherd's program, and stage.tar
     "launcherd/shim/tools_dir.c": r"tools_\w+$", "common/io/own_path.c": r"own_(reserve|file_open)$",
     "launcherd/process/account.c": r"account_free$",

@@ -177,6 +177,25 @@ def commands(case):
             continue
 
 
+def what_is_in_the_way_is_named():
+    """A restore into the folder of a node that runs; a second --new-cluster; a state.db that is none."""
+    with Case() as case, Cluster(case) as cluster:
+        file = f"{case.dir}/state.ddp"
+        equal(case.ctl("backup", "--state-dir", f"{case.dir}/rendezvous", file).returncode, 0)
+        done = case.ctl("restore", "--state-dir", f"{case.dir}/node0", file)
+        assert done.returncode == 1 and f"is in use by launcherd, pid {cluster.daemons['node0'].pid}: stop it" in done.stderr, done.stderr
+        words = [os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", f"{case.dir}/new"]
+        first, second = (subprocess.run([*words, "--new-cluster"], env=clean_environ(), capture_output=True, text=True, timeout=60, check=True).stdout
+                         for _ in range(2))
+        name = re.match("made: the new cluster ([0-9a-f]{32}), ", first)[1]
+        equal(second, f"nothing to do: {case.dir}/new has the new cluster {name} already, without jobs and keys\n")
+        with open(f"{case.dir}/new/state.db", "wb") as state:
+            state.write(b"no database " * 1000)
+        done = subprocess.run(words, env=clean_environ(), capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1 and f"{case.dir}/new/state.db: file is not a database; move it away and restore a backup" in done.stderr, done.stderr
+
+
 if __name__ == "__main__":
     run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
-               one_reason_is_said_of_a_folder_that_is_refused, a_folder_that_was_put_back_is_found_out])
+               one_reason_is_said_of_a_folder_that_is_refused, what_is_in_the_way_is_named,
+               a_folder_that_was_put_back_is_found_out])

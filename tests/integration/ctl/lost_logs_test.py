@@ -2,6 +2,7 @@
 """Logs that the disk refuses: what is lost is said, by `run` and by `logs`, and a staged directory that does not fit is a failure of its node.
 
 It runs in a namespace of its own (tests/lib/own_namespace.py), with small disks. Without root it is skipped."""
+import fcntl
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import own_namespace  # noqa: E402  pylint: disable=wrong-import-position
 
 own_namespace.enter()
 
-from ctl_lib import Case, Cluster, equal, run_tests  # pylint: disable=wrong-import-position
+from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
 from full_disk import FullDisk  # pylint: disable=wrong-import-position
 
 LOST = "[... all output, 12 bytes, is lost: it could not be written to the disk of the logs ...]"
@@ -46,6 +47,17 @@ def a_log_that_is_lost_as_a_whole_is_told():
             equal((done.returncode, done.stderr.count(LOST) + done.stdout.count(LOST)), (0, 1), done.stdout + done.stderr)
         os.unlink(f"{disk}/filler")
         equal(cluster.ctl("run", "--", "echo", "hello again").stdout, "hello again\n")
+
+
+def a_private_run_goes_on_when_its_own_logs_fill_the_disk():
+    """Its server and its node keep their state on that disk, too. The job is restarted while the disk is full."""
+    code = ("import os,sys\nfor i in range(160): sys.stdout.write(('x' * 99 + chr(10)) * 1000)\nsys.stdout.flush()\n"
+            "sys.exit(3 if os.environ['RANK'] == '0' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)")
+    with Case() as case, FullDisk(case.dir, 16 << 10) as disk:
+        done = case.ctl("run", "--standalone", "--max-restarts", "1", "--nproc-per-node", "2", "--", "python3", "-c", code, TMPDIR=disk)
+        equal((done.returncode, "ended unexpectedly" in done.stderr), (0, False), done.stderr[-3000:])
+        assert re.search(r"bytes lost: the disk of the log was full", done.stdout + done.stderr), done.stderr[-3000:]
+        equal(os.listdir(disk), [])
 
 
 def logs_that_cannot_be_read_are_a_failure():
@@ -112,7 +124,55 @@ def a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed():
     loses("node0", "cannot get the staged directory: (its bytes cannot be written: Input/output error|the disk of the state directory is full)")
 
 
+FREEZE, THAW = 0xC0045877, 0xC0045878  # linux/fs.h: FIFREEZE, FITHAW
+
+
+def states(pid):
+    found = []
+    for task in os.listdir(f"/proc/{pid}/task"):
+        try:
+            with open(f"/proc/{pid}/task/{task}/stat", encoding="ascii") as file:
+                found.append(file.read().rsplit(")", 1)[1].split()[0])
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            pass
+    return found
+
+
+def a_killed_launcherd_that_hangs_in_the_kernel_is_named():
+    """Its lock stays until the disk answers: nobody can stop it."""
+    with Case() as case, FailingDisk(case) as disk:
+        folder = os.open(disk, os.O_RDONLY) if disk else -1
+        try:
+            if folder >= 0:
+                fcntl.ioctl(folder, FREEZE, 0)
+        except OSError:
+            os.close(folder)
+            folder = -1
+        if folder < 0:
+            print("skipped: no disk that can be frozen here", flush=True)
+            return
+        words = [f"{BUILD}/launcherd/launcherd", "--server", f"unix:{case.dir}/none", "--name", "n", "--slots", "1", "--allow-root",
+                 "--keep-trying", "--state-dir", f"{case.dir}/state"]
+        hanging = subprocess.Popen([*words, "--log-dir", f"{disk}/logs"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        try:
+            wait_until("a thread that hangs", lambda: "D" in states(hanging.pid) and os.path.exists(f"{case.dir}/state/lock")
+                       and os.path.getsize(f"{case.dir}/state/lock"))
+            hanging.kill()
+            wait_until("its first thread to end", lambda: states(hanging.pid)[0] in "ZX")
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode != 0 and re.search(
+                rf"launcherd, pid {hanging.pid}, holds the state directory {case.dir}/state: it was killed, but its thread \d+ hangs in the "
+                r"kernel \(state D\): make the disk answer that it waits for, or restart the machine", done.stderr), done.stderr
+        finally:
+            fcntl.ioctl(folder, THAW, 0)
+            os.close(folder)
+            hanging.kill()
+            hanging.wait()
+
+
 if __name__ == "__main__":
-    run_tests([a_log_that_is_lost_as_a_whole_is_told, logs_that_cannot_be_read_are_a_failure,
+    run_tests([a_log_that_is_lost_as_a_whole_is_told, a_private_run_goes_on_when_its_own_logs_fill_the_disk,
+               logs_that_cannot_be_read_are_a_failure,
                a_staged_directory_that_does_not_fit_is_a_failure_of_the_node,
-               a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed])
+               a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed,
+               a_killed_launcherd_that_hangs_in_the_kernel_is_named])

@@ -279,6 +279,32 @@ def nonsense_is_no_answer():
     ends_slowly(frame(WELCOME) + frame({"type": "no such message"}), 125, "wait", "1", "--patience", "5s")
 
 
+def what_speaks_another_protocol_takes_no_clients_at_all():
+    """Only TLS means that a key is missing."""
+    for words, code, text in ((b"HTTP/1.1 400 Bad Request\r\n\r\n", 5, "cannot be reached: the peer speaks HTTP, not this program's protocol"),
+                              (b"SSH-2.0-OpenSSH_9\r\n", 5, "cannot be reached: the peer speaks SSH, not this program's protocol"),
+                              (b"\x15\x03\x03\x00\x02\x02\x28", 4, "refuses: it takes only clients with a key")):
+        with Case() as case, socket.create_server(("127.0.0.1", 0)) as listener:
+            def answer(listener=listener, words=words):
+                while True:
+                    try:
+                        peer, _ = listener.accept()
+                    except OSError:  # closed
+                        return
+                    with peer:
+                        peer.recv(100)
+                        peer.sendall(words)
+
+            thread = threading.Thread(target=answer)
+            thread.start()
+            try:
+                done = case.ctl("--server", "127.0.0.1:%d" % listener.getsockname()[1], "ps")
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                thread.join()
+            assert done.returncode == code and text in done.stderr, (words, done)
+
+
 def a_refused_build_is_told_the_server_s_remedy():
     """Neither a new start of the server nor a new key would help."""
     refusal = {"type": "error", "code": "refused", "message": "both speak protocol 3, but they are different builds", "hint": "install the same build"}
@@ -337,7 +363,7 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_server_that_says_later_is_asked_again, a_welcome_is_no_answer, nonsense_is_no_answer, a_server_that_closes_after_each_answer_is_called_slowly,
+    run_tests([a_server_that_says_later_is_asked_again, a_welcome_is_no_answer, nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
                followed_logs_that_nobody_asked_for, logs_that_cannot_be_read, followed_logs_that_cannot_be_read], side_by_side=4)

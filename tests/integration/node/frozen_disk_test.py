@@ -3,6 +3,7 @@
 
 The library (tests/lib/stuck_disk.c) is preloaded into launcherd and its shims. While the disk of the logs or of the run directories is
 frozen, every call that names a path on it hangs, as on a file server that does not answer. It also keeps a process from running its program."""
+import json
 import os
 import re
 import signal
@@ -187,6 +188,63 @@ def test_the_disk_of_a_ranks_program_freezes():
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "the shim of job 1 on node0 was killed (signal 9) while the process of rank 0 did not come to run its program: " \
             "it has said nothing for 60 s while it started the ranks", report
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def test_a_rank_is_stopped_before_it_begins():
+    """The shim's main thread waits until the process runs its program: a thread beside it ends what does not go on."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "stop -c")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        begun = time.monotonic()
+        world.server.go(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        took = time.monotonic() - begun
+        assert re.fullmatch(r"rank 0: its new process \d+ was stopped \(SIGSTOP, or a debugger\) before it ran its program, and was killed after 10 s",
+                            report["cause"]), report
+        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        disk.thaw()
+        world.forget(node, 1, 1)
+
+
+def test_the_folder_of_a_job_hangs_while_doctor_looks():
+    """The part that hangs says at which folder, not that somebody should read a log."""
+    with World(LAUNCHERD) as world:
+        cwd = f"{world.folder}/stage"
+        os.mkdir(cwd)
+        disk = Disk(world, "stage")
+        world.node()
+        disk.freeze("--doctor")
+        facts = json.loads(world.server.node_ask("doctor", job_id=1, cwd=cwd, argv=["python3", "x.py"])["bytes"])
+        gaps = {gap["part"]: gap["problem"] for gap in facts["gaps"]}
+        assert gaps == {"account": f"the disk of {cwd[:90]} (working directory) does not answer (15 s)",
+                        "python": f"the disk of {cwd[:90]} (working directory) does not answer (40 s)"}, gaps
+        disk.thaw()
+
+
+def children_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def test_the_check_of_a_job_is_stopped():
+    """What it did last is not to blame."""
+    with World(LAUNCHERD) as world:
+        os.mkdir(f"{world.folder}/stage")
+        disk = Disk(world, "stage")
+        node = world.node()
+        disk.freeze("--shim")
+        world.server.start(1, 1, SLEEPER, slot_mask=1, cwd=f"{world.folder}/stage")
+        wait_until(lambda: os.path.exists(node.run_dir(1, 1) + "/shim.json") and children_of(node.shim(1, 1)["pid"]), "the process that checks")
+        checker = children_of(node.shim(1, 1)["pid"])[0]
+        os.kill(checker, signal.SIGSTOP)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == f"node node0: the process {checker} that checks the job was stopped (SIGSTOP, or a debugger): " \
+            "it has not answered within 30 s", report
+        assert report["failed_class"] == "node", report
         disk.thaw()
         world.forget(node, 1, 1)
 

@@ -125,6 +125,12 @@ def test_roles():
         assert "the key of n1 is a node's" in error.message and "user add" in error.hint, error.message
         assert "the key of ann is a user's" in refused_node(address, "ann", user_key)
         assert "this key is of node n1, not of n2" in refused_node(address, "n2", node_key)
+        for name in ("n2", "n1"):  # of another build: only a name that the key proves is remembered
+            kind, fields = hello_of("node")
+            with Peer(address, key=node_key) as peer:
+                peer.send(kind, **{**fields, "name": name, "schema": "0123456789abcdef"})
+                assert "different builds" in peer.recv()["message"]
+        assert [(one["name"], one["refused_ms"] > 0) for one in admin.ask("node_list", all=True, node="", after="", limit=9)["nodes"]] == [("n1", True)]
         with Client(address, key=user_key) as ann, Client(address, key=boss_key) as boss:
             for kind, fields in (("principal_add", dict(name="x", role="admin")), ("node_drain", dict(
                     name="n1", slot_mask=0, reason="r")), ("principal_list", dict(nodes=False, after="", limit=1))):
@@ -134,6 +140,25 @@ def test_roles():
             assert boss.job(job)["jobs"][0]["user"] == "ann"
             assert boss.ask("cancel", job=str(job), signal=15, grace_us=0)["jobs"][0]["state"] == "cancelled"
         assert process.stop() == 0
+
+
+def test_one_user_does_not_take_all_places_to_wait():
+    """limits of rendezvous/server/internal.h: 4096 requests may wait, 64 of a connection. One user gets half, and others still wait."""
+    def wait(client):
+        client.send("event_list", job_id=0, after_id=10**6, limit=1, wait_us=60_000_000)
+
+    with server(*LISTEN) as process, contextlib.ExitStack() as clients, Client(process.address) as admin:
+        ann = clients.enter_context(Client(network(process), key=add(admin, "ann")))
+        for _ in range(2048 // 64):
+            one = clients.enter_context(Client(process.address))
+            for _ in range(64):
+                wait(one)
+            one.ask("node_list", all=True, node="", after="", limit=1)  # the others wait now
+        wait(admin)
+        answer = admin.recv()
+        assert answer["type"] == "error" and answer["code"] == "full" and answer["message"].startswith("2048 requests of "), answer
+        wait(ann)
+        assert ann.ask("node_list", all=True, node="", after="", limit=1)["type"] == "nodes"
 
 
 def answers(peer, data):

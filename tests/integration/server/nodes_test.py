@@ -306,5 +306,58 @@ def test_another_build_with_the_same_protocol_is_refused():
         assert process.stop() == 0
 
 
+def run(process, *words):
+    return subprocess.run([DDPCTL, "--server", process.address, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+                          stdin=subprocess.DEVNULL)
+
+
+def rows(process, *words):
+    done = run(process, "nodes", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    return {row["name"]: row for row in json.loads(done.stdout)["nodes"]}
+
+
+def test_a_refused_node_is_seen():
+    """Another build, one with a field renamed, calls: `nodes`, `doctor` and `upgrade --plan` say so, until the right build calls."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = Server(sys.argv[1], directory + "/state", "--suspect", "1h", "--lost", "1h", "--lease", "1h")
+        with Client(process.address) as client:
+            own = client.welcome["schema"]
+        up, answer = greet(process.address, "node_hello", PROTOCOL, name="n1", schema=own)
+        assert answer["type"] == "node_welcome", answer
+        assert list(rows(process)) == ["n1"]
+        for name in ("n2", "n10", "n2"):
+            peer, answer = greet(process.address, "node_hello", PROTOCOL, name=name, schema="0123456789abcdef", mood="good")
+            assert answer["code"] == "refused" and peer.recv_until_closed() == [], answer
+        for words in ((), ("-a",)):
+            seen = rows(process, *words)
+            assert list(seen) == ["n1", "n2", "n10"], seen
+            assert seen["n1"]["refused_since"] is None and seen["n2"]["refused_since"] is not None, seen
+            assert seen["n2"]["notice"].startswith("another build: ") and "(schema 0123456789abcdef there, %s here)" % own in seen["n2"]["notice"]
+            assert seen["n2"]["version"] == "test" and seen["n2"]["seen_s_ago"] is not None, seen
+        text = run(process, "nodes").stdout
+        assert [line.split()[1] for line in text.splitlines()[1:4]] == ["up", "refused", "refused"], text
+        assert "\nn2: refused since " in text and "install the server's build there\n" in text, text
+        assert run(process, "node", "show", "n2").stdout.split("\n")[1].split()[1] == "refused"
+        done = run(process, "doctor", "--node", "n2", "--node", "n10", "--net", "--json")
+        found = [(f["node"], f["check"], f["level"]) for f in json.loads(done.stdout)["findings"]]
+        assert done.returncode == 1 and ("n2", "build", "fail") in found and ("n10", "build", "fail") in found, found
+        done = run(process, "upgrade", "--plan")
+        assert done.returncode == 1 and "not safe: n2 is refused: another build" in done.stdout and "nothing to do" not in done.stdout, done
+        plan = json.loads(run(process, "upgrade", "--plan", "--json").stdout)["upgrade"]
+        assert not plan["safe"] and [step["name"] for step in plan["steps"] if step["kind"] == "node"] == ["n1", "n2", "n10"], plan
+        for name in ("n2", "n10"):
+            assert greet(process.address, "node_hello", PROTOCOL, name=name, schema=own)[1]["type"] == "node_welcome"
+        assert all(row["refused_since"] is None for row in rows(process, "-a").values())
+        greet(process.address, "node_hello", PROTOCOL, name="n1", instance=2, schema="0123456789abcdef")[0].recv_until_closed()
+        seen = rows(process)["n1"]  # another launcherd with the name of one that is up
+        assert (seen["state"], seen["version"]) == ("up", "test") and seen["refused_since"] is not None, seen
+        assert "n1: another launcherd of this name is refused since " in run(process, "nodes").stdout
+        greet(process.address, "node_hello", 0, name="old")[0].recv_until_closed()
+        assert "another build: it speaks protocol 0, and the server, " in rows(process)["old"]["notice"]
+        up.close()
+        assert process.stop() == 0
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[3:]))

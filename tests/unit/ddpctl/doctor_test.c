@@ -178,6 +178,8 @@ static const struct {
      DOCTOR_FAIL, "its gpus: no answer"},
     {"{\"gaps\":[{\"part\":\"python\",\"problem\":\"no answer within 40 s\"}]}", DOCTOR_ANSWER,
      DOCTOR_WARN, "its python"},
+    {"{\"gaps\":[{\"part\":\"account\",\"problem\":\"the disk of /nfs does not answer (15 s)\"}]}",
+     DOCTOR_HANGS, DOCTOR_FAIL, "its account: the disk of /nfs does not answer"},
 };
 
 /* Each change gives its finding, and no other check reports a problem. */

@@ -84,7 +84,7 @@ TEST(what_is_there_already_is_left_out)
     CHECK(upgrade_is_safe(&plan));
 }
 
-/* A node of the target version that is refused for its build is not up, and an upgrade does not mend it. */
+/* A node of the target version that is not up may come back as another build. */
 TEST(another_build_of_the_version_is_thought_of)
 {
     begin();
@@ -92,9 +92,42 @@ TEST(another_build_of_the_version_is_thought_of)
     facts.server_protocol = nodes[0].protocol = nodes[1].protocol = 3;
     nodes[1].state = NODE_LOST;
     CHECK_STR(order(), "");
-    CHECK(has_warning("idle is lost, and was version 0.2.0: if the server's log"));
-    CHECK(has_warning("install the server's build there"));
+    CHECK(has_warning("idle is lost, and was version 0.2.0: if it is of another build since"));
     CHECK_EQ(plan.warning_count, 1);
+}
+
+/* The server says so, of a node that has its version's number. */
+TEST(a_refused_node_is_a_step_and_not_safe)
+{
+    begin();
+    facts.server_version = nodes[0].version = nodes[1].version = "0.2.0";
+    facts.server_protocol = nodes[0].protocol = nodes[1].protocol = 3;
+    nodes[1].state = NODE_LOST;
+    nodes[1].refused_ms = 1;
+    nodes[1].notice = "another build: install the server's build there";
+    CHECK_STR(order(), "idle clients");
+    CHECK(!upgrade_is_safe(&plan) && plan.problem_count == 1 && plan.warning_count == 0);
+    CHECK_STR(plan.problems[0], "idle is refused: another build: install the server's build there");
+}
+
+/* Another launcherd asks for the name of one that is up: no step of the plan mends that. */
+TEST(a_refused_twin_is_not_safe)
+{
+    struct buf text = {0};
+
+    begin();
+    facts.server_version = nodes[0].version = nodes[1].version = "0.2.0";
+    facts.server_protocol = nodes[0].protocol = nodes[1].protocol = 3;
+    nodes[1].refused_ms = 1;
+    nodes[1].notice = "another build";
+    CHECK_STR(order(), "");
+    CHECK(!upgrade_is_safe(&plan));
+    upgrade_text(&plan, &text);
+    buf_add(&text, "", 1);
+    CHECK_STR(text.bytes,
+              "not safe: idle is refused: another build\n"
+              "no step mends that: the server and all nodes that are up are version 0.2.0\n");
+    buf_free(&text);
 }
 
 TEST(a_new_schema_begins_with_a_backup)

@@ -17,6 +17,8 @@ static void begin(void)
     node_facts_init(&facts);
 }
 
+static const struct doctor nobody_waits = {.doing = NULL};
+
 TEST(xids_that_close_a_gpu_are_found_and_others_are_not)
 {
     begin();
@@ -106,18 +108,18 @@ TEST(a_disk_is_known_by_its_mount_and_whether_it_can_be_written_to)
     char missing[256];
 
     begin();
-    doctor_disk("tmp", test_dir(), &facts);
+    doctor_disk(&nobody_waits, "tmp", test_dir(), &facts);
     CHECK_STR(facts.disks[0].problem, "");
     CHECK(facts.disks[0].bytes > 0 && facts.disks[0].free_bytes >= 0);
     CHECK_EQ(facts.disks[0].is_writable, 1);
     CHECK(facts.disks[0].machine[0] != '\0');
-    doctor_disk("proc", "/proc", &facts);
+    doctor_disk(&nobody_waits, "proc", "/proc", &facts);
     CHECK_STR(facts.disks[1].type, "proc");
     (void)snprintf(missing, sizeof missing, "%s/none", test_dir());
-    doctor_disk("job", missing, &facts);
+    doctor_disk(&nobody_waits, "job", missing, &facts);
     CHECK_STR(facts.disks[2].problem, "No such file or directory");
     for (int i = 0; i < 20; i++)
-        doctor_disk("more", "/", &facts);
+        doctor_disk(&nobody_waits, "more", "/", &facts);
     CHECK_EQ(facts.disks_count, 8);
 }
 

@@ -2,10 +2,13 @@
 #include <fcntl.h>
 #include <sqlite3.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/store/store.h"
+#include "common/log.h"
+#include "rendezvous/store/internal.h"
 #include "tests/lib/test.h"
 #include "tests/unit/rendezvous/store_tools.h"
 
@@ -42,6 +45,76 @@ TEST(a_reader_leaves_the_log)
     store_close(&store);
     (void)close(go[0]);
     (void)close(go[1]);
+}
+
+/* The blocks of a file, whatever its length. */
+static long long blocks_of(const char *name)
+{
+    char path[512];
+    struct stat info;
+
+    (void)snprintf(path, sizeof path, "%s/%s", test_dir(), name);
+    CHECK(stat(path, &info) == 0);
+    return (long long)info.st_blocks * 512;
+}
+
+/* The logs of its own job may fill the disk of a private run. */
+TEST(a_private_store_reserves_room_too)
+{
+    struct store *store;
+    struct err err;
+
+    CHECK(store_open(&store, test_dir(), false, &err) == STATUS_OK);
+    CHECK(blocks_of("state.db") >= 1 << 20);
+    CHECK(blocks_of("state.db-wal") >= 2 << 20);
+    store_close(&store);
+}
+
+static char last_line[1024];
+
+static void keep_line(const char *bytes, size_t byte_count)
+{
+    (void)snprintf(last_line, sizeof last_line, "%.*s", (int)byte_count, bytes);
+}
+
+static void tell(struct store *store, int code)
+{
+    (void)store;
+    _exit(code == STORE_EXIT_CODE && strstr(last_line, "database or disk is full (SQLite 13);") &&
+                  strstr(last_line, "errno") == NULL
+              ? 0
+              : 1);
+}
+
+/* SQLite says that the file is full, and the system has said nothing. */
+TEST(no_reason_is_given_that_the_system_did_not_give)
+{
+    struct store_disk disk = store_disk_usual;
+    int status = 1;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        struct store *store;
+        struct err err;
+        int64_t pages;
+
+        disk.end = tell;
+        log_open("store", LOG_ERROR, false);
+        log_use(keep_line);
+        if (store_open_on(&store, &disk, test_dir(), false, &err) != STATUS_OK ||
+            store_number(store, "PRAGMA max_page_count = 1", &pages, &err) != STATUS_OK)
+            _exit(2);
+        for (int i = 0; i < 100000; i++) {
+            store_begin(store);
+            (void)store_write_event(store, i, 0, 0, "an event that takes its room in the file");
+            store_commit(store);
+        }
+        _exit(3);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status));
+    CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_MAIN
