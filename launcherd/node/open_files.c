@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,8 +16,7 @@ static void drop(struct file_work *work)
 {
     struct open_files *files = (struct open_files *)work;
 
-    if (files->lock_fd >= 0)
-        (void)close(files->lock_fd);
+    folder_lock_release(&files->lock);
     free(files);
 }
 
@@ -32,7 +30,7 @@ struct open_files *open_files_new(const char *dir, void *owner)
     files->work.limit_ms = FILE_WORK_LATE_MS;
     files->work.drop = drop;
     files->owner = owner;
-    files->lock_fd = -1;
+    files->lock = FOLDER_LOCK_NONE;
     (void)snprintf(files->dir, sizeof files->dir, "%s", dir);
     return files;
 }
@@ -51,28 +49,18 @@ void open_files_logs(struct file_work *work)
 
 static enum status lock_state(struct open_files *files)
 {
-    struct err *err = &files->err;
-    char path[PATH_MAX], text[32] = "";
-    rundir_join(path, files->dir, "lock");
-    enum status status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, &files->lock_fd, err);
-    if (status != STATUS_OK)
-        return status;
-    if (flock(files->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        ssize_t got = read(files->lock_fd, text, sizeof text - 1);
-        text[got > 0 ? got : 0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        close(files->lock_fd);
-        files->lock_fd = -1;
-        return err_set(err, STATUS_BUSY, 0,
+    char holder[32];
+    struct err why;
+    const enum status status = folder_lock_take(&files->lock, files->dir, holder, &why);
+
+    if (status == STATUS_BUSY)
+        return err_set(&files->err, STATUS_BUSY, 0,
                        "another launcherd (pid %s) uses the state directory %.120s: stop it, or "
                        "choose another with --state-dir",
-                       text, files->dir);
-    }
-    int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(files->lock_fd, 0) != 0 ||
-        pwrite(files->lock_fd, text, (size_t)length, 0) != length)
-        return err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
-    return STATUS_OK;
+                       holder, files->dir);
+    if (status != STATUS_OK)
+        files->err = why;
+    return status;
 }
 
 /* The state directory must be of somebody who may name a place for us. `run` must be readable: if it is not,
