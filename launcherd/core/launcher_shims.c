@@ -74,6 +74,7 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     }
     *shim = *event->shim;
     shim->adopted = true;
+    shim->unwatched = shim->unseen = event->is_unseen;
     shim->revision = 0;
     shim->acked = 0;
     shim->connected = false;
@@ -132,6 +133,7 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     set_phase(shim, event->msg->shim_hello.phase);
     shim->is_held = false;
     shim->is_met = true;
+    shim->unseen = false;
     heard(shim, event->now_us, actions);
     if (shim->started_at_us == 0 && shim->phase == SHIM_PREPARING)
         shim->started_at_us = event->now_us;
@@ -170,10 +172,16 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
         actions->items[actions->count - 1].msg.shim_report.warm_late = true;
 }
 
-static void on_shim_closed(struct launcher_shim *shim, uint64_t now_us)
+static void on_shim_closed(struct launcher *launcher, struct launcher_shim *shim, uint64_t now_us,
+                           struct launcher_actions *actions)
 {
     if (shim->dead)
         return;
+    if (shim->unwatched && shim->forgotten) {
+        launcher_table_remove(launcher, shim, actions);
+        return;
+    }
+    shim->unseen = shim->unwatched && shim->phase != SHIM_ENDED;
     uint64_t delay_us = CONNECT_MAX_US;
     if (shim->connect_failures < 7)
         delay_us = (uint64_t)CONNECT_FIRST_US << shim->connect_failures;
@@ -258,7 +266,7 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
     else if (event->type == LAUNCHER_EVENT_SHIM_MSG)
         on_shim_msg(launcher, shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_CLOSED)
-        on_shim_closed(shim, event->now_us);
+        on_shim_closed(launcher, shim, event->now_us, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_LOOKED)
         launcher_silent_looked(shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_EXITED)
@@ -288,7 +296,7 @@ void launcher_shims_connect(struct launcher *launcher, uint64_t now_us,
 /* It must go on by itself, and answers questions. */
 static bool is_watched(const struct launcher *launcher, const struct launcher_shim *shim)
 {
-    return !shim->dead && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
+    return !shim->dead && !shim->unseen && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
            (!shim->adopted || shim->is_met) && launcher_is_ours(launcher, shim);
 }
 
@@ -351,8 +359,8 @@ static uint64_t due_us(const struct launcher *launcher, const struct launcher_sh
 
     *why = "it has not carried out a stop in time";
 
-    if (shim->dead)
-        return UINT64_MAX;
+    if (shim->dead || shim->unseen)
+        return UINT64_MAX; /* an unseen one cannot be killed; the server waits for its lease */
     if (shim->killed_at_us != 0)
         return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
     if (shim->end_by_us != 0 && (may_run || shim->forgotten))

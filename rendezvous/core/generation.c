@@ -500,7 +500,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     if (state->is_away) {
         text_format(cause,
-                    "node %s has come back as another one, and the lease of its part is over",
+                    "node %s no longer knows its part of the job, and the lease of that is over",
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
         return;
