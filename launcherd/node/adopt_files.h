@@ -10,7 +10,7 @@
 #include "launcherd/files/file_work.h"
 #include "launcherd/process/rundir.h"
 
-/* A run directory with its order. */
+/* A run directory with its order, or one that is unseen: only its job, generation and cluster are known then. */
 struct adopt_found {
     struct adopt_found *next;
     char dir[PATH_MAX];
@@ -19,22 +19,31 @@ struct adopt_found {
     struct rundir_shim process;
     bool has_process, same_boot; /* shim.json describes a process, of this boot */
     bool has_end;
-    uint64_t age_us; /* since something was last made in it; 0: not known */
-    bool lives;      /* its process was there */
-    bool is_warm;    /* that process had not become a shim: its start order was not taken */
+    uint64_t age_us;   /* since something was last made in it; 0: not known */
+    bool lives;        /* its process was there */
+    bool is_warm;      /* that process had not become a shim: its start order was not taken */
+    bool is_restored;  /* the directory was gone, and was made anew from the record */
+    bool has_ns_ended; /* with the launcherd that was its first process */
+    bool is_unseen;    /* nobody here can know whether its processes run */
 };
 
 struct adopt_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char state_dir[PATH_MAX], boot_id[64];
-    struct adopt_found *first; /* result; owned, in the order of the folder */
+    char state_dir[PATH_MAX], boot_id[64], pid_ns[32];
+    char ended_ns
+        [128]; /* the boot and the pid namespace that ended with the launcherd before; empty: none */
+    bool is_restoring;
+    /* Results. */
+    struct adopt_found *first; /* owned, in the order of the folder */
+    enum status status;        /* not OK: what is there cannot be read, and `err` says why */
+    struct err err;
 };
 
 /* NULL: no memory. */
 struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner);
-/* `run`: reads all run directories. Kills what runs without an order that can be read, and what is left of warm
- * processes. */
+/* `run`: reads all run directories, and makes those anew that are in the record (process/part_record.h) and are gone.
+ * Kills what runs without an order that can be read or without its directory, and what is left of warm processes. */
 void adopt_files_read(struct file_work *work);
 void adopt_found_free(struct adopt_found *first);
 

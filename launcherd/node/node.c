@@ -360,6 +360,18 @@ static void take_state_id(struct node *node, const struct open_files *files)
                  ": the state directory has a new id, and the server waits for the leases of the "
                  "old one",
                  node->options.state_dir);
+    else if (files->found == STATE_ID_RESTORED)
+        log_line(
+            LOG_WARNING, node_about(&node->host),
+            "%s/state-id.json was removed or damaged: the id is taken from the record of parts",
+            node->options.state_dir);
+    else if (files->found == STATE_ID_NO_RECORD)
+        log_line(
+            LOG_WARNING, node_about(&node->host),
+            "%s/parts, the record of the parts that were started, was removed or is another's: "
+            "parts may run that are not known here. The state directory has a new id, and the "
+            "server waits for the leases of the old one",
+            node->options.state_dir);
     else if (files->found == STATE_ID_COPY)
         log_line(LOG_WARNING, node_about(&node->host),
                  "%s was not made where it is now: it is a copy of another state directory, was "

@@ -18,6 +18,7 @@
 #include "common/msg_schema.h"
 #include "launcherd/process/devices.h"
 #include "launcherd/process/doing.h"
+#include "launcherd/process/part_record.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/shim_end.h"
@@ -390,7 +391,8 @@ static enum status introduce(struct shim_io *io, const char *cgroup_base, struct
     if (status != STATUS_OK)
         return status;
     io->listener.unlink_path[0] = '\0'; /* launcherd removes it with the run directory */
-    return rundir_write_shim(io->run_dir, self, err);
+    status = rundir_write_shim(io->run_dir, self, err);
+    return status == STATUS_OK ? part_record_keep(io->run_dir, "shim.json", err) : status;
 }
 
 static void connect_first(struct shim_io *io)
