@@ -65,7 +65,8 @@ struct msg_bytes {
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \
     F(U32, generation, 1, GENERATION_MAX)                                                          \
     E(phase, shim_phase, SHIM_PHASE_TABLE)                                                         \
-    F(U64, slot_mask, 0, UINT64_MAX)             /* bit i: slot i of the node is in use by it */
+    F(U64, slot_mask, 0, UINT64_MAX)             /* bit i: slot i of the node is in use by it */   \
+    F(BOOL, unseen, 0, 0)                        /* it may run or not: the node cannot tell */
 
 /* one slot of a node that must not be given out, as its beat lists it */
 #define PART_SLOT_CLOSED(F, E, L)                                                                  \

@@ -79,6 +79,9 @@ struct launcher_shim {
     bool dead;      /* its process is gone and its workers are killed: we report in its place */
     bool forgotten; /* `forget` came; the entry is removed once its process is gone */
     bool adopted;   /* found at the start of launcherd */
+    bool
+        unwatched; /* adopted, and its process cannot be seen from here: its end will not be told */
+    bool unseen; /* unwatched, and it does not answer: it may run or not, until its lease is over */
     uint32_t revision, acked; /* of our own report, once dead; a living shim counts its own */
     bool reported;            /* the shim has reported since the last welcome */
     uint64_t connect_at_us;   /* when to connect again; 0: no attempt is due */
@@ -186,7 +189,7 @@ enum launcher_event_type {
      * each run directory, ADOPTED. The server is called only after that. */
     LAUNCHER_EVENT_SLOTS_LOADED, /* slots */
     LAUNCHER_EVENT_SEEN_LOADED,  /* seen */
-    LAUNCHER_EVENT_ADOPT,        /* shim: job, generation, slots, ranks, cluster, phase; alive.
+    LAUNCHER_EVENT_ADOPT, /* shim: job, generation, slots, ranks, cluster, phase; alive; is_unseen.
                                   * Dead: text (how it ended), age_us (since then, if known), and msg (its last
                                   * report, shim_report; NULL: it had recorded none) */
     LAUNCHER_EVENT_ADOPTED,
@@ -231,6 +234,7 @@ struct launcher_event {
     uint32_t pid, ranks_left; /* SHIM_LOOKED; ranks_left UINT32_MAX: not known */
     uint64_t age_us;
     bool alive;
+    bool is_unseen;       /* ADOPT: nobody here can know whether it is alive */
     bool is_other_server; /* SERVER_OPEN: not at the address of the last welcome */
 };
 

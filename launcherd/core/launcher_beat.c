@@ -21,6 +21,7 @@ static uint32_t list_shims(const struct launcher *launcher, struct part_beat_shi
             .generation = shim->generation,
             .phase = shim->phase,
             .slot_mask = shim->dead ? 0 : shim->slot_mask,
+            .unseen = shim->unseen,
         };
     }
     return count;

@@ -5,7 +5,7 @@
 
 bool launcher_due_is_watched(const struct launcher *launcher, const struct launcher_shim *shim)
 {
-    return !shim->dead && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
+    return !shim->dead && !shim->unseen && shim->phase < SHIM_RUNNING && shim->ask_at_us != 0 &&
            (!shim->adopted || shim->is_met) && launcher_is_ours(launcher, shim);
 }
 
@@ -93,8 +93,8 @@ uint64_t launcher_due_us(const struct launcher *launcher, const struct launcher_
     struct due due = {UINT64_MAX, ""};
 
     *why = "";
-    if (shim->dead)
-        return UINT64_MAX;
+    if (shim->dead || shim->unseen)
+        return UINT64_MAX; /* an unseen one cannot be killed; the server waits for its lease */
     if (shim->killed_at_us != 0)
         return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
     check_stop(shim, may_run, &due);

@@ -81,6 +81,8 @@ static bool is_empty(const struct launcher *launcher, uint64_t now_us)
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         const struct launcher_shim *shim = &launcher->shims[i];
 
+        if (shim->unseen)
+            continue; /* it is in no hand of ours */
         if (is_alone(launcher, shim) && shim->phase != SHIM_ENDED)
             return false;
         if (launcher->welcomed && launcher_is_ours(launcher, shim))

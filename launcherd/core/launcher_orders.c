@@ -139,7 +139,7 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
 static void on_forget(struct launcher *launcher, struct launcher_shim *shim,
                       const struct launcher_event *event, struct launcher_actions *actions)
 {
-    if (shim->dead) {
+    if (shim->dead || shim->unseen) {
         launcher_table_remove(launcher, shim, actions);
         return;
     }

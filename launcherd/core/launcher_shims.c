@@ -75,6 +75,7 @@ void launcher_adopt(struct launcher *launcher, const struct launcher_event *even
     }
     *shim = *event->shim;
     shim->adopted = true;
+    shim->unwatched = shim->unseen = event->is_unseen;
     shim->revision = 0;
     shim->acked = 0;
     shim->connected = false;
@@ -134,6 +135,7 @@ static void on_shim_open(struct launcher *launcher, struct launcher_shim *shim,
     shim->is_held = false;
     shim->is_met = true;
     shim->ends_lease = shim->ends_lease || event->msg->shim_hello.lease_over;
+    shim->unseen = false;
     heard(shim, event->now_us, actions);
     if (shim->started_at_us == 0 && shim->phase == SHIM_PREPARING)
         shim->started_at_us = event->now_us;
@@ -174,10 +176,16 @@ static void on_shim_msg(struct launcher *launcher, struct launcher_shim *shim,
         actions->items[actions->count - 1].msg.shim_report.warm_late = true;
 }
 
-static void on_shim_closed(struct launcher_shim *shim, uint64_t now_us)
+static void on_shim_closed(struct launcher *launcher, struct launcher_shim *shim, uint64_t now_us,
+                           struct launcher_actions *actions)
 {
     if (shim->dead)
         return;
+    if (shim->unwatched && shim->forgotten) {
+        launcher_table_remove(launcher, shim, actions);
+        return;
+    }
+    shim->unseen = shim->unwatched && shim->phase != SHIM_ENDED;
     uint64_t delay_us = CONNECT_MAX_US;
     if (shim->connect_failures < 7)
         delay_us = (uint64_t)CONNECT_FIRST_US << shim->connect_failures;
@@ -262,7 +270,7 @@ void launcher_on_shim(struct launcher *launcher, const struct launcher_event *ev
     else if (event->type == LAUNCHER_EVENT_SHIM_MSG)
         on_shim_msg(launcher, shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_CLOSED)
-        on_shim_closed(shim, event->now_us);
+        on_shim_closed(launcher, shim, event->now_us, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_LOOKED)
         launcher_silent_looked(shim, event, actions);
     else if (event->type == LAUNCHER_EVENT_SHIM_EXITED)

@@ -26,7 +26,7 @@ bool launcher_silent_minds(const struct launcher *launcher, const struct launche
 {
     const bool is_unmet = shim->adopted && !shim->is_met && shim->phase != SHIM_ENDED;
 
-    return !shim->dead && shim->killed_at_us == 0 && shim->ask_at_us != 0 &&
+    return !shim->dead && !shim->unseen && shim->killed_at_us == 0 && shim->ask_at_us != 0 &&
            (is_unmet || shim->phase == SHIM_RUNNING || shim->phase == SHIM_STOPPING) &&
            launcher_is_ours(launcher, shim);
 }

@@ -1,6 +1,7 @@
 #include "launcherd/node/adopt_files.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "common/log.h"
 #include "launcherd/node/shim_files.h"
 #include "launcherd/process/cgroup.h"
+#include "launcherd/process/part_record.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/shim/shim_io.h"
 #include "launcherd/shim/warm_main.h"
@@ -42,6 +44,7 @@ struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, 
     files->owner = owner;
     (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
     (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", boot_id);
+    proc_pid_ns(files->pid_ns);
     return files;
 }
 
@@ -65,11 +68,24 @@ static bool kill_found(const char *word, const char *dir, const struct rundir_sh
     pid_t pid = proc_find_command(word, dir);
     bool found = pid != 0;
 
+    if (pid == 0 && process != NULL && proc_start_ticks(process->pid) == process->start_ticks)
+        pid = process->pid; /* its path may be of before the state directory was renamed */
     if (pid != 0 && proc_kill_descendants(pid, NULL, NULL) == 0)
         (void)kill(pid, SIGKILL);
     if (process != NULL && shim_files_kill(process) > 0)
         found = true;
-    return found;
+    return found || pid != 0;
+}
+
+/* What the shim wrote about itself, here or in the record. False: that is not known, or is of another boot. */
+static bool find_process(const struct adopt_files *files, const char *dir,
+                         struct rundir_shim *process)
+{
+    struct err err;
+
+    return (rundir_read_shim(dir, process, &err) == STATUS_OK ||
+            part_record_read_shim(dir, process, &err) == STATUS_OK) &&
+           strcmp(process->boot_id, files->boot_id) == 0;
 }
 
 /* Kills all processes of a shim whose state is unknown, and waits until they are gone. False: some
@@ -78,9 +94,7 @@ static bool kill_all(const struct adopt_files *files, const char *word, const ch
 {
     const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
     struct rundir_shim process;
-    struct err err;
-    bool is_known = rundir_read_shim(dir, &process, &err) == STATUS_OK &&
-                    strcmp(process.boot_id, files->boot_id) == 0;
+    const bool is_known = find_process(files, dir, &process);
 
     for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
         if (!kill_found(word, dir, is_known ? &process : NULL))
@@ -91,15 +105,46 @@ static bool kill_all(const struct adopt_files *files, const char *word, const ch
     return false;
 }
 
+static void add(struct adopt_files *files, struct adopt_found *found)
+{
+    struct adopt_found **at = &files->first;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    *at = found;
+}
+
+/* Nothing proves that the part of this directory has ended: it is listed as one that may run. */
+static void add_unseen(struct adopt_files *files, const char *dir)
+{
+    struct adopt_found *found = calloc(1, sizeof *found);
+    struct msg_start *start = found != NULL ? &found->start.start : NULL;
+    char *cluster = found != NULL ? arena_alloc(&found->arena, 33) : NULL;
+
+    if (cluster == NULL ||
+        !rundir_parse_name(strrchr(dir, '/') + 1, cluster, &start->job_id, &start->generation)) {
+        files->status = err_set(&files->err, STATUS_IO, 0, "%.180s cannot be adopted", dir);
+        adopt_found_free(found);
+        return;
+    }
+    found->start.type = MSG_TYPE_START;
+    start->cluster = cluster;
+    found->is_unseen = true;
+    (void)snprintf(found->dir, sizeof found->dir, "%s", dir);
+    add(files, found);
+}
+
 /* Without the start order a shim's slots are not known, so it must not go on. Its directory is removed
  * only if there is no order in it that could be read: an error of the disk is no proof of that. */
-static void remove_unknown(const struct adopt_files *files, const char *dir, const struct err *why)
+static void remove_unknown(struct adopt_files *files, const char *dir, const struct err *why)
 {
     log_line(LOG_ERROR, LOG_ABOUT_NONE,
              "%s has no start order that can be read (%s): what runs of it is killed", dir,
              why->text);
-    if (kill_all(files, SHIM_ARGUMENT, dir) && why->status != STATUS_IO &&
-        why->status != STATUS_REFUSED)
+    if (!kill_all(files, SHIM_ARGUMENT, dir) || why->status == STATUS_IO ||
+        why->status == STATUS_REFUSED)
+        add_unseen(files, dir);
+    else
         rundir_remove(dir);
 }
 
@@ -115,8 +160,74 @@ static uint64_t age_us(const char *dir)
     return (uint64_t)(now.tv_sec - stat.st_mtim.tv_sec) * 1000000u;
 }
 
+/* -- pid namespaces -- */
+
+#define NS_FILE PART_RECORD_DIR "/init"
+
+static void name_ns(char out[128], const char *boot_id, const char *pid_ns)
+{
+    (void)snprintf(out, 128, "%.63s %.31s\n", boot_id, pid_ns);
+}
+
+/* The first process of a container takes all others of its pid namespace with it. If the launcherd before was one, and
+ * we are one, its namespace is gone: the runtime starts a container again when it is. */
+static void read_ended_ns(struct adopt_files *files)
+{
+    struct arena arena = {.byte_limit = 4096};
+    char path[PATH_MAX], *bytes = NULL;
+    size_t byte_count = 0;
+    struct err err;
+
+    rundir_join(path, files->state_dir, PART_RECORD_DIR);
+    if (getpid() != 1)
+        return;
+    if (rundir_read_state(path, "init", &arena, &bytes, &byte_count, &err) == STATUS_OK &&
+        byte_count < sizeof files->ended_ns)
+        (void)snprintf(files->ended_ns, sizeof files->ended_ns, "%.*s", (int)byte_count, bytes);
+    arena_reset(&arena);
+}
+
+/* For the next launcherd, once all has been read. */
+static void note_own_ns(const struct adopt_files *files)
+{
+    char path[PATH_MAX], text[128];
+    struct err err;
+
+    rundir_join(path, files->state_dir, NS_FILE);
+    (void)own_file_remove(path, 1, &err);
+    if (getpid() != 1 || files->pid_ns[0] == '\0')
+        return;
+    rundir_join(path, files->state_dir, PART_RECORD_DIR);
+    name_ns(text, files->boot_id, files->pid_ns);
+    if (rundir_write_state(path, "init", text, strlen(text), &err) != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", err.text);
+}
+
+/* Its pid is of another pid namespace than ours: that it is not seen here proves nothing. */
+static bool is_elsewhere(const struct adopt_files *files, const struct adopt_found *found)
+{
+    const char *pid_ns = found->process.pid_ns;
+
+    return found->same_boot && pid_ns[0] != '\0' && files->pid_ns[0] != '\0' &&
+           strcmp(pid_ns, files->pid_ns) != 0;
+}
+
+/* Its ranks die of our signal, which the shim must not report as their own end. */
+static void end_here(struct adopt_files *files, struct adopt_found *found, const char *why)
+{
+    char path[PATH_MAX];
+    struct err err;
+
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "the shim of %s %s: it is killed", found->dir, why);
+    (void)kill_all(files, SHIM_ARGUMENT, found->dir);
+    found->lives = false;
+    rundir_join(path, found->dir, "end.msg");
+    if (!found->has_end)
+        (void)own_file_remove(path, 2, &err);
+}
+
 /* What the shim's process is and has recorded. */
-static void look_at_process(const struct adopt_files *files, struct adopt_found *found)
+static void look_at_process(struct adopt_files *files, struct adopt_found *found)
 {
     struct err err;
 
@@ -125,17 +236,24 @@ static void look_at_process(const struct adopt_files *files, struct adopt_found 
     found->has_end =
         rundir_read_msg(found->dir, "end.msg", &found->arena, &found->end, &err) == STATUS_OK;
     found->age_us = age_us(found->dir);
+    if (is_elsewhere(files, found)) {
+        char text[128];
+
+        name_ns(text, files->boot_id, found->process.pid_ns);
+        found->same_boot = false; /* no process of ours has that pid */
+        found->has_ns_ended = strcmp(text, files->ended_ns) == 0;
+        found->is_unseen = !found->has_end && !found->has_ns_ended;
+        return;
+    }
     found->lives =
         found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
     /* Not by its path: the state directory may have been renamed since. */
     found->page = found->lives ? lease_page_find(found->process.pid, NULL) : NULL;
     found->is_warm = found->lives && proc_has_word(found->process.pid, WARM_ARGUMENT);
-    if (found->lives || proc_find_command(SHIM_ARGUMENT, found->dir) == 0)
-        return;
-    log_line(LOG_ERROR, LOG_ABOUT_NONE,
-             "the shim of %s lives, but its shim.json does not describe it: it is killed",
-             found->dir);
-    (void)kill_all(files, SHIM_ARGUMENT, found->dir);
+    if (found->is_restored)
+        end_here(files, found, "has lost its run directory, and cannot be reached");
+    else if (!found->lives && proc_find_command(SHIM_ARGUMENT, found->dir) != 0)
+        end_here(files, found, "lives, but its shim.json does not describe it");
 }
 
 /* Whether the order is of this directory. */
@@ -148,13 +266,26 @@ static bool is_its_order(const struct adopt_files *files, const struct adopt_fou
     return strcmp(path, found->dir) == 0;
 }
 
+/* A later launcherd must know of it, also if its directory is removed: shims of release 0.1.0 are not in the record. */
+static void keep_record(const struct adopt_found *found)
+{
+    struct err err;
+    bool is_kept = part_record_keep(found->dir, "start.msg", &err) == STATUS_OK;
+
+    if (is_kept && found->has_process)
+        is_kept = part_record_keep(found->dir, "shim.json", &err) == STATUS_OK;
+    if (!is_kept)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", err.text);
+}
+
 static void adopt_dir(struct adopt_files *files, const char *dir)
 {
-    struct adopt_found *found = calloc(1, sizeof *found), **at = &files->first;
+    struct adopt_found *found = calloc(1, sizeof *found);
     struct err err = {.status = STATUS_BAD_INPUT, .text = "another message"};
 
     if (found == NULL) {
-        log_line(LOG_ERROR, LOG_ABOUT_NONE, "no memory to adopt the shim of %s", dir);
+        files->status =
+            err_set(&files->err, STATUS_MEMORY, ENOMEM, "no memory to adopt the shim of %s", dir);
         return;
     }
     (void)snprintf(found->dir, sizeof found->dir, "%s", dir);
@@ -170,10 +301,11 @@ static void adopt_dir(struct adopt_files *files, const char *dir)
         adopt_found_free(found);
         return;
     }
+    found->is_restored = files->is_restoring;
     look_at_process(files, found);
-    while (*at != NULL)
-        at = &(*at)->next;
-    *at = found;
+    if (!found->is_restored)
+        keep_record(found);
+    add(files, found);
 }
 
 /* Ends what is left of warm processes. They normally end with the launcherd that started them, but not
@@ -199,9 +331,15 @@ static bool is_ours(struct adopt_files *files, const char *word, const char *dir
     if (has_name && rundir_check(dir, &err) == STATUS_OK)
         return true;
     log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s is left alone: %s", dir, err.text);
-    if (has_name)
-        (void)kill_all(files, word, dir);
+    if (has_name && !kill_all(files, word, dir) && strcmp(word, SHIM_ARGUMENT) == 0)
+        add_unseen(files, dir);
     return false;
+}
+
+static void fail(struct adopt_files *files, const char *dir)
+{
+    files->status =
+        err_set(&files->err, STATUS_IO, errno, "cannot read %.180s: %s", dir, strerror(errno));
 }
 
 static void for_each_dir(struct adopt_files *files, const char *name, const char *word,
@@ -220,26 +358,66 @@ static void for_each_dir(struct adopt_files *files, const char *name, const char
     if (status != STATUS_OK) {
         if (status != STATUS_NOT_FOUND)
             log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s is left alone: %s", parent, err.text);
+        if (strcmp(word, SHIM_ARGUMENT) == 0)
+            files->status = err_set(&files->err, STATUS_IO, 0, "%s", err.text);
         return;
     }
     dir = own_folder_list(fd);
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+    while (dir != NULL && (errno = 0, entry = readdir(dir)) != NULL) {
         if (entry->d_name[0] == '.')
             continue;
         rundir_join(path, parent, entry->d_name);
         if (is_ours(files, word, path, has_name(entry->d_name)))
             with(files, path);
     }
+    if (dir == NULL || errno != 0)
+        fail(files, parent);
     if (dir != NULL)
         closedir(dir);
     close(fd);
 }
 
+/* A part of the record. Its directory was adopted, or left alone, if it is there. */
+static void look_for_dir(void *owner, const char *dir, const char *name)
+{
+    struct adopt_files *files = owner;
+    struct stat stat;
+    struct err err;
+    (void)name;
+
+    if (lstat(dir, &stat) == 0)
+        return;
+    if (errno != ENOENT) {
+        fail(files, dir);
+        return;
+    }
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "%s was removed while its part was not over: it is made anew from the record", dir);
+    if (part_record_restore(dir, &err) == STATUS_OK) {
+        adopt_dir(files, dir);
+        return;
+    }
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
+    if (!kill_all(files, SHIM_ARGUMENT, dir))
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "its part may run until its lease is over");
+    add_unseen(files, dir);
+}
+
 void adopt_files_read(struct file_work *work)
 {
     struct adopt_files *files = (struct adopt_files *)work;
+    enum status status;
+    struct err err;
 
     file_work_at(work, FILE_DISK_STATE, "read");
+    read_ended_ns(files);
     for_each_dir(files, "run", SHIM_ARGUMENT, rundir_is_name, adopt_dir);
+    files->is_restoring = true;
+    status = part_record_list(files->state_dir, look_for_dir, files, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND && files->status == STATUS_OK) {
+        files->status = status;
+        files->err = err;
+    }
     for_each_dir(files, "warm", WARM_ARGUMENT, rundir_is_warm_name, end_warm);
+    note_own_ns(files);
 }

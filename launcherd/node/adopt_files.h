@@ -11,7 +11,7 @@
 #include "launcherd/process/lease_page.h"
 #include "launcherd/process/rundir.h"
 
-/* A run directory with its order. */
+/* A run directory with its order, or one that is unseen: only its job, generation and cluster are known then. */
 struct adopt_found {
     struct adopt_found *next;
     char dir[PATH_MAX];
@@ -24,19 +24,28 @@ struct adopt_found {
     bool lives;              /* its process was there */
     struct lease_page *page; /* of that process; owned; NULL: it has none that can be read */
     bool is_warm;            /* that process had not become a shim: its start order was not taken */
+    bool is_restored;        /* the directory was gone, and was made anew from the record */
+    bool has_ns_ended;       /* with the launcherd that was its first process */
+    bool is_unseen;          /* nobody here can know whether its processes run */
 };
 
 struct adopt_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char state_dir[PATH_MAX], boot_id[64];
-    struct adopt_found *first; /* result; owned, in the order of the folder */
+    char state_dir[PATH_MAX], boot_id[64], pid_ns[32];
+    char ended_ns
+        [128]; /* the boot and the pid namespace that ended with the launcherd before; empty: none */
+    bool is_restoring;
+    /* Results. */
+    struct adopt_found *first; /* owned, in the order of the folder */
+    enum status status;        /* not OK: what is there cannot be read, and `err` says why */
+    struct err err;
 };
 
 /* NULL: no memory. */
 struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner);
-/* `run`: reads all run directories. Kills what runs without an order that can be read, and what is left of warm
- * processes. */
+/* `run`: reads all run directories, and makes those anew that are in the record (process/part_record.h) and are gone.
+ * Kills what runs without an order that can be read or without its directory, and what is left of warm processes. */
 void adopt_files_read(struct file_work *work);
 void adopt_found_free(struct adopt_found *first);
 

@@ -10,6 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "common/io/folder_lock.h"
 #include "common/io/own_path.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
@@ -60,7 +61,7 @@ struct node {
     struct file_works *files;
     bool ready_reported;
     bool end_due; /* after this step */
-    int lock_fd;
+    struct folder_lock lock;
     char cgroups[PATH_MAX];
     struct launcher core;
     struct launcher_actions actions;
@@ -359,6 +360,18 @@ static void take_state_id(struct node *node, const struct open_files *files)
                  ": the state directory has a new id, and the server waits for the leases of the "
                  "old one",
                  node->options.state_dir);
+    else if (files->found == STATE_ID_RESTORED)
+        log_line(
+            LOG_WARNING, node_about(&node->host),
+            "%s/state-id.json was removed or damaged: the id is taken from the record of parts",
+            node->options.state_dir);
+    else if (files->found == STATE_ID_NO_RECORD)
+        log_line(
+            LOG_WARNING, node_about(&node->host),
+            "%s/parts, the record of the parts that were started, was removed or is another's: "
+            "parts may run that are not known here. The state directory has a new id, and the "
+            "server waits for the leases of the old one",
+            node->options.state_dir);
     else if (files->found == STATE_ID_COPY)
         log_line(LOG_WARNING, node_about(&node->host),
                  "%s was not made where it is now: it is a copy of another state directory, was "
@@ -384,10 +397,10 @@ static void on_opened(struct file_work *work, const char *late)
     if (late != NULL)
         return;
     opening->err = files->err;
-    if (files->lock_fd < 0)
+    if (files->lock.file_fd < 0)
         return;
-    opening->node->lock_fd = files->lock_fd;
-    files->lock_fd = -1;
+    opening->node->lock = files->lock;
+    files->lock = FOLDER_LOCK_NONE;
     if (files->status == STATUS_OK)
         take_state_id(opening->node, files);
 }
@@ -483,7 +496,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                                     .is_helper = is_helper,
                                     .helper_reaped = helper_reaped,
                                     .explain_gpu = explain_gpu};
-    node->lock_fd = -1;
+    node->lock = FOLDER_LOCK_NONE;
     node->server = (struct node_server){.host = &node->host,
                                         .options = &node->options,
                                         .on_message = on_server_message,
@@ -571,7 +584,6 @@ void node_free(struct node *node)
     node_inspect_free(&node->inspect);
     node_logs_free(&node->logs);
     file_works_free(&node->files);
-    if (node->lock_fd >= 0)
-        close(node->lock_fd);
+    folder_lock_release(&node->lock);
     free(node);
 }

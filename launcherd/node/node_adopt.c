@@ -56,6 +56,17 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }
 
+static const char *how_it_ended(const struct adopt_found *found)
+{
+    if (found->is_restored)
+        return "was ended: its run directory had been removed";
+    if (found->has_ns_ended)
+        return "ended with the container of the launcherd before";
+    return found->has_process && !found->same_boot && !found->has_end
+               ? "ended with a restart of the node"
+               : "ended while launcherd was away";
+}
+
 /* A shim that died in this boot counts as alive until its processes have been swept. Then SHIM_GONE
  * follows. */
 static void adopt_shim(struct node_shim *shim, struct adopt_found *found)
@@ -75,16 +86,20 @@ static void adopt_shim(struct node_shim *shim, struct adopt_found *found)
     if (lives && !found->has_end)
         node_guards_want(shim);
     event.shim = &core;
-    event.alive = found->same_boot;
-    (void)snprintf(shim->how, sizeof shim->how, "%s",
-                   found->has_process && !found->same_boot ? "ended with a restart of the node"
-                                                           : "ended while launcherd was away");
+    event.alive = found->same_boot || found->is_unseen;
+    event.is_unseen = found->is_unseen;
+    (void)snprintf(shim->how, sizeof shim->how, "%s", how_it_ended(found));
     event.text = shim->how;
     event.msg = found->has_end ? &found->end : NULL;
     log_line(LOG_INFO, node_shim_about(shim),
-             lives ? "adopted its shim, pid %d" : "its shim is gone (pid %d)",
+             found->is_unseen ? "its shim (pid %d) cannot be seen from here: it counts as running "
+                                "until its lease is over, unless it answers"
+             : lives          ? "adopted its shim, pid %d"
+                              : "its shim is gone (pid %d)",
              found->has_process ? (int)found->process.pid : 0);
-    if (!lives && found->same_boot)
+    if (found->is_unseen)
+        shim->reported = true; /* nobody waits for the end of a process */
+    else if (!lives && found->same_boot)
         node_sweep_begin(shim);
     else if (!lives)
         shim->exited = shim->reported = true;
@@ -108,6 +123,11 @@ static void on_read(struct file_work *work, const char *late)
     adoption->status = STATUS_OK;
     if (late != NULL) {
         adoption->status = err_set(adoption->err, STATUS_TIMEOUT, 0, "%s", late);
+        return;
+    }
+    if (files->status != STATUS_OK) { /* a list without what cannot be read would not be all */
+        adoption->status = files->status;
+        *adoption->err = files->err;
         return;
     }
     adoption->first = files->first;

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,8 +17,7 @@ static void drop(struct file_work *work)
 {
     struct open_files *files = (struct open_files *)work;
 
-    if (files->lock_fd >= 0)
-        (void)close(files->lock_fd);
+    folder_lock_release(&files->lock);
     free(files);
 }
 
@@ -33,7 +31,7 @@ struct open_files *open_files_new(const char *dir, void *owner)
     files->work.limit_ms = FILE_WORK_LATE_MS;
     files->work.drop = drop;
     files->owner = owner;
-    files->lock_fd = -1;
+    files->lock = FOLDER_LOCK_NONE;
     (void)snprintf(files->dir, sizeof files->dir, "%s", dir);
     return files;
 }
@@ -51,15 +49,10 @@ void open_files_logs(struct file_work *work)
 }
 
 /* Another process has the lock. */
-static enum status say_locked(struct open_files *files)
+static enum status say_locked(struct open_files *files, const char *pid)
 {
-    char pid[32] = "", why[LOCK_HOLDER_BYTES];
-    ssize_t got = read(files->lock_fd, pid, sizeof pid - 1);
+    char why[LOCK_HOLDER_BYTES];
 
-    pid[got > 0 ? got : 0] = '\0';
-    pid[strcspn(pid, "\n")] = '\0';
-    close(files->lock_fd);
-    files->lock_fd = -1;
     if (lock_holder_hangs(pid, why))
         return err_set(&files->err, STATUS_BUSY, 0,
                        "launcherd, pid %s, holds the state directory %.70s: %s", pid, files->dir,
@@ -72,22 +65,15 @@ static enum status say_locked(struct open_files *files)
 
 static enum status lock_state(struct open_files *files)
 {
-    struct err *err = &files->err;
-    char path[PATH_MAX], text[32] = "";
-    rundir_join(path, files->dir, "lock");
-    enum status status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, &files->lock_fd, err);
+    char holder[32];
+    struct err why;
+    const enum status status = folder_lock_take(&files->lock, files->dir, holder, &why);
+
+    if (status == STATUS_BUSY)
+        return say_locked(files, holder);
     if (status != STATUS_OK)
-        return status;
-    if (flock(files->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK)
-            return say_locked(files);
-        return err_set(err, STATUS_IO, errno, "cannot lock %.180s: %s", path, strerror(errno));
-    }
-    int length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(files->lock_fd, 0) != 0 ||
-        pwrite(files->lock_fd, text, (size_t)length, 0) != length)
-        return err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
-    return STATUS_OK;
+        files->err = why;
+    return status;
 }
 
 /* The state directory must be of somebody who may name a place for us. `run` must be readable: if it is not,

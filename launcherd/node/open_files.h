@@ -4,6 +4,7 @@
 
 #include <limits.h>
 
+#include "common/io/folder_lock.h"
 #include "common/status.h"
 #include "common/io/file_work.h"
 #include "launcherd/node/state_id.h"
@@ -16,7 +17,7 @@ struct open_files {
     /* Results. */
     enum status status; /* STATUS_BUSY: another launcherd has the state directory */
     struct err err;
-    int lock_fd; /* owned; -1: none */
+    struct folder_lock lock;
     char state_id[IDENTITY_BYTES_MAX], aside[64];
     enum state_id_found found;
 };

@@ -12,6 +12,7 @@
 #include "common/io/address.h"
 #include "common/io/own_path.h"
 #include "launcherd/process/cgroup.h"
+#include "launcherd/process/part_record.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/spawn.h"
 
@@ -83,16 +84,28 @@ static enum status make_run_dir(struct start_files *files)
     if (status != STATUS_OK)
         return status;
     file_work_at(&files->work, FILE_DISK_STATE, "write");
-    return rundir_write(files->dir, "start.msg", files->frame.bytes, files->frame.byte_count,
-                        &files->err);
+    status = rundir_write(files->dir, "start.msg", files->frame.bytes, files->frame.byte_count,
+                          &files->err);
+    if (status != STATUS_OK)
+        return status;
+    file_work_at(&files->work, FILE_DISK_STATE, "link");
+    return part_record_keep(files->dir, "start.msg", &files->err);
 }
 
 /* With one rename: at any moment exactly one directory describes the processes. */
 static bool move_description(struct start_files *files, bool to_run_dir)
 {
+    struct err err;
+
     file_work_at(&files->work, FILE_DISK_STATE, "rename");
-    return to_run_dir ? rundir_move_shim(files->warm, files->dir)
-                      : rundir_move_shim(files->dir, files->warm);
+    if (!to_run_dir)
+        return rundir_move_shim(files->dir, files->warm);
+    if (!rundir_move_shim(files->warm, files->dir))
+        return false;
+    if (part_record_keep(files->dir, "shim.json", &err) == STATUS_OK)
+        return true;
+    (void)rundir_move_shim(files->dir, files->warm);
+    return false;
 }
 
 static void start_process(struct start_files *files)
@@ -196,7 +209,8 @@ uint32_t shim_files_kill(const struct rundir_shim *process)
     return count + proc_kill_token(process->token);
 }
 
-/* Without shim.json the shim had not started anything. One that is there, but cannot be read now, says nothing. */
+/* Without shim.json, and without one in the record, the shim had not started anything. One that is there, but cannot be
+ * read now, says nothing. */
 void shim_files_sweep(struct file_work *work)
 {
     struct shim_files *files = (struct shim_files *)work;
@@ -211,6 +225,10 @@ void shim_files_sweep(struct file_work *work)
     files->is_unknown = status == STATUS_IO || status == STATUS_MEMORY;
     status = rundir_read_shim(files->dir, &process, &files->err);
     files->is_unknown = files->is_unknown || status == STATUS_IO || status == STATUS_MEMORY;
+    if (status != STATUS_OK && !files->is_unknown) {
+        status = part_record_read_shim(files->dir, &process, &files->err);
+        files->is_unknown = status == STATUS_IO || status == STATUS_MEMORY;
+    }
     file_work_at(work, FILE_DISK_PROC, "read");
     if (status == STATUS_OK)
         files->found = shim_files_kill(&process);

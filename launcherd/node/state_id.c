@@ -13,10 +13,12 @@
 
 #include "common/io/own_path.h"
 #include "common/io/write_all.h"
+#include "launcherd/process/part_record.h"
 #include "launcherd/process/rundir.h"
 
 #define FILE_NAME "state-id.json"
-#define FILE_NAME_NEW FILE_NAME ".new"
+#define RECORD_NAME                                                                                \
+    PART_RECORD_DIR "/id.json" /* the same in the record of parts, process/part_record.h */
 
 enum { FILE_BYTES_MAX = 1024, ID_BYTES = 16 };
 
@@ -74,21 +76,21 @@ static bool is_original(const struct written *written, const struct stat *stat, 
            strcmp(written->machine_id, machine_id) == 0;
 }
 
-static enum status fail(struct err *err, const char *what, const char *state_dir)
+static enum status fail(struct err *err, const char *what, const char *state_dir, const char *name)
 {
-    return err_set(err, STATUS_IO, errno, "cannot %s %.150s/" FILE_NAME ": %s", what, state_dir,
+    return err_set(err, STATUS_IO, errno, "cannot %s %.150s/%s: %s", what, state_dir, name,
                    strerror(errno));
 }
 
 /* What is there may be of others: it is not replaced, so there can be no id. */
-static enum status open_file(const char *state_dir, int *fd, struct err *err)
+static enum status open_file(const char *state_dir, const char *name, int *fd, struct err *err)
 {
     char path[PATH_MAX];
     struct err why;
     enum status status;
 
-    rundir_join(path, state_dir, FILE_NAME);
-    status = own_file_open(path, 0, O_RDONLY, 0, fd, &why);
+    rundir_join(path, state_dir, name);
+    status = own_file_open(path, strchr(name, '/') != NULL ? 1 : 0, O_RDONLY, 0, fd, &why);
     if (status == STATUS_OK || status == STATUS_NOT_FOUND)
         return status;
     return err_set(err, status, why.code,
@@ -97,8 +99,13 @@ static enum status open_file(const char *state_dir, int *fd, struct err *err)
                    why.text);
 }
 
-/* Reads the file that is there. */
-static enum status read_file(const char *state_dir, const char *boot_id, const char *machine_id,
+/* Where we are. */
+struct place {
+    const char *state_dir, *boot_id, *machine_id;
+};
+
+/* Reads the file of that name. */
+static enum status read_file(const struct place *place, const char *name,
                              char id[IDENTITY_BYTES_MAX], enum state_id_found *found,
                              struct err *err)
 {
@@ -108,7 +115,7 @@ static enum status read_file(const char *state_dir, const char *boot_id, const c
     ssize_t got;
     bool is_read;
     int fd;
-    enum status status = open_file(state_dir, &fd, err);
+    enum status status = open_file(place->state_dir, name, &fd, err);
 
     *found = STATE_ID_NEW;
     if (status != STATUS_OK)
@@ -116,13 +123,13 @@ static enum status read_file(const char *state_dir, const char *boot_id, const c
     got = read(fd, bytes, sizeof bytes);
     is_read = got >= 0 && fstat(fd, &stat) == 0;
     if (!is_read)
-        (void)fail(err, "read", state_dir);
+        (void)fail(err, "read", place->state_dir, name);
     close(fd);
     if (!is_read)
         return STATUS_IO;
     if (!decode(bytes, (size_t)got, &written))
         *found = STATE_ID_DAMAGED;
-    else if (!is_original(&written, &stat, boot_id, machine_id))
+    else if (!is_original(&written, &stat, place->boot_id, place->machine_id))
         *found = STATE_ID_COPY;
     else
         *found = STATE_ID_KNOWN;
@@ -132,7 +139,7 @@ static enum status read_file(const char *state_dir, const char *boot_id, const c
 }
 
 /* Writes what cJSON would: all values are numbers or ids without characters to escape. */
-static bool write_fields(int fd, const char *id, const char *boot_id, const char *machine_id)
+static bool write_fields(int fd, const char *id, const struct place *place)
 {
     char text[FILE_BYTES_MAX], inode[24], device[24];
     struct stat stat;
@@ -145,7 +152,7 @@ static bool write_fields(int fd, const char *id, const char *boot_id, const char
     length = snprintf(text, sizeof text,
                       "{\"version\":1,\"state_id\":\"%s\",\"inode\":\"%s\",\"device\":\"%s\","
                       "\"boot_id\":\"%s\",\"machine_id\":\"%s\"}\n",
-                      id, inode, device, boot_id, machine_id);
+                      id, inode, device, place->boot_id, place->machine_id);
     return write_all(fd, text, (size_t)length);
 }
 
@@ -154,30 +161,31 @@ static enum status random_id(const char *state_dir, char id[IDENTITY_BYTES_MAX],
     uint8_t bytes[ID_BYTES];
 
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
-        return fail(err, "find random bytes for", state_dir);
+        return fail(err, "find random bytes for", state_dir, FILE_NAME);
     for (uint32_t i = 0; i < ID_BYTES; i++)
         (void)snprintf(id + 2 * (size_t)i, 3, "%02x", bytes[i]);
     return STATUS_OK;
 }
 
 /* Not synced: after a loss of power nothing runs, and another id does no harm. */
-static enum status write_file(int dir_fd, const char *state_dir, const char *boot_id,
-                              const char *machine_id, const char *id, struct err *err)
+static enum status write_file(int dir_fd, const struct place *place, const char *name,
+                              const char *id, struct err *err)
 {
+    char made[64];
     int fd;
     bool is_done;
 
-    (void)unlinkat(dir_fd, FILE_NAME_NEW, 0); /* of a start that was cut short */
-    fd = openat(dir_fd, FILE_NAME_NEW, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    (void)snprintf(made, sizeof made, "%s.new", name);
+    (void)unlinkat(dir_fd, made, 0); /* of a start that was cut short */
+    fd = openat(dir_fd, made, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return fail(err, "write", state_dir);
-    is_done = write_fields(fd, id, boot_id, machine_id) &&
-              renameat(dir_fd, FILE_NAME_NEW, dir_fd, FILE_NAME) == 0;
+        return fail(err, "write", place->state_dir, name);
+    is_done = write_fields(fd, id, place) && renameat(dir_fd, made, dir_fd, name) == 0;
     if (!is_done)
-        (void)fail(err, "write", state_dir);
+        (void)fail(err, "write", place->state_dir, name);
     close(fd);
     if (!is_done)
-        (void)unlinkat(dir_fd, FILE_NAME_NEW, 0);
+        (void)unlinkat(dir_fd, made, 0);
     return is_done ? STATUS_OK : STATUS_IO;
 }
 
@@ -211,28 +219,79 @@ static enum status put_aside(int dir_fd, const char *state_dir, const char *name
     return rundir_make(path, 0700, err);
 }
 
+/* Reads both files, which together say what the directory is. */
+static enum status find(const struct place *place, char id[IDENTITY_BYTES_MAX],
+                        enum state_id_found *found, struct err *err)
+{
+    char record_id[IDENTITY_BYTES_MAX] = "";
+    enum state_id_found record;
+    enum status status = read_file(place, FILE_NAME, id, found, err);
+
+    if (status == STATUS_OK)
+        status = read_file(place, RECORD_NAME, record_id, &record, err);
+    if (status != STATUS_OK)
+        return status;
+    if (*found == STATE_ID_KNOWN && (record != STATE_ID_KNOWN || strcmp(id, record_id) != 0)) {
+        *found = STATE_ID_NO_RECORD;
+    } else if (*found == STATE_ID_NEW || *found == STATE_ID_DAMAGED) {
+        if (*found == STATE_ID_DAMAGED)
+            status = keep_damaged(place->state_dir, err);
+        if (record == STATE_ID_KNOWN) {
+            *found = STATE_ID_RESTORED;
+            (void)snprintf(id, IDENTITY_BYTES_MAX, "%s", record_id);
+        } else if (record == STATE_ID_COPY) {
+            *found = STATE_ID_COPY;
+        }
+    }
+    return status;
+}
+
+static enum status put_copy_aside(int dir_fd, const char *state_dir, const char *id, char aside[64],
+                                  struct err *err)
+{
+    char other[64];
+    enum status status = put_aside(dir_fd, state_dir, "warm", id, other, err);
+
+    if (status == STATUS_OK)
+        status = put_aside(dir_fd, state_dir, PART_RECORD_DIR, id, other, err);
+    return status == STATUS_OK ? put_aside(dir_fd, state_dir, "run", id, aside, err) : status;
+}
+
+/* The record's own comes first: a start that is cut short between the two finds no record. */
+static enum status write_files(int dir_fd, const struct place *place, const char *id,
+                               enum state_id_found found, struct err *err)
+{
+    char path[PATH_MAX];
+    enum status status = STATUS_OK;
+
+    if (found != STATE_ID_RESTORED) {
+        rundir_join(path, place->state_dir, PART_RECORD_DIR);
+        status = rundir_make(path, 0700, err);
+        if (status == STATUS_OK)
+            status = write_file(dir_fd, place, RECORD_NAME, id, err);
+    }
+    return status == STATUS_OK ? write_file(dir_fd, place, FILE_NAME, id, err) : status;
+}
+
 enum status state_id_load(const char *state_dir, const char *boot_id, const char *machine_id,
                           char id[IDENTITY_BYTES_MAX], enum state_id_found *found, char aside[64],
                           struct err *err)
 {
+    const struct place place = {state_dir, boot_id, machine_id};
     const int dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     enum status status;
 
     *found = STATE_ID_NEW;
     id[0] = aside[0] = '\0';
     if (dir_fd < 0)
-        return fail(err, "read", state_dir);
-    status = read_file(state_dir, boot_id, machine_id, id, found, err);
-    if (status == STATUS_OK && *found != STATE_ID_KNOWN)
+        return fail(err, "read", state_dir, FILE_NAME);
+    status = find(&place, id, found, err);
+    if (status == STATUS_OK && *found != STATE_ID_KNOWN && *found != STATE_ID_RESTORED)
         status = random_id(state_dir, id, err);
-    if (status == STATUS_OK && *found == STATE_ID_DAMAGED)
-        status = keep_damaged(state_dir, err);
     if (status == STATUS_OK && *found == STATE_ID_COPY)
-        status = put_aside(dir_fd, state_dir, "warm", id, aside, err);
-    if (status == STATUS_OK && *found == STATE_ID_COPY)
-        status = put_aside(dir_fd, state_dir, "run", id, aside, err);
+        status = put_copy_aside(dir_fd, state_dir, id, aside, err);
     if (status == STATUS_OK && *found != STATE_ID_KNOWN)
-        status = write_file(dir_fd, state_dir, boot_id, machine_id, id, err);
+        status = write_files(dir_fd, &place, id, *found, err);
     close(dir_fd);
     return status;
 }

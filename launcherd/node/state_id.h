@@ -1,4 +1,5 @@
-/* The id of a state directory: random, made once, in STATE/state-id.json. A copy must not pass as the
+/* The id of a state directory: random, made once, in STATE/state-id.json, and once more in the record of parts,
+ * STATE/parts/id.json: a directory that has lost its record no longer knows what was started there, so it gets a new id. A copy must not pass as the
  * original, since it does not know the shims that were started from there later, and must not touch
  * those that it lists. So the file also says where it was made: its own inode number and device (a
  * copy of the file has another inode, also one from a backup; a renamed directory keeps it), the
@@ -21,6 +22,8 @@ enum state_id_found {
     STATE_ID_KNOWN, /* the file is where it was made */
     STATE_ID_NEW,   /* there was none */
     STATE_ID_DAMAGED, /* one that cannot be understood was renamed to "...damaged"; `run` is used as it is */
+    STATE_ID_RESTORED, /* there was none that can be understood; it was taken from the record of parts */
+    STATE_ID_NO_RECORD, /* the record of parts is gone or is another's: a new id; `run` is used as it is */
     STATE_ID_COPY, /* it was made elsewhere: a copy, or moved from another file system; `run` was put aside */
 };
 

@@ -88,6 +88,13 @@ void proc_boot_id(char *text, uint32_t text_bytes)
     (void)snprintf(text, text_bytes, "%s", line);
 }
 
+void proc_pid_ns(char text[32])
+{
+    const ssize_t got = readlink("/proc/self/ns/pid", text, 31);
+
+    text[got > 0 ? got : 0] = '\0';
+}
+
 /* The last field of /proc/PID/stat is the exit code as wait(2) gives it. */
 static uint32_t dump_signal(pid_t pid)
 {

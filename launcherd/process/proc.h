@@ -42,6 +42,9 @@ uint64_t proc_start_ticks(pid_t pid);
 bool proc_is_stopped(pid_t pid);
 /* The id of this boot; "unknown" if the kernel has none. */
 void proc_boot_id(char *text, uint32_t text_bytes);
+/* The pid namespace that /proc shows, "pid:[4026531836]"; empty: not known. Pids are of it, and processes of another one
+ * may not be seen. */
+void proc_pid_ns(char text[32]);
 /* Reaps the next ended child. False: there is none. */
 bool proc_reap(siginfo_t *info);
 /* A pidfd of the process, close-on-exec; -1 and errno if the process is gone. */

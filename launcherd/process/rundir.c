@@ -19,6 +19,7 @@
 #include "common/io/write_all.h"
 #include "common/log.h"
 #include "common/stage.h"
+#include "launcherd/process/part_record.h"
 
 void rundir_join(char out[PATH_MAX], const char *dir, const char *name)
 {
@@ -160,6 +161,21 @@ bool rundir_is_name(const char *name)
     return is_cluster(name, without_number(name, without_number(name, strlen(name), "-g"), "-"));
 }
 
+bool rundir_parse_name(const char *name, char cluster[33], uint64_t *job_id, uint32_t *generation)
+{
+    const size_t job_end = without_number(name, strlen(name), "-g");
+    const size_t cluster_end = without_number(name, job_end, "-");
+    uint64_t number;
+
+    if (!is_cluster(name, cluster_end) || cluster_end > 32)
+        return false;
+    number = strtoull(name + job_end + 2, NULL, 10);
+    *job_id = strtoull(name + cluster_end + 1, NULL, 10);
+    *generation = (uint32_t)number;
+    (void)snprintf(cluster, 33, "%.*s", (int)cluster_end, name);
+    return *job_id > 0 && *job_id <= JOB_ID_MAX && number > 0 && number <= GENERATION_MAX;
+}
+
 bool rundir_is_warm_name(const char *name)
 {
     return is_cluster(name, without_number(name, strlen(name), "-"));
@@ -234,6 +250,7 @@ void rundir_remove(const char *path)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s has no name of ours: it is left alone", path);
         return;
     }
+    part_record_drop(path); /* first: else the next launcherd would make the directory anew */
     status = own_folder_open(parent, 1, &parent_fd, &err);
     if (status == STATUS_OK)
         status = own_folder_open_at(parent_fd, name, &fd, &err);
@@ -441,6 +458,7 @@ enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, s
     if (cJSON_AddNumberToObject(object, "pid", shim->pid) != NULL &&
         cJSON_AddStringToObject(object, "start_ticks", ticks) != NULL &&
         cJSON_AddStringToObject(object, "boot_id", shim->boot_id) != NULL &&
+        cJSON_AddStringToObject(object, "pid_ns", shim->pid_ns) != NULL &&
         cJSON_AddStringToObject(object, "token", shim->token) != NULL &&
         cJSON_AddStringToObject(object, "cgroup", shim->cgroup) != NULL)
         text = cJSON_PrintUnformatted(object);
@@ -460,30 +478,48 @@ static bool take_text(const cJSON *object, const char *name, char *out, size_t o
     return true;
 }
 
-enum status rundir_read_shim(const char *dir, struct rundir_shim *shim, struct err *err)
+/* Fields that an earlier launcherd does not write are empty. */
+static bool take_shim(const cJSON *object, struct rundir_shim *shim)
 {
-    char ticks[32], *bytes = NULL;
+    const cJSON *pid = cJSON_GetObjectItemCaseSensitive(object, "pid");
+    char ticks[32];
+
+    if (!cJSON_IsNumber(pid) || pid->valuedouble < 1 || pid->valuedouble > INT32_MAX ||
+        !take_text(object, "start_ticks", ticks, sizeof ticks) ||
+        !take_text(object, "boot_id", shim->boot_id, sizeof shim->boot_id) ||
+        !take_text(object, "token", shim->token, sizeof shim->token))
+        return false;
+    if (!take_text(object, "cgroup", shim->cgroup, sizeof shim->cgroup))
+        shim->cgroup[0] = '\0';
+    if (!take_text(object, "pid_ns", shim->pid_ns, sizeof shim->pid_ns))
+        shim->pid_ns[0] = '\0';
+    shim->pid = (pid_t)pid->valuedouble;
+    shim->start_ticks = strtoull(ticks, NULL, 10);
+    return true;
+}
+
+enum status rundir_read_shim_of(const char *dir, const char *name, uint32_t ours,
+                                struct rundir_shim *shim, struct err *err)
+{
+    char path[PATH_MAX], *bytes = NULL;
     size_t byte_count = 0;
     struct arena arena = {.byte_limit = 65536};
+    enum status status;
 
-    enum status status = rundir_read(dir, "shim.json", &arena, &bytes, &byte_count, err);
+    rundir_join(path, dir, name);
+    status = read_file(path, ours, &arena, &bytes, &byte_count, err);
     if (status == STATUS_OK) {
         cJSON *object = cJSON_ParseWithLength(bytes, byte_count);
-        const cJSON *pid = cJSON_GetObjectItemCaseSensitive(object, "pid");
-        if (cJSON_IsNumber(pid) && pid->valuedouble >= 1 && pid->valuedouble <= INT32_MAX &&
-            take_text(object, "start_ticks", ticks, sizeof ticks) &&
-            take_text(object, "boot_id", shim->boot_id, sizeof shim->boot_id) &&
-            take_text(object, "token", shim->token, sizeof shim->token)) {
-            if (!take_text(object, "cgroup", shim->cgroup, sizeof shim->cgroup))
-                shim->cgroup[0] = '\0'; /* written by a launcherd from before there were cgroups */
-            shim->pid = (pid_t)pid->valuedouble;
-            shim->start_ticks = strtoull(ticks, NULL, 10);
-        } else {
-            status =
-                err_set(err, STATUS_BAD_INPUT, 0, "%.180s/shim.json does not describe a shim", dir);
-        }
+
+        if (!take_shim(object, shim))
+            status = err_set(err, STATUS_BAD_INPUT, 0, "%.180s does not describe a shim", path);
         cJSON_Delete(object);
     }
     arena_reset(&arena);
     return status;
+}
+
+enum status rundir_read_shim(const char *dir, struct rundir_shim *shim, struct err *err)
+{
+    return rundir_read_shim_of(dir, "shim.json", 2, shim, err);
 }

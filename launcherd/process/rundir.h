@@ -11,6 +11,7 @@
  *     shim.json                                 the process of the shim
  *     stage.tar                                 a link to the archive of a staged working directory
  *     end.msg                                   its last report, once it has ended
+ *   STATE/parts/                                the record of what is in run (part_record.h)
  *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
  *                                               directory: that process becomes the shim
@@ -45,6 +46,7 @@ struct rundir_shim {
     pid_t pid;
     uint64_t start_ticks;
     char boot_id[64];
+    char pid_ns[32]; /* the pid namespace in which it has that pid; empty: not known */
     char token[33];
     char cgroup[PATH_MAX]; /* the folder of its workers' cgroup; empty: none */
 };
@@ -79,10 +81,12 @@ enum status rundir_make_for(const char *path, const uid_t *uid, const gid_t *gid
 /* Whether it is the name of a run directory, or of one of warm processes. */
 bool rundir_is_name(const char *name);
 bool rundir_is_warm_name(const char *name);
+/* The parts of the name of a run directory. False: it is none. */
+bool rundir_parse_name(const char *name, char cluster[33], uint64_t *job_id, uint32_t *generation);
 /* STATUS_OK: the directory is ours. STATUS_REFUSED: it is not, and `err` says why. */
 enum status rundir_check(const char *path, struct err *err);
-/* Removes the files that we make in a run directory, or in one of warm processes, and the directory if
- * nothing else is in it. Else a log line names what is left alone. It works without a free descriptor
+/* Removes the files that we make in a run directory, or in one of warm processes, the directory if
+ * nothing else is in it, and its part from the record. Else a log line names what is left alone. It works without a free descriptor
  * (own_reserve). */
 void rundir_remove(const char *path);
 
@@ -113,5 +117,8 @@ enum status rundir_read_msg(const char *dir, const char *name, struct arena *are
                             struct err *err);
 enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, struct err *err);
 enum status rundir_read_shim(const char *dir, struct rundir_shim *shim, struct err *err);
+/* The same from DIR/NAME, where the last `ours` folders are ours. */
+enum status rundir_read_shim_of(const char *dir, const char *name, uint32_t ours,
+                                struct rundir_shim *shim, struct err *err);
 
 #endif

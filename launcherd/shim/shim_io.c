@@ -19,6 +19,7 @@
 #include "launcherd/process/devices.h"
 #include "launcherd/process/doing.h"
 #include "launcherd/process/lease_page.h"
+#include "launcherd/process/part_record.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/core/shim.h"
 #include "launcherd/shim/shim_end.h"
@@ -399,7 +400,8 @@ static enum status introduce(struct shim_io *io, const char *cgroup_base, struct
     if (status != STATUS_OK)
         return status;
     io->listener.unlink_path[0] = '\0'; /* launcherd removes it with the run directory */
-    return rundir_write_shim(io->run_dir, self, err);
+    status = rundir_write_shim(io->run_dir, self, err);
+    return status == STATUS_OK ? part_record_keep(io->run_dir, "shim.json", err) : status;
 }
 
 static void connect_first(struct shim_io *io)

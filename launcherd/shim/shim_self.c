@@ -39,6 +39,7 @@ void shim_self_describe(struct rundir_shim *self, const char *run_dir,
     else
         proc_token_make(self->token);
     proc_boot_id(self->boot_id, sizeof self->boot_id);
+    proc_pid_ns(self->pid_ns);
     name_cgroup(start, cgroup_base, self->token, self->cgroup);
     if (warm->cgroup[0] != '\0')
         (void)snprintf(self->cgroup, sizeof self->cgroup, "%s", warm->cgroup);

@@ -246,6 +246,7 @@ static enum status describe(struct warm_shim *shim, struct err *err)
 
     (void)snprintf(self.token, sizeof self.token, "%s", shim->workers.token);
     proc_boot_id(self.boot_id, sizeof self.boot_id);
+    proc_pid_ns(self.pid_ns);
     if (base[0] != '\0')
         (void)snprintf(self.cgroup, sizeof self.cgroup, "%.*s/%s-%llu-warm-%.8s", PATH_MAX - 300,
                        base, start->cluster, (unsigned long long)start->job_id, self.token);

@@ -504,8 +504,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     if (state->is_away) {
         text_format(cause,
-                    "node %s does not list its part, whose lease is over, and does not say "
-                    "whether it is the launcherd that got it",
+                    "node %s does not say that its part still runs, and the lease of that is over",
                     job->record.parts[part].node);
         generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
         return;

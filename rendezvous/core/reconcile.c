@@ -3,20 +3,22 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include "rendezvous/core/claim.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/parts.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
 /* A node lists a shim that belongs to no current generation: stop it, or forget it if it has
- * ended. */
+ * ended or nothing can be done about it there (`is_over`). */
 static void clear(struct rdzv *rdzv, const struct node *node, uint64_t job_id, uint32_t generation,
-                  enum shim_phase phase)
+                  bool is_over)
 {
     struct rdzv_action *action;
 
     assert(node->conn != 0);
-    action = action_add(&rdzv->out, phase == SHIM_ENDED ? RDZV_SEND_FORGET : RDZV_SEND_STOP);
+    action = action_add(&rdzv->out, is_over ? RDZV_SEND_FORGET : RDZV_SEND_STOP);
     action->conn = node->conn;
     action->job_id = job_id;
     action->generation = generation;
@@ -49,6 +51,25 @@ void reconcile_unknown(struct rdzv *rdzv, struct node *node)
     fence_keep(rdzv, node);
 }
 
+/* The node does not know whether the part still runs: only the end of its lease is a proof. */
+static void begin_wait(struct rdzv *rdzv, struct node *node, struct job *job, uint32_t part)
+{
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
+    char text[REASON_BYTES_MAX];
+
+    if (job->gang.parts[part].is_away || parts_is_over(&job->gang.parts[part]))
+        return;
+    if (until_us > node->away_until_us)
+        node->away_until_us = until_us;
+    generation_away(job, part);
+    text_format(text,
+                "node %s cannot see whether its part of the job still runs: if it does not answer, "
+                "the job goes on when its lease is over, in %llu s",
+                node->name, (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
+    job_log(rdzv, job, text);
+    job_set_changed(rdzv, job);
+}
+
 void reconcile_list(struct rdzv *rdzv, struct node *node)
 {
     uint32_t part;
@@ -58,7 +79,10 @@ void reconcile_list(struct rdzv *rdzv, struct node *node)
         struct job *job = find_part(rdzv, node, shim->job_id, shim->generation, &part);
 
         if (job == NULL)
-            clear(rdzv, node, shim->job_id, shim->generation, shim->phase);
+            clear(rdzv, node, shim->job_id, shim->generation,
+                  shim->phase == SHIM_ENDED || shim->unseen);
+        else if (shim->unseen)
+            begin_wait(rdzv, node, job, part); /* for the rest it counts as not listed */
         else
             generation_listed(rdzv, job, part, shim->phase);
     }
@@ -88,7 +112,7 @@ void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shi
     roster_phase(rdzv, node, report->job_id, report->generation, report->phase);
     job = find_part(rdzv, node, report->job_id, report->generation, &part);
     if (job == NULL) {
-        clear(rdzv, node, report->job_id, report->generation, report->phase);
+        clear(rdzv, node, report->job_id, report->generation, report->phase == SHIM_ENDED);
         return;
     }
     if (report->phase == SHIM_ENDED && job->gang.parts[part].phase != SHIM_ENDED)

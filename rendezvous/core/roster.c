@@ -566,7 +566,7 @@ bool roster_lists(const struct node *node, uint64_t job_id, uint32_t generation)
 {
     for (uint32_t i = 0; i < node->shim_count; i++)
         if (node->shims[i].job_id == job_id && node->shims[i].generation == generation)
-            return true;
+            return !node->shims[i].unseen;
     return false;
 }
 

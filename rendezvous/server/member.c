@@ -267,7 +267,7 @@ static enum status prepare(struct member *member, struct err *err)
         !again_is_set()) /* a server that ran must not end while files are replaced */
         status = etcd_files_check(&member->place.options, err);
     if (status == STATUS_OK)
-        status = store_hold(options->server.state_dir, &member->lock_fd, err);
+        status = store_hold(options->server.state_dir, &member->lock, err);
     if (status == STATUS_OK)
         status = etcd_open(&member->etcd, &member->place.options, err);
     if (status == STATUS_OK && !again_is_set())
@@ -303,6 +303,7 @@ enum status member_open(struct member *member, uv_loop_t *loop,
 
     member->loop = loop;
     member->options = options;
+    member->lock = FOLDER_LOCK_NONE;
     (void)snprintf(member->bound, sizeof member->bound, "%s", again_bound());
     if (has_others)
         status = prepare(member, err);
@@ -370,6 +371,5 @@ void member_close(struct member *member)
     if (member->etcd != NULL)
         uv_close((uv_handle_t *)&member->keys_timer, NULL);
     etcd_close(&member->etcd);
-    if (member->lock_fd > 0)
-        (void)close(member->lock_fd);
+    folder_lock_release(&member->lock);
 }

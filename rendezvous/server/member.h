@@ -33,9 +33,9 @@ struct member {
     struct etcd_client *etcd;  /* used on the loop's thread; NULL likewise */
     struct store_copy *copy;   /* while it stands by; NULL likewise */
     struct store_lead lead;
-    uv_timer_t keys_timer; /* while it stands by */
-    uint32_t key_failures; /* in a row */
-    int lock_fd;           /* of the state directory; 0: none */
+    uv_timer_t keys_timer;   /* while it stands by */
+    uint32_t key_failures;   /* in a row */
+    struct folder_lock lock; /* of the state directory */
     struct etcd_place place;
     struct seen_keeper *seen; /* of the file of store/seen.h; NULL likewise */
     char bound[4200];         /* the TCP address, so that the same port is used again */

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -47,40 +46,30 @@ static enum status make_dir(const char *dir, struct err *err)
                    dir, (unsigned)(info.st_mode & 07777));
 }
 
-/* Takes flock on DIR/lock. The file contains our pid, which a second process shows in its error. The
- * kernel releases the lock when the process ends, so there is no stale lock. */
-static enum status hold(const char *dir, int *lock_fd, struct err *err)
+static enum status hold(const char *dir, struct folder_lock *lock, struct err *err)
 {
-    char path[4096 + 8], text[32] = "", why[LOCK_HOLDER_BYTES], holder[LOCK_HOLDER_NAME_BYTES];
+    char holder[32], text[LOCK_HOLDER_BYTES], name[LOCK_HOLDER_NAME_BYTES];
+    struct err why;
     enum status status = make_dir(dir, err);
-    int length;
 
+    *lock = FOLDER_LOCK_NONE;
     if (status != STATUS_OK)
         return status;
-    (void)snprintf(path, sizeof path, "%s/lock", dir);
-    status = own_file_open(path, 0, O_RDWR | O_CREAT, 0600, lock_fd, err);
-    if (status != STATUS_OK)
-        return status;
-    if (flock(*lock_fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK)
-            return err_set(err, STATUS_IO, errno, "cannot lock %s: %s", path, strerror(errno));
-        if (pread(*lock_fd, text, sizeof text - 1, 0) < 0)
-            text[0] = '\0';
-        text[strcspn(text, "\n")] = '\0';
-        if (lock_holder_hangs(text, why))
-            return err_set(err, STATUS_BUSY, 0,
-                           "rendezvous, pid %s, holds the state directory %.70s: %s", text, dir,
-                           why);
-        lock_holder_name(text, "rendezvous", holder);
+    status = folder_lock_take(lock, dir, holder, &why);
+    if (status == STATUS_BUSY && lock_holder_hangs(holder, text))
+        return err_set(err, STATUS_BUSY, 0,
+                       "rendezvous, pid %s, holds the state directory %.70s: %s", holder, dir,
+                       text);
+    if (status == STATUS_BUSY) {
+        lock_holder_name(holder, "rendezvous", name);
         return err_set(
             err, STATUS_BUSY, 0,
             "state directory %.120s is in use by %s, pid %s: stop it, or give another --state-dir",
-            dir, holder, text[0] != '\0' ? text : "unknown");
+            dir, name, holder);
     }
-    length = snprintf(text, sizeof text, "%d\n", (int)getpid());
-    if (ftruncate(*lock_fd, 0) < 0 || pwrite(*lock_fd, text, (size_t)length, 0) != (ssize_t)length)
-        return err_set(err, STATUS_IO, errno, "cannot write %s: %s", path, strerror(errno));
-    return STATUS_OK;
+    if (status != STATUS_OK)
+        *err = why;
+    return status;
 }
 
 static enum status look(const char *path, struct err *err)
@@ -230,7 +219,7 @@ const struct store_disk store_disk_usual = {
     .end = end,
 };
 
-enum status store_hold(const char *dir, int *lock_fd, struct err *err)
+enum status store_hold(const char *dir, struct folder_lock *lock, struct err *err)
 {
-    return hold(dir, lock_fd, err);
+    return hold(dir, lock, err);
 }

@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "common/io/folder_lock.h"
 #include "common/status.h"
 
 struct store;
@@ -16,9 +17,8 @@ struct seen;
 /* Functions that return int return 0, or -1 with errno. */
 struct store_disk {
     const char *vfs; /* the name of SQLite's VFS; NULL: its default */
-    /* Makes the folder with its parents and locks it. *lock_fd: keeps the lock until it is closed;
-     * -1: nothing to close. STATUS_BUSY: another process has the lock. */
-    enum status (*hold)(const char *dir, int *lock_fd, struct err *err);
+    /* Makes the folder with its parents and locks it. STATUS_BUSY: another process has the lock. */
+    enum status (*hold)(const char *dir, struct folder_lock *lock, struct err *err);
     /* STATUS_NOT_FOUND: nothing is there. STATUS_REFUSED: it is no plain file of ours. STATUS_IO: it
      * cannot be opened, which does not mean that it is gone. */
     enum status (*look)(const char *path, struct err *err);

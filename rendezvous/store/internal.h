@@ -93,7 +93,7 @@ struct store {
     int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions, writes;
     char cluster[33];
-    int lock_fd;
+    struct folder_lock lock;
     bool survives_power, in_transaction;
     int checkpoint_code; /* SQLite's, of the newest copy of the log into the file */
     uint64_t next_event_id;

@@ -30,7 +30,8 @@ enum status store_make_empty(struct store **out, const struct store_lead *lead, 
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
     }
     store->disk = &store_disk_usual;
-    store->lock_fd = store->room_fd = -1;
+    store->lock = FOLDER_LOCK_NONE;
+    store->room_fd = -1;
     store->survives_power = true;
     (void)snprintf(store->path, sizeof store->path, "the state in etcd under %s", lead->prefix);
     *out = store;

@@ -400,8 +400,7 @@ void store_release(struct store *store)
     close_database(store);
     if (store->room_fd >= 0)
         (void)close(store->room_fd);
-    if (store->lock_fd >= 0)
-        (void)close(store->lock_fd);
+    folder_lock_release(&store->lock);
     free(store);
 }
 
@@ -418,11 +417,12 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
     if (store == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the state store");
     store->disk = disk;
-    store->lock_fd = store->room_fd = -1;
+    store->lock = FOLDER_LOCK_NONE;
+    store->room_fd = -1;
     store->survives_power = survives_power;
     store->is_wanted_new = is_wanted_new;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
-    status = disk->hold(dir, &store->lock_fd, err);
+    status = disk->hold(dir, &store->lock, err);
     if (status == STATUS_OK)
         store_look_at_seen(store);
     if (status == STATUS_OK)

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "common/arena.h"
+#include "common/io/folder_lock.h"
 #include "common/key.h"
 #include "common/msg.h"
 #include "common/status.h"
@@ -63,9 +64,9 @@ struct store_principal {
     struct store_secret secrets[SECRETS_PER_PRINCIPAL_MAX]; /* the newest first */
 };
 
-/* For a server whose rows are elsewhere: makes DIR with its parents and locks it until `lock_fd` is
- * closed. Errors: STATUS_BUSY with the pid that holds it; STATUS_IO. */
-enum status store_hold(const char *dir, int *lock_fd, struct err *err);
+/* For a server whose rows are elsewhere: makes DIR with its parents and locks it until `lock` is
+ * released. Errors: STATUS_BUSY with the pid that holds it; STATUS_IO. */
+enum status store_hold(const char *dir, struct folder_lock *lock, struct err *err);
 /* Opens or makes DIR/state.db, and DIR with its parents. One process per directory. `survives_power`: a
  * commit is on the disk when it returns; otherwise it is in the kernel, so that kill -9 loses nothing but a
  * crash of the machine may. Errors: STATUS_BUSY with the pid that holds it; STATUS_UNSUPPORTED: a newer schema

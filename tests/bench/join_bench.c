@@ -121,7 +121,7 @@ static void report(uint32_t node)
 static void beat(uint32_t node)
 {
     const struct site *site = &sites[node];
-    struct part_beat_shim shim = {site->job_id, 1, site->phase, (UINT64_C(1) << SLOTS) - 1};
+    struct part_beat_shim shim = {site->job_id, 1, site->phase, (UINT64_C(1) << SLOTS) - 1, false};
     struct msg msg = {.type = MSG_TYPE_BEAT};
 
     msg.beat.sent_us = drive.now_us;

@@ -75,7 +75,7 @@ static void report(struct round *round, uint32_t node, enum shim_phase phase, bo
 static void beat(struct round *round, enum shim_phase phase)
 {
     uint64_t slot_mask = round->nproc == 64 ? UINT64_MAX : (UINT64_C(1) << round->nproc) - 1;
-    struct part_beat_shim shim = {round->job_id, 1, phase, slot_mask};
+    struct part_beat_shim shim = {round->job_id, 1, phase, slot_mask, false};
     struct msg msg = {.type = MSG_TYPE_BEAT};
     uint64_t now_us = load_now_us() - round->begin_us;
 

@@ -260,7 +260,8 @@ static const struct member node_read[] = {{"request_id", "\"1\""}, {"node", "\"n
                                           {"peers", "[\"m\"]"},    {"args", "{}"}};
 static const struct member beat[] = {
     {"sent_us", "\"1\""},
-    {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}]"},
+    {"shims", "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\","
+              "\"unseen\":false}]"},
     {"closed", "[{\"slot\":0,\"state\":\"drained\",\"incident\":\"1\",\"reason\":\"x\"}]"}};
 static const struct member world[] = {
     {"job_id", "\"1\""}, {"generation", "1"}, {"blob", "\"QUJD\""}};
@@ -351,7 +352,8 @@ static const struct {
     {"beat-shims-null-entry", "beat", "shims", "[null]"},
     {"beat-shims-empty-entry", "beat", "shims", "[{}]"},
     {"beat-phase-unknown", "beat", "shims",
-     "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"dead\",\"slot_mask\":\"1\"}]"},
+     "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"dead\",\"slot_mask\":\"1\",\"unseen\":false}"
+     "]"},
     {"beat-phase-upper", "beat", "shims",
      "[{\"job_id\":\"1\",\"generation\":1,\"phase\":\"Running\",\"slot_mask\":\"1\"}]"},
     {"beat-entry-extra", "beat", "shims",

@@ -252,7 +252,7 @@ class Node(threading.Thread):
     def listing(self):
         with self.lock:
             return [dict(job_id=s["job_id"], generation=s["generation"], phase=s["phase"],
-                         slot_mask=s["slot_mask"]) for s in self.shims.values()]
+                         slot_mask=s["slot_mask"], unseen=s.get("unseen", False)) for s in self.shims.values()]
 
     def run(self):
         next_beat = 0

@@ -288,10 +288,10 @@ static sqlite3_vfs vfs = {
 
 /* -- the store's table ------------------------------------------------------------------------- */
 
-static enum status hold(const char *dir, int *lock_fd, struct err *err)
+static enum status hold(const char *dir, struct folder_lock *lock, struct err *err)
 {
     (void)dir;
-    *lock_fd = -1;
+    *lock = FOLDER_LOCK_NONE;
     return disk_is_off() ? err_set(err, STATUS_IO, EIO, "no power") : STATUS_OK;
 }
 

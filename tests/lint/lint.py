@@ -56,7 +56,7 @@ LOOP_FILE_CALLS = re.compile(
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
-    "launcherd/process/proc.c": r"proc_(boot_id|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
+    "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # memory
     "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap)$",
@@ -66,8 +66,8 @@ LOOP_ALLOWED = {
     "launcherd/process/spawn.c": r"spawn_(open_null|open_output|refuse|watch_pid)$",
     # its driver is asked by threads of its own, or in another process
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
-    # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried
-    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$",
+    # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried; after it, the lock of the state directory is closed
+    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$", "common/io/folder_lock.c": r"folder_lock_release$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
@@ -81,8 +81,9 @@ SHIM_ALLOWED = {
     "launcherd/process/cgroup.c": r"cgroup_\w+$", "launcherd/shim/core_file.c": r"core_file_\w+$", "launcherd/shim/terminal.c": r"terminal_\w+$",
     # memory, which is made before the loop runs
     "launcherd/process/lease_page.c": r"lease_page_(make|until_us|extend)$",
-    # names only; and before the loop runs start.msg and shim.json, whose disk only launcherd can name
+    # names only; and before the loop runs start.msg and shim.json with its record, whose disk only launcherd can name
     "launcherd/process/rundir.c": LOOP_ALLOWED["launcherd/process/rundir.c"][:-2] + r"|read_msg|read_shim|write_shim)$",
+    "launcherd/process/part_record.c": r"part_record_keep$",
     # the main thread waits until a rank runs its program, whose disk only launcherd's limit ends
     "launcherd/process/spawn.c": r"spawn_\w+$",
     # beside that: a thread that was told to end, and a child that has told why it cannot run its program

@@ -691,7 +691,8 @@ def test_a_shim_that_is_not_described_is_ended():
                 assert world.server.run(2, ["true"])["failed_rank"] == -1
                 world.forget(node, 2, 1)
                 if damage is not another:
-                    world.server.wait_phase(1, 1, "ended")
+                    report = world.server.wait_phase(1, 1, "ended")
+                    assert report["failed_class"] == "node", report  # launcherd has killed its ranks
                     forget_dead(world, node)
 
 

@@ -46,7 +46,7 @@ class Hostile:
         return self.rng.choice([0, 1, 2, 3, self.rng.getrandbits(64), 2**64 - 1])
 
     def shims(self):
-        return [dict(self.key(), phase=self.rng.choice(PHASES), slot_mask=self.mask())
+        return [dict(self.key(), phase=self.rng.choice(PHASES), slot_mask=self.mask(), unseen=self.rng.random() < 0.1)
                 for _ in range(self.rng.choice([0, 1, 3, 128]))]
 
     def closed(self):

@@ -8,7 +8,7 @@ from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode, frame, submi
 
 NODE_HELLO = dict(protocol=PROTOCOL, version="test", name="evil", boot_id="b", instance=1, pid=1,
                   address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)
-SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1)
+SHIM = dict(job_id=1, generation=1, phase="running", slot_mask=1, unseen=False)
 CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",

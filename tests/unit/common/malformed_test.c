@@ -73,7 +73,8 @@ TEST(what_they_were_made_from_is_taken)
         "{\"type\":\"client_hello\",\"protocol\":1,\"version\":\"\\ud83d\\ude00\"}",
         " {\"type\" : \"node_list\",\r\n\t\"all\":true,\"node\":\"\",\"after\":\"\",\"limit\":1} ",
         "{\"type\":\"beat\",\"sent_us\":\"1\",\"shims\":[{\"job_id\":\"1\","
-        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\"}],\"closed\":[],\"leaving\":"
+        "\"generation\":1,\"phase\":\"running\",\"slot_mask\":\"1\",\"unseen\":false}],\"closed\":["
+        "],\"leaving\":"
         "false,\"warm\":[{\"job_id\":\"1\",\"state\":\"ready\"}],\"silent\":[]}",
         "{\"type\":\"submit\",\"request_id\":\"0123456789abcdef0123456789abcdef\","
         "\"name\":\"r50\",\"nodes\":1,\"nproc_per_node\":1,\"max_restarts\":0,"

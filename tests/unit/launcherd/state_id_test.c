@@ -106,6 +106,8 @@ static void check_copy(const char *name, const char *first)
     CHECK(is_there(path));
     (void)snprintf(path, sizeof path, "%s/run/ours-1-g1", name);
     CHECK(!is_there(path));
+    (void)snprintf(path, sizeof path, "%s/parts/ours-1-g1.start", name);
+    CHECK(!is_there(path));
 }
 
 TEST(a_copy_has_another_id_and_no_shims)
@@ -153,7 +155,7 @@ TEST(a_damaged_file_is_kept_aside_and_the_shims_stay)
         CHECK_EQ(rundir_write(dir_of("a"), "state-id.json", texts[i], strlen(texts[i]), &err),
                  STATUS_OK);
         CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
-        CHECK_EQ(found, STATE_ID_DAMAGED);
+        CHECK_EQ(found, i == 0 ? STATE_ID_DAMAGED : STATE_ID_RESTORED);
         CHECK_EQ(strlen(id), 32);
         CHECK(is_there("a/run/ours-1-g1"));
         CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
@@ -164,6 +166,52 @@ TEST(a_damaged_file_is_kept_aside_and_the_shims_stay)
         CHECK_EQ(load("a", "boot1", "m1"), STATUS_CONFLICT); /* the one before is not overwritten */
         CHECK_EQ(unlink(dir_of("a/state-id.json.damaged")), 0);
     }
+    end();
+}
+
+/* Without the record nobody knows what was started there. */
+TEST(a_removed_file_comes_back_from_the_record_and_a_removed_record_makes_a_new_id)
+{
+    char first[IDENTITY_BYTES_MAX];
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    (void)snprintf(first, sizeof first, "%s", id);
+    CHECK_EQ(unlink(dir_of("a/state-id.json")), 0);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_RESTORED);
+    CHECK_STR(id, first);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_EQ(unlink(dir_of("a/parts/id.json")), 0);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_NO_RECORD);
+    CHECK(strcmp(id, first) != 0);
+    CHECK(is_there("a/run/ours-1-g1"));
+    (void)snprintf(first, sizeof first, "%s", id);
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_KNOWN);
+    CHECK_STR(id, first);
+    end();
+}
+
+TEST(a_copy_without_its_id_is_known_by_its_record)
+{
+    struct arena arena = {0};
+    char *bytes;
+    size_t byte_count;
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(rundir_make(dir_of("b/run/ours-1-g1"), 0700, &err), STATUS_OK);
+    CHECK_EQ(rundir_make(dir_of("b/parts"), 0700, &err), STATUS_OK);
+    CHECK_EQ(rundir_read_state(dir_of("a/parts"), "id.json", &arena, &bytes, &byte_count, &err),
+             STATUS_OK);
+    CHECK_EQ(rundir_write_state(dir_of("b/parts"), "id.json", bytes, byte_count, &err), STATUS_OK);
+    arena_reset(&arena);
+    CHECK_EQ(load("b", "boot1", "m1"), STATUS_OK);
+    CHECK_EQ(found, STATE_ID_COPY);
+    CHECK(!is_there("b/run/ours-1-g1"));
     end();
 }
 

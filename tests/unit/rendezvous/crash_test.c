@@ -42,7 +42,7 @@ static void pass(uint64_t seconds)
         wall_ms += 1000;
         step((struct rdzv_event){.type = RDZV_EVENT_TICK});
         for (uint64_t i = 1; i <= 3; i++) {
-            const struct part_beat_shim shim = {id, job()->generation, SHIM_RUNNING, 1};
+            const struct part_beat_shim shim = {id, job()->generation, SHIM_RUNNING, 1, false};
 
             step_beat(i, &shim, conn() == i && job()->state == JOB_RUNNING);
         }

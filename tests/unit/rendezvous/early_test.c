@@ -35,7 +35,7 @@ static void pass(uint64_t us)
     for (; us > 0; us -= us < SECOND_US ? us : SECOND_US) {
         now_us += us < SECOND_US ? us : SECOND_US;
         wall_ms += us < SECOND_US ? (int64_t)(us / 1000) : 1000;
-        step_beat(1, &(const struct part_beat_shim){id, job()->generation, SHIM_RUNNING, 1},
+        step_beat(1, &(const struct part_beat_shim){id, job()->generation, SHIM_RUNNING, 1, false},
                   job()->part_count);
     }
 }

@@ -110,7 +110,7 @@ static void pass(uint64_t seconds)
                 for (uint32_t p = 0; p < record->part_count; p++)
                     if (record->parts[p].node[0] == 'a' + (char)node)
                         shims[count++] = (struct part_beat_shim){record->job_id, record->generation,
-                                                                 SHIM_RUNNING, 1};
+                                                                 SHIM_RUNNING, 1, false};
             }
             if (is_here[node])
                 step_beat(node + 1, shims, count);

@@ -122,7 +122,8 @@ TEST(nobody_waits_for_workers_that_never_were)
 
 TEST(or_until_the_node_is_back_without_them)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1}, ended = {1, 1, SHIM_ENDED, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false},
+                                ended = {1, 1, SHIM_ENDED, 1, false};
 
     lose(false);
     pass(5);
@@ -238,7 +239,7 @@ TEST(a_lease_given_before_is_waited_for_by_a_server_with_a_shorter_one)
 
 TEST(a_node_that_was_heard_again_has_the_shorter_lease_then)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
     struct rdzv_record record;
 
     submit_to_a();

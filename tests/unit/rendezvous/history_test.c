@@ -125,7 +125,7 @@ TEST(a_generation_goes_on_above_when_nothing_can_run_any_more)
 /* A hello comes before the welcome: its shims may be of another cluster. */
 TEST(shims_count_once_the_node_knows_the_cluster)
 {
-    const struct part_beat_shim shim = {7, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {7, 1, SHIM_RUNNING, 1, false};
 
     begin();
     step_hello(

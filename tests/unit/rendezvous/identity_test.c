@@ -182,7 +182,7 @@ TEST(another_state_directory_on_the_machine_waits)
 
 TEST(a_silent_node_keeps_its_job_and_its_name)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
 
     run_as(first, false);
     pass(8); /* silent, still connected */
@@ -257,6 +257,72 @@ TEST(the_name_of_an_idle_node_moves)
     CHECK_EQ(find(RDZV_CLOSE_NODE)->status, STATUS_CONFLICT);
 }
 
+/* What the launcherd of connection 3 says about the part that it cannot see. */
+static const struct part_beat_shim unseen = {1, 1, SHIM_PREPARING, 0, true};
+
+/* The same launcherd, which has lost sight of the part: it counts until its lease is over. */
+TEST(an_unseen_part_counts_until_the_lease)
+{
+    run_as(first, false);
+    close_a();
+    pass(1);
+    hello_as(3, first, &unseen, 1);
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+    CHECK_EQ(node_a().slots_free, 0);
+    for (uint32_t i = 1; i < 60; i++) {
+        pass(1);
+        step_beat(3, &unseen, 1);
+        CHECK_EQ(count_of(RDZV_SEND_STOP) + count_of(RDZV_SEND_START) + count_of(RDZV_SEND_FORGET),
+                 0);
+        check(JOB_RUNNING, 1);
+    }
+    pass(1);
+    step_beat(3, &unseen, 1);
+    check(JOB_STARTING, 2);
+    step_beat(3, &unseen, 1); /* it is of the past */
+    CHECK_EQ(count_of(RDZV_SEND_FORGET), 1);
+    CHECK_EQ(count_of(RDZV_SEND_STOP), 0);
+}
+
+TEST(an_unseen_part_that_answers_goes_on)
+{
+    const struct part_beat_shim seen = {1, 1, SHIM_RUNNING, 1, false};
+
+    run_as(first, false);
+    close_a();
+    pass(1);
+    hello_as(3, first, &unseen, 1);
+    step_beat(3, &seen, 1);
+    report(3, SHIM_RUNNING, false);
+    for (uint32_t i = 0; i < 70; i++) {
+        pass(1);
+        step_beat(3, &seen, 1);
+        check(JOB_RUNNING, 1);
+    }
+}
+
+/* A stop that it could not carry out is no end. */
+TEST(a_cancelled_job_with_an_unseen_part_ends_with_the_lease)
+{
+    struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};
+
+    run_as(first, false);
+    close_a();
+    pass(1);
+    hello_as(3, first, &unseen, 1);
+    step((struct rdzv_event){.type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &msg});
+    for (uint32_t i = 1; i < 60; i++) {
+        pass(1);
+        step_beat(3, &unseen, 1);
+        CHECK_EQ(count_of(RDZV_SEND_FORGET), 0);
+        CHECK(rdzv_job_record(core, 1)->state != JOB_CANCELLED);
+    }
+    pass(1);
+    step_beat(3, &unseen, 1);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_CANCELLED);
+}
+
 /* A launcherd of the version before says no ids: it is taken, and what it does not list is not
  * gone. */
 TEST(without_ids_a_part_counts_until_the_lease)
@@ -304,7 +370,7 @@ TEST(a_part_that_the_launcherd_does_not_know_does_not_hang)
 /* The world is not sent to it, so it has let no deadline pass. */
 TEST(a_launcherd_that_does_not_know_the_part_is_not_late_with_its_world)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
 
     run_as(silent, true);
     close_a();
@@ -353,7 +419,7 @@ TEST(a_start_that_nobody_knows_ends_before_the_lease)
 
 TEST(without_ids_a_stop_is_not_answered_by_one_that_knows_nothing)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
     struct msg msg = {.type = MSG_TYPE_CANCEL, .cancel = {.job = "1", .signal = 15, .grace_us = 0}};
 
     run_as(silent, false);
@@ -392,7 +458,7 @@ TEST(without_ids_a_list_ends_no_wait)
 /* Ranks with a fence of their own start again elsewhere at once; their slots are free later. */
 TEST(slots_of_ranks_that_nobody_saw_end_are_held)
 {
-    const struct part_beat_shim shim = {1, 2, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 2, SHIM_RUNNING, 1, false};
 
     run_as(silent, true);
     pass(16);

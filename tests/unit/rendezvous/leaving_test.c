@@ -52,7 +52,7 @@ static void report(uint32_t node, uint32_t rank, enum shim_phase phase)
 /* `has_job`: it lists the shim of the job's current generation. */
 static void beat(uint32_t node, bool has_job, bool leaving)
 {
-    const struct part_beat_shim shim = {1, has_job ? job()->generation : 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, has_job ? job()->generation : 1, SHIM_RUNNING, 1, false};
     struct msg msg = {.type = MSG_TYPE_BEAT,
                       .beat = {.sent_us = now_us,
                                .shims = {.items = &shim, .count = has_job},

@@ -102,7 +102,8 @@ static uint32_t list_shims(uint32_t node, struct part_beat_shim shims[SHIMS_PER_
     uint32_t count = 0;
 
     for (uint32_t job = node / NODES_PER_JOB; job < JOBS; job += 8)
-        shims[count++] = (struct part_beat_shim){job + 1, 1, SHIM_RUNNING, 1ull << (job / 8)};
+        shims[count++] =
+            (struct part_beat_shim){job + 1, 1, SHIM_RUNNING, 1ull << (job / 8), false};
     return count;
 }
 
@@ -329,7 +330,7 @@ TEST(every_job_starts_when_a_node_comes)
         submit(i, 1, 1);
     CHECK_EQ(jobs_in(JOB_QUEUED), JOBS);
     for (uint32_t i = 0; i < SHIMS_PER_NODE_MAX; i++)
-        strays[i] = (struct part_beat_shim){JOBS + 1 + i, 1, SHIM_RUNNING, 0};
+        strays[i] = (struct part_beat_shim){JOBS + 1 + i, 1, SHIM_RUNNING, 0, false};
     totals_clear();
     step_hello(1000000, (struct msg_node_hello){.name = "node008",
                                                 .instance = 9,

@@ -16,7 +16,7 @@ static const struct rdzv_record *job(uint64_t id)
 
 static void hello(uint64_t conn, const char *name, uint32_t slots, uint64_t shim_of)
 {
-    const struct part_beat_shim shim = {shim_of, 1, SHIM_RUNNING, 0xff};
+    const struct part_beat_shim shim = {shim_of, 1, SHIM_RUNNING, 0xff, false};
 
     step_hello(conn,
                (struct msg_node_hello){
@@ -90,7 +90,7 @@ static struct rdzv_record queued(uint64_t id, const char *node_faults)
 /* A new server that has job 1 and these; node `name` is back, and no other will be waited for. */
 static void restart_with(const char *name, const struct rdzv_record *others, uint32_t count)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 0xff};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 0xff, false};
     const struct rdzv_record low = keep_record(1);
 
     begin_preempting(16, 4);

@@ -220,12 +220,12 @@ TEST(a_silent_node_is_lost_and_its_part_moves)
     CHECK_EQ(count_of(RDZV_CLOSE_NODE), 1);
     hello(3, "node0", 1); /* the node comes back, and still has the old shim */
     CHECK_EQ(rdzv_node_conn(core, "node0"), 3);
-    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_RUNNING, 1}, 1);
+    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_RUNNING, 1, false}, 1);
     CHECK_EQ(count_of(RDZV_SEND_STOP), 1);
     CHECK_EQ(find(RDZV_SEND_STOP)->generation, 1);
     CHECK_EQ(submit(1, 1, 0), 2); /* its slot is not free before that shim has ended */
     CHECK_EQ(rdzv_job_record(core, 2)->state, JOB_QUEUED);
-    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_ENDED, 1}, 1);
+    step_beat(3, &(struct part_beat_shim){id, 1, SHIM_ENDED, 1, false}, 1);
     CHECK_EQ(count_of(RDZV_SEND_FORGET), 1);
     CHECK_EQ(rdzv_job_record(core, 2)->state, JOB_STARTING);
 }
@@ -276,7 +276,7 @@ TEST(a_restored_job_goes_on_untouched)
     begin();
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
-    shim = (struct part_beat_shim){id, 1, SHIM_RUNNING, 1};
+    shim = (struct part_beat_shim){id, 1, SHIM_RUNNING, 1, false};
     step_hello(4, (struct msg_node_hello){.name = "node0", .slots = 1, .shims = {&shim, 1}});
     CHECK_EQ(rdzv_job_record(core, id)->generation, 1);
     CHECK_EQ(count_of(RDZV_SEND_STOP) + count_of(RDZV_SEND_START) + count_of(RDZV_SEND_GO), 0);

@@ -12,7 +12,7 @@ static struct rdzv_record record;
 
 static void hello(uint64_t conn, const char *name, enum shim_phase phase)
 {
-    struct part_beat_shim shim = {1, 1, phase, 1};
+    struct part_beat_shim shim = {1, 1, phase, 1, false};
 
     step_hello(conn, (struct msg_node_hello){.name = name,
                                              .instance = conn,
@@ -78,7 +78,7 @@ TEST(an_exit_code_survives)
 /* Lets a minute pass, and a little more, in which only node a sends beats. */
 static void pass_a_minute(void)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_ENDED, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_ENDED, 1, false};
 
     for (uint32_t i = 0; i < 65; i++) {
         now_us += SECOND_US;
@@ -131,7 +131,7 @@ static void tell_step(uint64_t conn, uint32_t rank, uint64_t told)
 /* No other job starts, and nothing else makes the new server check the jobs. */
 TEST(a_hang_is_found_after_a_restart)
 {
-    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
     uint32_t looks = 0;
 
     begin(3, 0);

@@ -110,7 +110,7 @@ static void pass(uint64_t seconds)
                 for (uint32_t p = 0; p < record->part_count; p++)
                     if (record->parts[p].node[0] == 'a' + (char)node)
                         shims[count++] = (struct part_beat_shim){record->job_id, record->generation,
-                                                                 SHIM_RUNNING, 1};
+                                                                 SHIM_RUNNING, 1, false};
             }
             if (is_here[node])
                 step_beat(node + 1, shims, count);
@@ -370,12 +370,13 @@ TEST(a_restarted_server_seeks_a_spare_again)
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
     check_spares(1, "");
     for (uint32_t i = 0; i < 3; i++)
-        step_hello(i + 1, (struct msg_node_hello){
-                              .name = names[i],
-                              .instance = i + 1,
-                              .slots = 1,
-                              .shims = {.items = &(struct part_beat_shim){1, 1, SHIM_RUNNING, 1},
-                                        .count = i < 2}});
+        step_hello(i + 1,
+                   (struct msg_node_hello){
+                       .name = names[i],
+                       .instance = i + 1,
+                       .slots = 1,
+                       .shims = {.items = &(struct part_beat_shim){1, 1, SHIM_RUNNING, 1, false},
+                                 .count = i < 2}});
     check_spares(1, "c");
 }
 

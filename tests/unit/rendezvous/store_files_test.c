@@ -196,19 +196,19 @@ TEST(a_directory_in_which_others_may_write_is_refused)
 {
     struct err err = {.text = ""};
     char dir[512];
-    int fd = -1;
+    struct folder_lock lock;
 
     (void)snprintf(dir, sizeof dir, "%s/open", test_dir());
     CHECK(mkdir(dir, 0700) == 0 && chmod(dir, 0702) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
+    CHECK_EQ(store_hold(dir, &lock, &err), STATUS_REFUSED);
     if (geteuid() != 0)
         SKIP("only root can give a folder away");
     CHECK(chmod(dir, 0770) == 0 && chown(dir, 0, 65534) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_REFUSED);
+    CHECK_EQ(store_hold(dir, &lock, &err), STATUS_REFUSED);
     CHECK(strstr(err.text, "others may write in it") != NULL);
     CHECK(chmod(dir, 0750) == 0);
-    CHECK_EQ(store_hold(dir, &fd, &err), STATUS_OK);
-    (void)close(fd);
+    CHECK_EQ(store_hold(dir, &lock, &err), STATUS_OK);
+    folder_lock_release(&lock);
 }
 
 TEST_MAIN

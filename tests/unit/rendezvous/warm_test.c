@@ -15,7 +15,7 @@ static void come(uint64_t conn, uint32_t node)
 /* What it lists: `job_id` 0: nothing. */
 static void beat(uint64_t conn, uint64_t running, uint64_t job_id, enum warm_state state)
 {
-    const struct part_beat_shim shim = {running, 1, SHIM_RUNNING, 1};
+    const struct part_beat_shim shim = {running, 1, SHIM_RUNNING, 1, false};
     const struct part_warm_job warm = {job_id, state};
     struct msg msg = {.type = MSG_TYPE_BEAT};
 

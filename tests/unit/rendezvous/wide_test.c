@@ -184,7 +184,7 @@ TEST(the_largest_job_restarts)
     clear();
     now_us += 14 * SECOND_US;
     for (uint32_t i = 0; i < WIDTH; i++) {
-        struct part_beat_shim shim = {id, 1, SHIM_RUNNING, bits_below(NPROC)};
+        struct part_beat_shim shim = {id, 1, SHIM_RUNNING, bits_below(NPROC), false};
         struct msg msg = {.type = MSG_TYPE_BEAT, .beat = {.shims = {&shim, i < width}}};
 
         if (i != 7)

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""What launcherd knows of its parts is removed, or cannot be seen: none of it proves that they have ended. lost_folder_test.py LAUNCHERD [NAME...]"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+import node_lib
+from ddpproto import run_tests
+from node_lib import World, is_alive, token_holders, wait_until
+
+LAUNCHERD = os.path.abspath(sys.argv[1])
+REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"
+
+
+def begin(world, argv=("sleep", "1000")):
+    """A node with a running job: the node, the pid of its rank, and what its shim.json says."""
+    node = world.node()
+    world.server.start(1, 1, list(argv))
+    world.server.go(1, 1)
+    pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+    return node, pid, world.note_token(node, 1, 1)
+
+
+def again(world, node):
+    """Starts launcherd again: its hello."""
+    since = len(world.server.messages)
+    node.begin().ready()
+    return world.server.wait_for("node_hello", since=since)
+
+
+def listed(hello):
+    return [(s["job_id"], s["generation"], s.get("unseen", False)) for s in hello["shims"]]
+
+
+def forget(world, node):
+    world.server.forget(1, 1)
+    wait_until(lambda: os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"], "the record of the part to go")
+    wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+
+
+def empty(node):
+    shutil.rmtree(node.run_dir(1, 1))
+
+
+def remove_run(node):
+    shutil.rmtree(f"{node.folder}/{node.name}/run")
+
+
+def move_run(node):
+    os.rename(f"{node.folder}/{node.name}/run", f"{node.folder}/{node.name}-run-elsewhere")
+
+
+def rename_part(node):
+    os.rename(node.run_dir(1, 1), node.run_dir(1, 1) + ".old")
+
+
+def restore_name(node):
+    path = node.run_dir(1, 1) + ".old"
+    if os.path.exists(path):
+        shutil.rmtree(path)
+
+
+def test_a_part_whose_folder_is_gone_is_ended_by_its_launcherd():
+    """The server hears of the part as long as something of it lives, and of its end when nothing does."""
+    for remove in (empty, remove_run, move_run, rename_part):
+        for is_away in (True, False):
+            with World(LAUNCHERD) as world:
+                node, pid, shim = begin(world)
+                if is_away:
+                    node.kill()
+                    remove(node)
+                else:
+                    remove(node)
+                    node.kill()
+                hello = again(world, node)
+                assert listed(hello) == [(1, 1, False)], (remove.__name__, hello)
+                report = world.server.wait_phase(1, 1, "ended")
+                assert not is_alive(pid) and not is_alive(shim["pid"]) and token_holders(shim["token"]) == []
+                assert (report["cause"], report["failed_class"]) == (REMOVED, "node"), report
+                assert world.server.run(2, ["true"])["failed_rank"] == -1
+                world.forget(node, 2, 1)
+                forget(world, node)
+                restore_name(node)
+
+
+def test_ranks_without_shim_and_folder_are_found():
+    """The shim is killed, too: the record has the token of what it has started."""
+    for is_away in (True, False):
+        with World(LAUNCHERD) as world:
+            node, _, shim = begin(world, ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+            wait_until(lambda: len(token_holders(shim["token"])) == 2, "both processes")
+            left = token_holders(shim["token"])
+            if is_away:
+                node.kill()
+            empty(node)
+            os.kill(shim["pid"], signal.SIGKILL)
+            if is_away:
+                wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+                assert listed(again(world, node)) == [(1, 1, False)]
+            report = world.server.wait_phase(1, 1, "ended")
+            assert report["failed_class"] == "node" and not any(is_alive(pid) for pid in left), (report, left)
+            forget(world, node)
+
+
+def test_a_launcherd_without_its_record_says_that_it_is_another():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        before = world.server.find("node_hello")["state_id"]
+        node.kill()
+        shutil.rmtree(f"{node.folder}/{node.name}/parts")
+        hello = again(world, node)
+        assert hello["state_id"] not in ("", before) and listed(hello) == [(1, 1, False)], hello
+        assert "the record of the parts that were started, was removed" in node.log_text(), node.log_text()
+        assert is_alive(pid)
+        node.kill()
+        empty(node)  # it is in the record again
+        hello = again(world, node)
+        assert listed(hello) == [(1, 1, False)], hello
+        world.server.wait_phase(1, 1, "ended")
+        forget(world, node)
+
+
+def test_a_removed_id_comes_back_and_the_job_goes_on():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        before = world.server.find("node_hello")["state_id"]
+        node.kill()
+        os.unlink(f"{node.folder}/{node.name}/state-id.json")
+        since = len(world.server.messages)
+        hello = again(world, node)
+        assert hello["state_id"] == before, hello
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        assert is_alive(pid)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def in_other_namespace(node):
+    """launcherd starts in a pid namespace of its own, from which it does not see the shim."""
+    node.arguments = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *node.arguments]
+
+
+def can_unshare():
+    return subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "true"], check=False,
+                          stderr=subprocess.DEVNULL).returncode == 0
+
+
+def kill_inside(node):
+    """Kills unshare, and waits until launcherd, which is its child, and so its namespace are gone. A container's runtime waits for that, too."""
+    with open(f"/proc/{node.process.pid}/task/{node.process.pid}/children", encoding="ascii") as file:
+        inside = [int(pid) for pid in file.read().split()]
+    assert len(inside) == 1, inside
+    node.kill()
+    wait_until(lambda: not is_alive(inside[0]), "the end of the namespace")
+
+
+def end_outside(node):
+    """Starts launcherd in our namespace again."""
+    kill_inside(node)
+    node.arguments = node.arguments[node.arguments.index(LAUNCHERD):]
+    node.begin().ready()
+
+
+def test_a_shim_of_another_pid_namespace_goes_on_if_it_answers():
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        node.kill()
+        in_other_namespace(node)
+        since = len(world.server.messages)
+        hello = again(world, node)
+        assert listed(hello) == [(1, 1, True)], hello
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=since)
+        assert is_alive(pid)
+        world.server.stop(1, 1)
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "" and not is_alive(pid), report
+        world.forget(node, 1, 1)
+        world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+        end_outside(node)
+
+
+def test_a_shim_of_another_pid_namespace_that_does_not_answer_is_not_gone():
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node, pid, shim = begin(world)
+        node.kill()
+        os.rename(node.run_dir(1, 1) + "/shim.sock", f"{world.folder}/away.sock")
+        in_other_namespace(node)
+        since = len(world.server.messages)
+        hello = again(world, node)
+        assert listed(hello) == [(1, 1, True)], hello
+        world.server.stop(1, 1)  # launcherd cannot carry it out, and does not say that it has
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=len(world.server.messages))
+        assert world.server.find("shim_report", since=since) is None and is_alive(pid) and is_alive(shim["pid"])
+        os.rename(f"{world.folder}/away.sock", node.run_dir(1, 1) + "/shim.sock")
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+        end_outside(node)
+
+
+def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
+    """launcherd is the first process of a container: its end is that of all its shims and ranks."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        in_other_namespace(node)
+        node.kill()
+        node.begin().ready()
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "running")
+        token = node.shim(1, 1)["token"]
+        assert len(token_holders(token)) == 1
+        kill_inside(node)
+        hello = again(world, node)  # in a new namespace
+        assert [(s["phase"], s["unseen"]) for s in hello["shims"]] == [("ended", False)], hello
+        report = world.server.wait_phase(1, 1, "ended")
+        assert token_holders(token) == []
+        assert report["cause"] == "the shim of job 1 on node0 ended with the container of the launcherd before", report
+        world.server.forget(1, 1)
+        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+        end_outside(node)
+        assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
+
+
+def test_a_second_launcherd_does_not_get_the_folder_of_the_first():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        os.unlink(f"{node.folder}/{node.name}/lock")
+        second = subprocess.run([*node.arguments, "--keep-trying"], stdin=subprocess.DEVNULL, capture_output=True, timeout=node_lib.TIMEOUT_S,
+                                check=False)
+        assert second.returncode != 0 and b"uses the state directory" in second.stderr, second
+        assert is_alive(pid)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
