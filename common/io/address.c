@@ -13,12 +13,16 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/io/folder_lock.h"
 #include "common/io/own_path.h"
 
 #define CONNECT_TIMEOUT_MS 2000
 #define BACKLOG 128
+#define LOCK_TURNS 100 /* a second */
+#define LOCK_PAUSE_NS 10000000
 #define PATH_BYTES_MAX 4096
 
 bool address_is_unix(const char *address)
@@ -402,6 +406,18 @@ static enum status listen_locked(const struct place *place, int mode, int *fd, s
     return status;
 }
 
+/* Whoever starts holds the lock for a moment only. A directory that is locked for longer is somebody's state directory
+ * (folder_lock.h), or an outsider's game: there we go on without it. */
+static void lock_parent(int fd)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_NS};
+
+    if (folder_lock_is_ours(fd))
+        return;
+    for (int turn = 0; turn < LOCK_TURNS && flock(fd, LOCK_EX | LOCK_NB) < 0; turn++)
+        (void)nanosleep(&pause, NULL);
+}
+
 /* Opens and locks the directory of `path`. A link of another user on the way to it is not followed. */
 static enum status hold_parent(const char *path, int *fd, struct err *err)
 {
@@ -422,8 +438,8 @@ static enum status hold_parent(const char *path, int *fd, struct err *err)
         status =
             err_set(err, STATUS_IO, errno, "unix:%.150s: its directory: %s", path, strerror(errno));
     (void)close(way_fd);
-    while (*fd >= 0 && flock(*fd, LOCK_EX) < 0 && errno == EINTR)
-        continue;
+    if (*fd >= 0)
+        lock_parent(*fd);
     return status;
 }
 

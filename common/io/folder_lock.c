@@ -3,12 +3,63 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+
+enum { HELD_MAX = 4 }; /* a process has one state directory */
+
+static struct held {
+    dev_t dev;
+    ino_t ino;
+    int fd; /* 0: none */
+} held[HELD_MAX];
+static pthread_mutex_t held_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void note_held(int fd)
+{
+    struct stat info;
+
+    if (fstat(fd, &info) != 0)
+        return;
+    (void)pthread_mutex_lock(&held_lock);
+    for (int i = 0; i < HELD_MAX; i++) {
+        if (held[i].fd == 0) {
+            held[i] = (struct held){info.st_dev, info.st_ino, fd};
+            break;
+        }
+    }
+    (void)pthread_mutex_unlock(&held_lock);
+}
+
+static void note_released(int fd)
+{
+    (void)pthread_mutex_lock(&held_lock);
+    for (int i = 0; i < HELD_MAX; i++)
+        if (held[i].fd == fd)
+            held[i].fd = 0;
+    (void)pthread_mutex_unlock(&held_lock);
+}
+
+bool folder_lock_is_ours(int fd)
+{
+    struct stat info;
+    bool is_ours = false;
+
+    if (fstat(fd, &info) != 0)
+        return false;
+    (void)pthread_mutex_lock(&held_lock);
+    for (int i = 0; i < HELD_MAX; i++)
+        is_ours =
+            is_ours || (held[i].fd > 0 && held[i].dev == info.st_dev && held[i].ino == info.st_ino);
+    (void)pthread_mutex_unlock(&held_lock);
+    return is_ours;
+}
 
 static void read_holder(int fd, char holder[32])
 {
@@ -37,6 +88,8 @@ static enum status lock_folder(struct folder_lock *lock, const char *folder, str
     if (lock->dir_fd < 0)
         return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", folder, strerror(errno));
     status = lock_fd(lock->dir_fd, folder, err);
+    if (status == STATUS_OK)
+        note_held(lock->dir_fd);
     return status == STATUS_BUSY ? status : STATUS_OK; /* NFS locks only what is open for writing */
 }
 
@@ -71,7 +124,9 @@ void folder_lock_release(struct folder_lock *lock)
 {
     if (lock->file_fd >= 0)
         (void)close(lock->file_fd);
-    if (lock->dir_fd >= 0)
+    if (lock->dir_fd >= 0) {
+        note_released(lock->dir_fd);
         (void)close(lock->dir_fd);
+    }
     *lock = FOLDER_LOCK_NONE;
 }

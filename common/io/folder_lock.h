@@ -5,6 +5,8 @@
 #ifndef COMMON_IO_FOLDER_LOCK_H
 #define COMMON_IO_FOLDER_LOCK_H
 
+#include <stdbool.h>
+
 #include "common/status.h"
 
 struct folder_lock {
@@ -17,5 +19,7 @@ struct folder_lock {
 enum status folder_lock_take(struct folder_lock *lock, const char *folder, char holder[32],
                              struct err *err);
 void folder_lock_release(struct folder_lock *lock);
+/* Whether this process holds the folder that `fd` is. May be called from any thread. */
+bool folder_lock_is_ours(int fd);
 
 #endif

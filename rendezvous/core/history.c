@@ -141,7 +141,8 @@ static void judge(struct rdzv *rdzv, const struct node *node, const struct news 
 static void take_lease(struct rdzv *rdzv, const struct msg_node_hello *hello)
 {
     const struct rdzv_options *options = &rdzv->options;
-    uint64_t longest_us = claim_longest_lease_us(rdzv);
+    const uint64_t known_us = claim_longest_lease_us(rdzv) - LEASE_MARGIN_US;
+    uint64_t longest_us = known_us;
 
     if (!options->may_be_past && !options->is_copy && !rdzv->is_of_past)
         return;
@@ -152,7 +153,7 @@ static void take_lease(struct rdzv *rdzv, const struct msg_node_hello *hello)
             (options->is_copy || strcmp(seen->cluster, options->cluster) == 0))
             longest_us = seen->lease_us;
     }
-    if (longest_us == claim_longest_lease_us(rdzv))
+    if (longest_us == known_us)
         return;
     action_log(&rdzv->out, 0, 0,
                "node %s has a lease of %llu s: what this state does not know may run that long",

@@ -67,7 +67,7 @@ LOOP_ALLOWED = {
     # its driver is asked by threads of its own, or in another process
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
     # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried; after it, the lock of the state directory is closed
-    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$", "common/io/folder_lock.c": r"folder_lock_release$",
+    "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
@@ -121,7 +121,7 @@ RENDEZVOUS_ALLOWED = {
     "rendezvous/store/etcd_files.c": r"etcd_files_\w+$", "rendezvous/store/etcd_place.c": r"etcd_place_make$",
     # before the loop runs
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",
-    "common/io/own_path.c": r"own_reserve$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
+    "common/io/own_path.c": r"own_reserve$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
     "common/curl_library.c": r"curl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; a server's own by its path, when it opens and closes
     "common/io/address.c": r"address_\w+$",

@@ -198,7 +198,7 @@ TEST(the_wait_for_a_long_lease_survives_the_server_too)
 /* No back-off is that long after the first failure of a node. */
 TEST(a_clock_that_was_set_back_does_not_lengthen_the_wait)
 {
-    lease_us = 20 * SECOND_US;
+    lease_us = LEASE_OF(20);
     lose(false);
     check(JOB_RESTARTING, 1);
     wall_ms -= 2 * 86400000;
@@ -207,7 +207,7 @@ TEST(a_clock_that_was_set_back_does_not_lengthen_the_wait)
     check(JOB_RESTARTING, 1);
     pass(2);
     check(JOB_STARTING, 2);
-    lease_us = 60 * SECOND_US;
+    lease_us = LEASE_OF(60);
 }
 
 /* Job 1 runs on node a, which a new server with a lease of 10 s never hears. */

@@ -213,7 +213,7 @@ TEST(a_job_waits_for_a_node_that_may_run_it)
         step_beat(1, NULL, 0);
         CHECK(find(RDZV_SEND_START) == NULL);
     }
-    now_us += SECOND_US;
+    now_us += SECOND_US + LEASE_MARGIN_US;
     step((struct rdzv_event){.type = RDZV_EVENT_TICK});
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
 }
@@ -283,7 +283,7 @@ static void starts_after(uint64_t seconds)
         step_beat(1, NULL, 0);
         CHECK(find(RDZV_SEND_START) == NULL);
     }
-    now_us += SECOND_US;
+    now_us += SECOND_US + LEASE_MARGIN_US;
     step_beat(1, NULL, 0);
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
 }
