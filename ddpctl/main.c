@@ -5,13 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/io/spare_threads.h"
 #include "common/io/standard_open.h"
 #include "ddpctl/cmdline.h"
 #include "ddpctl/docs.h"
 #include "ddpctl/slurm_node.h"
-
-#define THREADS 5u /* those of libuv, and one for input */
 
 /* --help=man, bash, zsh or fish: for the build of packages. */
 static int print_docs(enum option_form form)
@@ -71,8 +68,6 @@ int main(int argc, char **argv)
         code = ctl_fail_err(&ctl, CTL_USAGE, &screen_err, "");
     else if (status != STATUS_OK)
         code = ctl_fail_err(&ctl, CTL_USAGE, &err, "");
-    else if (spare_threads_check(THREADS, &err) != STATUS_OK)
-        code = ctl_fail_err(&ctl, CTL_OURS, &err, "");
     else
         code = run(&ctl, command);
     screen_close(&ctl.screen);

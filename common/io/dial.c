@@ -11,6 +11,9 @@
 #include <unistd.h>
 
 #include "common/io/address.h"
+#include "common/io/spare_threads.h"
+
+#define POOL_THREADS 4u /* libuv's default */
 
 static void try_next(struct dial *dial);
 
@@ -195,6 +198,9 @@ enum status dial_start(struct dial *dial, uv_loop_t *loop, const char *address, 
     if (!split(dial, address))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "\"%.80s\" is not HOST:PORT (an IPv6 address stands in brackets)", address);
+    /* libuv starts its own with the first lookup, and would abort */
+    if (spare_threads_check(POOL_THREADS, err) != STATUS_OK)
+        return STATUS_SYSTEM;
     code = uv_getaddrinfo(loop, &dial->lookup, on_looked_up, dial->host, dial->port, &hints);
     if (code < 0)
         return err_set(err, STATUS_SYSTEM, code, "look up %.80s: %s", dial->host,

@@ -9,18 +9,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/io/spare_threads.h"
+
 #define POOL_THREADS 4u /* libuv's default */
 #define POOL_THREADS_MAX 1024u
-
-struct trial {
-    uv_sem_t go;
-    uv_thread_t threads[POOL_THREADS_MAX];
-};
-
-static void wait_for_go(void *argument)
-{
-    uv_sem_wait(argument);
-}
+#define FILE_THREADS 4u /* for work on files (file_work.h) */
 
 /* As libuv reads it. */
 static uint32_t pool_threads(void)
@@ -29,28 +22,6 @@ static uint32_t pool_threads(void)
     const long count = set != NULL ? strtol(set, NULL, 10) : POOL_THREADS;
 
     return count < 1 ? 1 : count > POOL_THREADS_MAX ? POOL_THREADS_MAX : (uint32_t)count;
-}
-
-/* Starts as many threads as the pool has, and ends them. glibc keeps their stacks for the next
- * threads, those of the pool, which libuv must not fail to start. */
-static int try_threads(void)
-{
-    static struct trial trial;
-    uint32_t count = 0;
-    int rc = uv_sem_init(&trial.go, 0);
-
-    if (rc != 0)
-        return rc;
-    while (rc == 0 && count < pool_threads()) {
-        rc = uv_thread_create(&trial.threads[count], wait_for_go, &trial.go);
-        count += rc == 0;
-    }
-    for (uint32_t i = 0; i < count; i++)
-        uv_sem_post(&trial.go);
-    for (uint32_t i = 0; i < count; i++)
-        (void)uv_thread_join(&trial.threads[i]);
-    uv_sem_destroy(&trial.go);
-    return rc;
 }
 
 static void no_work(uv_work_t *work)
@@ -68,10 +39,8 @@ static void on_worked(uv_work_t *work, int status)
 static int start_pool(uv_loop_t *loop)
 {
     static uv_work_t work;
-    int rc = try_threads();
+    int rc = uv_queue_work(loop, &work, no_work, on_worked);
 
-    if (rc == 0)
-        rc = uv_queue_work(loop, &work, no_work, on_worked);
     if (rc == 0)
         (void)uv_run(loop, UV_RUN_DEFAULT); /* until it is done */
     return rc;
@@ -118,14 +87,21 @@ static int grow_table(uv_loop_t *loop, uint32_t descriptors)
 enum status loop_open(uv_loop_t *loop, uint32_t descriptors, struct err *err)
 {
     int rc = uv_loop_init(loop);
+    enum status status;
 
     if (rc != 0)
         return err_set(err, STATUS_SYSTEM, rc, "no event loop: %s", uv_strerror(rc));
     /* First the table: the kernel grows its own table with ours, and where threads share that, it waits
      * for all processors (an RCU grace period, some 20 ms). */
     rc = grow_table(loop, descriptors);
-    if (rc == 0)
+    if (rc == 0) {
+        status = spare_threads_check(pool_threads() + FILE_THREADS, err);
+        if (status != STATUS_OK) {
+            (void)uv_loop_close(loop);
+            return status;
+        }
         rc = start_pool(loop);
+    }
     if (rc == 0)
         return STATUS_OK;
     (void)uv_loop_close(loop);

@@ -16,13 +16,10 @@
 
 #include "common/buf.h"
 #include "common/io/notify.h"
-#include "common/io/spare_threads.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/msg_version.h"
 #include "common/option_docs.h"
-
-#define THREADS 8u /* those of libuv, and for work on files */
 
 int service_complain(const struct option_table *table, const char *format, ...)
 {
@@ -76,10 +73,7 @@ int service_parse(const struct option_table *table, int argc, char *const *argv,
     }
     if (result.positional_count + result.rest_count > 0)
         return service_complain(table, "it takes options only");
-    if (spare_threads_check(THREADS, &err) == STATUS_OK)
-        return -1;
-    (void)fprintf(stderr, "%s: %s\n", table->program, err.text);
-    return EXIT_FAILURE;
+    return -1;
 }
 
 /* The state of root is under /var/lib; the state of a user is where the XDG base directory

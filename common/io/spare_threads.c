@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -33,6 +35,7 @@ static enum status explain(uint32_t count, int code, struct err *err)
 
 enum status spare_threads_check(uint32_t count, struct err *err)
 {
+    static _Atomic bool is_done;
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[SPARE_THREADS_MAX];
     uint32_t started = 0;
@@ -40,6 +43,8 @@ enum status spare_threads_check(uint32_t count, struct err *err)
     int code = 0;
 
     assert(count <= SPARE_THREADS_MAX);
+    if (atomic_load(&is_done))
+        return STATUS_OK;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     (void)pthread_mutex_lock(&gate);
@@ -51,5 +56,8 @@ enum status spare_threads_check(uint32_t count, struct err *err)
     for (uint32_t i = 0; i < started; i++)
         (void)pthread_join(threads[i], NULL);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code == 0 ? STATUS_OK : explain(count, code, err);
+    if (code != 0)
+        return explain(count, code, err);
+    atomic_store(&is_done, true);
+    return STATUS_OK;
 }

@@ -7,9 +7,10 @@
 
 #include "common/status.h"
 
-#define SPARE_THREADS_MAX 16u
+#define SPARE_THREADS_MAX 1028u
 
-/* Starts so many threads at once, and ends them. STATUS_SYSTEM: `err` says which limit it may be. */
+/* Starts so many threads at once, and ends them; glibc keeps their stacks for the next ones. Where it was done once, it
+ * does nothing. STATUS_SYSTEM: `err` says which limit it may be. */
 enum status spare_threads_check(uint32_t count, struct err *err);
 
 #endif

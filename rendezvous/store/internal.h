@@ -12,7 +12,7 @@
 
 /* When the log has so many pages of 4 KiB it is copied into the file. SQLite's default; that of a private run. */
 #define STORE_LOG_PAGES 1000
-#define STORE_LOG_PAGES_PRIVATE 250
+#define STORE_LOG_PAGES_PRIVATE 64
 
 /* Statements that are prepared once. store.c has their SQL. */
 enum store_statement {

@@ -15,6 +15,7 @@
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
 
+#define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
 #define RESERVE_EVERY 64 /* transactions */
 
@@ -26,7 +27,7 @@ struct room {
 };
 
 static const struct room rooms[] = {
-    {.log_bytes = 2 * MIB, .file_bytes = MIB, .low_bytes = MIB, .free_pages_min = 192},
+    {.log_bytes = 512 * KIB, .file_bytes = 256 * KIB, .low_bytes = 256 * KIB, .free_pages_min = 48},
     {.log_bytes = 12 * MIB, .file_bytes = 4 * MIB, .low_bytes = 8 * MIB, .free_pages_min = 768},
 };
 

@@ -96,7 +96,7 @@ SHIM_ALLOWED = {
     "launcherd/shim/shim_workers.c": r"shim_workers_\w+$", "launcherd/shim/warm_workers.c": r"warm_workers_\w+$",
     # a thread that was told to end
     "launcherd/shim/store_child.c": r"store_child_\w+$",
-    # not by a shim: by the daemons, before their loops run
+    # not by a shim: by the daemons, before their loops run; threads that end at once
     "common/io/spare_threads.c": r"spare_threads_check$",
     # before the loop runs: the folders of launcherd's program, and stage.tar
     "launcherd/shim/tools_dir.c": r"tools_\w+$", "common/io/own_path.c": r"own_(reserve|file_open)$",
@@ -122,6 +122,7 @@ RENDEZVOUS_ALLOWED = {
     # before the loop runs
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",
     "common/io/own_path.c": r"own_reserve$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
+    "common/io/spare_threads.c": r"spare_threads_check$",
     "common/curl_library.c": r"curl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; a server's own by its path, when it opens and closes
     "common/io/address.c": r"address_\w+$",

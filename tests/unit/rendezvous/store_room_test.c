@@ -65,8 +65,8 @@ TEST(a_private_store_reserves_room_too)
     struct err err;
 
     CHECK(store_open(&store, test_dir(), false, &err) == STATUS_OK);
-    CHECK(blocks_of("state.db") >= 1 << 20);
-    CHECK(blocks_of("state.db-wal") >= 2 << 20);
+    CHECK(blocks_of("state.db") >= 256 << 10);
+    CHECK(blocks_of("state.db-wal") >= 512 << 10);
     store_close(&store);
 }
 
