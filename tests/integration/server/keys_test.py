@@ -314,7 +314,7 @@ def say_hello(address, key, job_id, cluster):
     with Peer(address, key=key) as peer:
         peer.send("node_hello", protocol=PROTOCOL, version="test", name="n1", boot_id="boot", instance=1, pid=1, address="127.0.0.1",
                   slots=1, gpus=0, shims=[], closed=[],
-                  **{**NODE_IDENTITY, "seen": [dict(cluster=cluster, job_id=job_id, generation=1)]})
+                  **{**NODE_IDENTITY, "seen": [dict(cluster=cluster, job_id=job_id, generation=1, lease_us=60000000)]})
         assert peer.recv()["type"] == "node_welcome"
 
 
