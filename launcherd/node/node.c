@@ -36,6 +36,8 @@
 #include "launcherd/process/rundir.h"
 
 #define END_SHIMS_MS 2000u
+#define END_STARTS_MS 5000u /* a start takes some milliseconds, if its disk answers */
+#define LOOK_STARTS_MS 5u
 /* The most events that one step, and the events that it posts, can post: one for each action
  * CONNECT_SHIM, SPAWN_SHIM and CONNECT_SERVER. None of these leads to a second CONNECT or SPAWN in
  * the same turn. */
@@ -56,6 +58,7 @@ struct node {
     struct node_questions questions;
     struct node_expire expire;
     uv_timer_t timer, end_timer;
+    uint32_t end_looks; /* whether starts are over, since the end began */
     uv_signal_t child_signal;
     struct node_server server;
     struct file_works *files;
@@ -551,12 +554,27 @@ static void on_end_timer(uv_timer_t *timer)
     node_sweep_signal(&node->shims, SIGKILL);
 }
 
+/* Shims that are being started live on, too: the next launcherd finds them. */
+static void on_starts_timer(uv_timer_t *timer)
+{
+    struct node *node = timer->data;
+
+    if (node_start_any(&node->shims) && ++node->end_looks < END_STARTS_MS / LOOK_STARTS_MS)
+        return;
+    node_start_cancel_all(&node->shims);
+    close_all(node);
+}
+
 void node_end(struct node *node)
 {
     if (node->host.ending)
         return;
     node->host.ending = true;
     node_server_close(&node->server, STATUS_OK, "launcherd ends");
+    if (!node->host.ends_shims && node_start_any(&node->shims)) {
+        uv_timer_start(&node->end_timer, on_starts_timer, LOOK_STARTS_MS, LOOK_STARTS_MS);
+        return;
+    }
     node_start_cancel_all(&node->shims);
     if (!node->host.ends_shims || node_sweep_signal(&node->shims, stop_signal()) == 0) {
         close_all(node);

@@ -388,6 +388,14 @@ void node_start_cancel(struct node_shims *shims, uint64_t job_id, uint32_t gener
     shims->host->post(shims->host->owner, failed_event(job_id, generation, why));
 }
 
+bool node_start_any(const struct node_shims *shims)
+{
+    for (const struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)
+        if (shim->starting != NULL && !shim->removed)
+            return true;
+    return false;
+}
+
 void node_start_cancel_all(struct node_shims *shims)
 {
     for (struct node_shim *shim = shims->first; shim != NULL; shim = shim->next)

@@ -15,7 +15,9 @@ void node_start_again(struct node_shims *shims, uint64_t job_id, uint32_t genera
  * reason `why`. */
 void node_start_cancel(struct node_shims *shims, uint64_t job_id, uint32_t generation,
                        const char *why);
-/* launcherd ends together with its shims: none is started any more. */
+/* Whether one is being started. */
+bool node_start_any(const struct node_shims *shims);
+/* launcherd ends: none is started any more. */
 void node_start_cancel_all(struct node_shims *shims);
 /* Call when children were reaped: ends the shims whose start was given up and whose process is gone. */
 void node_start_check(struct node_shims *shims);

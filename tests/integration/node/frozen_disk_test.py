@@ -363,6 +363,29 @@ def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
         wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
 
 
+def test_launcherd_ends_while_it_starts_a_shim():
+    """As in an upgrade: the next launcherd finds the shim, and the job goes on."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "exec")
+        node = world.node()
+        node_lib.write_file(disk.paths[0], "stop --shim")
+        world.server.start(1, 1, SLEEPER, slot_mask=1)
+        wait_until(lambda: children_stopped(node), "its process to be made")
+        node.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "SIGTERM: ending" in node.log_text(), "launcherd to end")
+        disk.thaw()
+        os.kill(children_stopped(node)[0], signal.SIGCONT)
+        assert node.wait() == 0
+        begin_again(world, node, 1)
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        world.note_token(node, 1, 1)
+        assert is_alive(pid)
+        world.server.stop(1, 1, signal.SIGTERM)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
 def test_a_process_that_answers_questions_is_stopped_before_it_begins():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "exec")
