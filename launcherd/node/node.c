@@ -357,36 +357,7 @@ static void take_state_id(struct node *node, const struct open_files *files)
 {
     (void)snprintf(node->core.options.state_id, sizeof node->core.options.state_id, "%s",
                    files->state_id);
-    if (files->found == STATE_ID_DAMAGED)
-        log_line(LOG_WARNING, node_about(&node->host),
-                 "%s/state-id.json was damaged, and is kept as state-id.json" STATE_ID_DAMAGED_END
-                 ": the state directory has a new id, and the server waits for the leases of the "
-                 "old one",
-                 node->options.state_dir);
-    else if (files->found == STATE_ID_RESTORED)
-        log_line(
-            LOG_WARNING, node_about(&node->host),
-            "%s/state-id.json was removed or damaged: the id is taken from the record of parts",
-            node->options.state_dir);
-    else if (files->found == STATE_ID_NO_RECORD)
-        log_line(
-            LOG_WARNING, node_about(&node->host),
-            "%s/parts, the record of the parts that were started, was removed or is another's: "
-            "parts may run that are not known here. The state directory has a new id, and the "
-            "server waits for the leases of the old one",
-            node->options.state_dir);
-    else if (files->found == STATE_ID_COPY)
-        log_line(LOG_WARNING, node_about(&node->host),
-                 "%s was not made where it is now: it is a copy of another state directory, was "
-                 "moved here from another file system, or was restored from a backup. It has a new "
-                 "id%s%s%s",
-                 node->options.state_dir,
-                 files->aside[0] != '\0' ? ". The shims that it lists are not taken over: they are "
-                                           "in "
-                                         : "",
-                 files->aside,
-                 files->aside[0] != '\0' ? ", and what still runs of them ends with its lease"
-                                         : "");
+    state_id_log(files->found, node_about(&node->host), node->options.state_dir, files->aside);
 }
 
 static void on_opened(struct file_work *work, const char *late)

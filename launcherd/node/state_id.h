@@ -14,6 +14,7 @@
 #define LAUNCHERD_NODE_STATE_ID_H
 
 #include "common/limits.h"
+#include "common/log.h"
 #include "common/status.h"
 
 #define STATE_ID_DAMAGED_END ".damaged"
@@ -34,5 +35,8 @@ enum state_id_found {
 enum status state_id_load(const char *state_dir, const char *boot_id, const char *machine_id,
                           char id[IDENTITY_BYTES_MAX], enum state_id_found *found, char aside[64],
                           struct err *err);
+/* Says what was found, if it was not as it should be. */
+void state_id_log(enum state_id_found found, struct log_about about, const char *state_dir,
+                  const char *aside);
 
 #endif

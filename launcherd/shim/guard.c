@@ -25,6 +25,7 @@
 #define TURNS_FAST 400u   /* then the rest hang in the kernel */
 #define PAUSE_FAST_NS 5000000
 #define PAUSE_SLOW_NS 500000000
+#define CLEAN_TURNS 4u
 #define TURNS_GONE_MAX 600u /* of a shim that is gone: about two minutes */
 
 struct guard {
@@ -74,17 +75,19 @@ static uint32_t kill_once(const struct guard *guard)
     return count + proc_kill_token(shim->token);
 }
 
-/* Until nothing is found any more. */
+/* Until nothing is found for a while: a process that begins a program just then shows no token. */
 static void kill_all(struct guard *guard, const char *why)
 {
-    for (uint32_t turn = 0; kill_once(guard) > 0; turn++) {
-        const struct timespec pause = {.tv_nsec =
-                                           turn < TURNS_FAST ? PAUSE_FAST_NS : PAUSE_SLOW_NS};
+    uint32_t clean = 0;
 
-        if (turn == TURNS_GONE_MAX)
-            break;
+    for (uint32_t turn = 0; clean < CLEAN_TURNS && turn < TURNS_GONE_MAX; turn++) {
+        const bool is_found = kill_once(guard) > 0;
+        const struct timespec pause = {.tv_nsec = clean == 0 && turn < TURNS_FAST ? PAUSE_FAST_NS
+                                                                                  : PAUSE_SLOW_NS};
+
+        clean = is_found ? 0 : clean + 1;
         (void)nanosleep(&pause, NULL);
-        if (turn == 1)
+        if (turn == 1 && is_found)
             tell(guard, why);
     }
 }
@@ -114,6 +117,7 @@ static bool wait_until(const struct guard *guard, uint64_t at_us)
     return fds[0].revents != 0;
 }
 
+/* Until the shim is gone. */
 static void watch(struct guard *guard)
 {
     uint64_t clean_us = 0; /* the lease after whose end nothing was left */
@@ -132,11 +136,9 @@ static void watch(struct guard *guard)
         if (wait_until(guard, clock_boot_us() + AGAIN_US))
             break;
     }
-    if (!atomic_load(&guard->page->has_ended))
-        kill_all(guard, "their shim is gone");
 }
 
-/* False: there is nothing to guard. The number of the process is that of the shim as long as the pidfd is open. */
+/* False: there is nothing to guard. Without a pidfd the shim is gone already; with one the number stays its own. */
 static bool find_shim(struct guard *guard, const char *run_dir)
 {
     char boot_id[64];
@@ -147,7 +149,11 @@ static bool find_shim(struct guard *guard, const char *run_dir)
         strcmp(guard->shim.boot_id, boot_id) != 0)
         return false;
     guard->pidfd = proc_pidfd(guard->shim.pid);
-    return guard->pidfd < 0 || proc_start_ticks(guard->shim.pid) == guard->shim.start_ticks;
+    if (guard->pidfd >= 0 && proc_start_ticks(guard->shim.pid) != guard->shim.start_ticks) {
+        (void)close(guard->pidfd); /* the number is another process's by now, or nobody's */
+        guard->pidfd = -1;
+    }
+    return true;
 }
 
 int guard_main(char *const *arguments)
@@ -167,9 +173,9 @@ int guard_main(char *const *arguments)
         return 0; /* the shim has a guard */
     if (!find_shim(&guard, arguments[GUARD_ARG_RUN_DIR]))
         return 0;
-    if (guard.pidfd < 0)
-        kill_all(&guard, "their shim is gone");
-    else
+    if (guard.pidfd >= 0)
         watch(&guard);
+    if (!atomic_load(&guard.page->has_ended))
+        kill_all(&guard, "their shim is gone");
     return 0;
 }
