@@ -224,7 +224,7 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         world.server.go(1, 1)
         world.server.wait_phase(1, 1, "running")
         token = node.shim(1, 1)["token"]
-        assert len(token_holders(token)) == 1
+        wait_until(lambda: len(token_holders(token)) == 1, "the rank to run its program")
         kill_inside(node)
         hello = again(world, node)  # in a new namespace
         assert [(s["phase"], s["unseen"]) for s in hello["shims"]] == [("ended", False)], hello
