@@ -105,10 +105,34 @@ static bool has_living(const struct node *node, const struct job *job)
     return false;
 }
 
+/* This server, or the one before, has given up a part of the job unseen. */
+static bool may_wait(const struct job *job)
+{
+    return job->record.state == JOB_RESTARTING &&
+           (job->fence_until_us != 0 ||
+            (!job->is_ours && !job->record.planned && job->record.checkpoint_step == 0));
+}
+
+/* The node has a lease again, and with it what it lists: a shim that was stopped cannot carry out a stop. */
+static void wait_on(struct rdzv *rdzv, const struct node *node)
+{
+    const uint64_t until_us = claim_lease_end_us(rdzv, node);
+
+    for (uint32_t i = 0; rdzv->options.waits_for_lease && i < node->shim_count; i++) {
+        const struct part_beat_shim *shim = &node->shims[i];
+        struct job *job = job_find(rdzv, shim->job_id);
+
+        if (job != NULL && shim->phase != SHIM_ENDED && !shim->unseen && may_wait(job) &&
+            until_us > job->retry_at_us)
+            job->retry_at_us = until_us;
+    }
+}
+
 void fence_heard(struct rdzv *rdzv, struct node *node)
 {
     const uint32_t index = roster_index(rdzv, node);
 
+    wait_on(rdzv, node);
     for (uint32_t i = 0; node->fenced > 0 && i < rdzv->queue_count; i++) {
         struct job *job = &rdzv->jobs[rdzv->queue[i].job];
 

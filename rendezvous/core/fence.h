@@ -27,7 +27,7 @@ void fence_drop(struct rdzv *rdzv, struct job *job);
 /* The node has a launcherd that cannot know what runs of these jobs: its lists end no wait. */
 void fence_keep(struct rdzv *rdzv, struct node *node);
 /* The node has listed its shims. Jobs that waited only for this node may start if it no longer has
- * their parts. */
+ * their parts. If it has, they wait until it has not, or until its lease of now is over. */
 void fence_heard(struct rdzv *rdzv, struct node *node);
 
 #endif

@@ -142,6 +142,27 @@ TEST(or_until_the_node_is_back_without_them)
     check(JOB_STARTING, 2);
 }
 
+/* Its shim was stopped, and does not end: with the node's new lease its ranks may run on. */
+TEST(a_node_that_is_back_with_them_has_a_new_lease)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
+
+    lose(false);
+    pass(40);
+    step_hello(
+        4, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
+    for (uint32_t i = 0; i < 30; i++) {
+        pass(1);
+        step_beat(4, &shim, 1);
+        check(JOB_RESTARTING, 1);
+    }
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = 4});
+    pass(59);
+    check(JOB_RESTARTING, 1);
+    pass(2);
+    check(JOB_STARTING, 2);
+}
+
 /* A new server, at the same time of the wall clock. */
 static void restart(void)
 {
