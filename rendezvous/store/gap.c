@@ -93,3 +93,23 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
         status = stop_running(store, gap->now_ms, err);
     return status == STATUS_OK ? store_skip_numbers(store, gap, err) : status;
 }
+
+enum status store_begin_history(struct store *store, const struct seen *other, struct err *err)
+{
+    struct seen now;
+    char id[SEEN_ID_BYTES];
+    enum status status = store_seen(store, &now, 0, err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (other != NULL)
+        seen_add_lineage(&now, other);
+    seen_add_lineage(&now, &now);
+    status = store_make_cluster(id, err);
+    if (status == STATUS_OK)
+        status = execute(store, err,
+                         "INSERT OR REPLACE INTO main.meta VALUES ('restore', '%s'), ('lineage', "
+                         "'%s')",
+                         id, now.lineage);
+    return status;
+}

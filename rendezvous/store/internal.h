@@ -109,7 +109,7 @@ struct store {
     bool is_of_past;  /* store_is_of_past */
     bool is_log_lost; /* state.db-shm has lost its -wal */
     bool is_closing;
-    uint64_t known_job_id, known_event_id; /* given in its directory before it was made */
+    struct seen known; /* what its directory said when the store was opened */
 };
 
 /* In the first transaction of a new file: makes its free pages. */
@@ -166,6 +166,9 @@ struct store_gap {
 /* The same without a new cluster id: what still runs of it, and is known, goes on. */
 enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err);
 enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err);
+/* Gives this state another seen_id. From then on those that came before are known as such: its own of now, its lineage,
+ * and those of `other`, if not NULL. */
+enum status store_begin_history(struct store *store, const struct seen *other, struct err *err);
 
 /* The highest number of a job that may have been given. */
 #define STORE_NEWEST_JOB_SQL                                                                       \

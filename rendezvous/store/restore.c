@@ -161,8 +161,8 @@ static enum status leave_gap(struct restoring *restoring, int64_t now_ms)
     char event[160];
     const struct store_gap gap = {.cluster = store_cluster(restoring->store),
                                   .now_ms = now_ms,
-                                  .job_id = restoring->store->known_job_id,
-                                  .event_id = restoring->store->known_event_id,
+                                  .job_id = restoring->store->known.job_id,
+                                  .event_id = restoring->store->known.event_id,
                                   .event_sql = event};
 
     (void)snprintf(event, sizeof event,
@@ -174,14 +174,13 @@ static enum status leave_gap(struct restoring *restoring, int64_t now_ms)
 }
 
 /* A state that was moved keeps its cluster id, but begins its commits anew (seen.h). */
-static enum status note_restore(struct restoring *restoring)
+static enum status begin_history(struct restoring *restoring)
 {
-    char id[SEEN_ID_BYTES];
-    enum status status = store_make_cluster(id, restoring->err);
+    const struct seen *known = &restoring->store->known;
 
-    return status == STATUS_OK
-               ? execute(restoring, "INSERT OR REPLACE INTO main.meta VALUES ('restore', '%s')", id)
-               : status;
+    store_begin(restoring->store);
+    return store_begin_history(restoring->store, known->cluster[0] != '\0' ? known : NULL,
+                               restoring->err);
 }
 
 static enum status load(struct restoring *restoring, int64_t now_ms)
@@ -194,10 +193,10 @@ static enum status load(struct restoring *restoring, int64_t now_ms)
     store_commit(restoring->store);
     if (status == STATUS_OK)
         status = take_parts(restoring);
+    if (status == STATUS_OK)
+        status = begin_history(restoring);
     if (status == STATUS_OK && !restoring->facts->is_moved)
         status = leave_gap(restoring, now_ms);
-    if (status == STATUS_OK)
-        status = note_restore(restoring);
     if (status == STATUS_OK)
         status = execute(restoring, "DELETE FROM main.meta WHERE name = 'restoring'");
     store_commit(restoring->store);

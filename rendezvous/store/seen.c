@@ -14,7 +14,7 @@
 #include "common/log.h"
 
 #define FORMAT "ddp-seen 1"
-#define TEXT_BYTES_MAX 512
+#define TEXT_BYTES_MAX 1024
 
 static bool read_number(const char *text, uint64_t *number)
 {
@@ -27,10 +27,14 @@ static bool read_number(const char *text, uint64_t *number)
 static bool decode(const char *text, struct seen *seen)
 {
     char commit[24] = "", job[24] = "", event[24] = "", lease[24] = "0";
-    const char *more = strstr(text, " lease=");
+    const char *more = strstr(text, " lease="), *lineage = strstr(text, " lineage=");
 
-    /* an earlier version has written neither */
+    /* an earlier version has written none of them */
     (void)snprintf(seen->stamp, sizeof seen->stamp, "-");
+    (void)snprintf(seen->lineage, sizeof seen->lineage, "-");
+    if (lineage != NULL && (sscanf(lineage, " lineage=%263s", seen->lineage) != 1 ||
+                            strspn(seen->lineage, "0123456789abcdef,-") != strlen(seen->lineage)))
+        return false;
     if (more != NULL && (sscanf(more, " lease=%20s stamp=%159s", lease, seen->stamp) != 2 ||
                          !read_number(lease, &seen->lease_us)))
         return false;
@@ -85,9 +89,88 @@ bool seen_text(enum status status, const struct seen *seen, int64_t at_ms, const
     return status != STATUS_NOT_FOUND;
 }
 
+const char *seen_id(const struct seen *seen)
+{
+    return strcmp(seen->restore, "-") == 0 ? seen->cluster : seen->restore;
+}
+
 bool seen_is_same(const struct seen *one, const struct seen *other)
 {
     return strcmp(one->cluster, other->cluster) == 0 && strcmp(one->restore, other->restore) == 0;
+}
+
+/* The next id of a lineage; its length is 0 after the last one. */
+static size_t next_id(const char **at)
+{
+    *at += strspn(*at, ",-");
+    return strcspn(*at, ",");
+}
+
+static bool has_id(const char *lineage, const char *id, size_t id_bytes)
+{
+    for (const char *at = lineage; next_id(&at) > 0; at += next_id(&at))
+        if (next_id(&at) == id_bytes && memcmp(at, id, id_bytes) == 0)
+            return true;
+    return false;
+}
+
+bool seen_came_before(const struct seen *now, const struct seen *later)
+{
+    return has_id(later->lineage, seen_id(now), strlen(seen_id(now)));
+}
+
+static bool are_related(const struct seen *one, const struct seen *other)
+{
+    if (seen_is_same(one, other) || seen_came_before(one, other) || seen_came_before(other, one))
+        return true;
+    for (const char *at = one->lineage; next_id(&at) > 0; at += next_id(&at))
+        if (has_id(other->lineage, at, next_id(&at)))
+            return true;
+    return false;
+}
+
+static void add_id(struct seen *seen, const char *id, size_t id_bytes)
+{
+    char *lineage = seen->lineage;
+    size_t used = strcmp(lineage, "-") == 0 ? 0 : strlen(lineage);
+
+    if (id_bytes == 0 || id_bytes >= SEEN_ID_BYTES || has_id(lineage, id, id_bytes))
+        return;
+    while (used + 1 + id_bytes >= SEEN_LINEAGE_BYTES) { /* without the second one */
+        char *second = lineage + strcspn(lineage, ",") + 1;
+        char *third = second + strcspn(second, ",") + 1;
+
+        memmove(second, third, used + 1 - (size_t)(third - lineage));
+        used = strlen(lineage);
+    }
+    (void)snprintf(lineage + used, SEEN_LINEAGE_BYTES - used, "%s%.*s", used > 0 ? "," : "",
+                   (int)id_bytes, id);
+}
+
+void seen_add_lineage(struct seen *seen, const struct seen *other)
+{
+    const struct seen from = *other;
+
+    for (const char *at = from.lineage; next_id(&at) > 0; at += next_id(&at))
+        add_id(seen, at, next_id(&at));
+    add_id(seen, seen_id(&from), strlen(seen_id(&from)));
+}
+
+bool seen_follow(struct seen *next, const struct seen *before)
+{
+    const bool is_same = seen_is_same(before, next);
+
+    if (seen_came_before(next, before))
+        return false;
+    if (is_same && next->commit != 0 &&
+        (before->commit > next->commit ||
+         (before->commit == next->commit && strcmp(before->stamp, next->stamp) == 0)))
+        return false;
+    for (const char *at = before->lineage; is_same && next_id(&at) > 0; at += next_id(&at))
+        add_id(next, at, next_id(&at));
+    if (!is_same && are_related(next, before))
+        seen_add_lineage(next, before);
+    return true;
 }
 
 /* Whether the file may be replaced. A damaged one is kept under another name. */
@@ -124,28 +207,27 @@ static bool write_in_place(const char *path, const char *text, size_t length)
 
 static size_t encode(const struct seen *seen, char text[TEXT_BYTES_MAX])
 {
-    return (size_t)snprintf(text, TEXT_BYTES_MAX,
-                            FORMAT " cluster=%s restore=%s commit=%020" PRIu64 " job=%020" PRIu64
-                                   " event=%020" PRIu64 " lease=%020" PRIu64 " stamp=%s\n",
-                            seen->cluster, seen->restore, seen->commit, seen->job_id,
-                            seen->event_id, seen->lease_us,
-                            seen->stamp[0] != '\0' ? seen->stamp : "-");
+    return (size_t)snprintf(
+        text, TEXT_BYTES_MAX,
+        FORMAT " cluster=%s restore=%s commit=%020" PRIu64 " job=%020" PRIu64 " event=%020" PRIu64
+               " lease=%020" PRIu64 " stamp=%s lineage=%s\n",
+        seen->cluster, seen->restore, seen->commit, seen->job_id, seen->event_id, seen->lease_us,
+        seen->stamp[0] != '\0' ? seen->stamp : "-", seen->lineage[0] != '\0' ? seen->lineage : "-");
 }
 
 /* It is not synced: after a loss of power it may be a few seconds old, as it may be anyway. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err)
 {
-    struct seen before;
+    struct seen before, next = *seen;
     char temp[4200], text[TEXT_BYTES_MAX];
-    const size_t length = encode(seen, text);
+    size_t length;
     int fd;
     bool is_written;
     enum status status = seen_read(path, &before, NULL, err);
 
-    if (status == STATUS_OK && seen->commit != 0 && seen_is_same(&before, seen) &&
-        (before.commit > seen->commit ||
-         (before.commit == seen->commit && strcmp(before.stamp, seen->stamp) == 0)))
+    if (status == STATUS_OK && !seen_follow(&next, &before))
         return STATUS_OK;
+    length = encode(&next, text);
     if (status == STATUS_OK && write_in_place(path, text, length))
         return STATUS_OK;
     status = make_way(path, status, err);

@@ -19,6 +19,8 @@
 #define SEEN_FILE_STATE "state-seen"
 
 #define SEEN_STAMP_BYTES 160u
+#define SEEN_LINEAGE_MAX 8u
+#define SEEN_LINEAGE_BYTES (SEEN_LINEAGE_MAX * SEEN_ID_BYTES)
 struct seen {
     char cluster[SEEN_ID_BYTES];
     char restore[SEEN_ID_BYTES]; /* id of the restore that made this state; "-": none */
@@ -27,13 +29,17 @@ struct seen {
     uint64_t lease_us;           /* the longest that may be out; 0: not said */
     char stamp
         [SEEN_STAMP_BYTES]; /* of the state that an orderly end has left; "-": there was none */
+    /* Which states came before this one, by seen_id, with commas; "-": none. A state with one of these ids was put back.
+     * After SEEN_LINEAGE_MAX the first one and the newest ones stay. */
+    char lineage[SEEN_LINEAGE_BYTES];
 };
 
 /* `at_ms` (may be NULL): when it was written, by the wall clock. Errors: STATUS_NOT_FOUND: there is none.
  * STATUS_BAD_INPUT: a file of ours that cannot be understood. STATUS_REFUSED: no plain file of ours. STATUS_IO: it
  * cannot be read. All but the first one mean that something may have been seen. */
 enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
-/* Does nothing if the file has a later commit of the same state, or the same without a new stamp. A damaged file is renamed to
+/* Does nothing if the file has a later commit of the same state, or the same without a new stamp, or a state that came
+ * after this one. Adds to the lineage what the file has of a related state. A damaged file is renamed to
  * PATH.damaged, with a log line; what is not a file of ours, or cannot be read, is left alone. Errors: as seen_read,
  * but for STATUS_NOT_FOUND. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err);
@@ -42,7 +48,15 @@ enum status seen_write(const char *path, const struct seen *seen, struct err *er
 #define SEEN_TEXT_BYTES 160u
 bool seen_text(enum status status, const struct seen *seen, int64_t at_ms, const char *why,
                char text[SEEN_TEXT_BYTES]);
+/* The id of this state among those of its cluster: it is new after each restore, move or going back. */
+const char *seen_id(const struct seen *seen);
 /* Whether both are of one state, so that commits can be compared. */
 bool seen_is_same(const struct seen *one, const struct seen *other);
+/* Whether `now` is a state from which `later` came. */
+bool seen_came_before(const struct seen *now, const struct seen *later);
+/* What is to be written after `before` was: `next`, with the lineage of both if they are related. False: `before` stays. */
+bool seen_follow(struct seen *next, const struct seen *before);
+/* Adds `other` and its lineage to the lineage of `seen`; `other` may be `seen`. */
+void seen_add_lineage(struct seen *seen, const struct seen *other);
 
 #endif

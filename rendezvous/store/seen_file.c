@@ -52,8 +52,7 @@ void store_look_at_seen(struct store *store)
     store->is_log_lost = is_log_lost(store);
     status = store->disk->seen_read(path, &store->seen, NULL, &err);
     store->has_seen = status == STATUS_OK;
-    store->known_job_id = store->seen.job_id;
-    store->known_event_id = store->seen.event_id;
+    store->known = store->seen;
     store->is_newest = store->has_seen && !store->is_log_lost && store->disk->stamp != NULL &&
                        store->disk->stamp(store->path, stamp, sizeof stamp) &&
                        strcmp(store->seen.stamp, stamp) == 0;
@@ -74,6 +73,13 @@ static enum status in_transaction(struct store *store, enum status status, struc
     return status;
 }
 
+static enum status leave_gap(struct store *store, const struct store_gap *gap, struct err *err)
+{
+    enum status status = store_begin_history(store, store->has_seen ? &store->seen : NULL, err);
+
+    return status == STATUS_OK ? store_skip_numbers(store, gap, err) : status;
+}
+
 /* As when a node says it (rendezvous/core/history.h): the cluster id stays, for what runs and is known goes on. */
 static enum status put_back(struct store *store, const struct seen *now, struct err *err)
 {
@@ -92,7 +98,7 @@ static enum status put_back(struct store *store, const struct seen *now, struct 
                    store->is_log_lost ? "state.db-wal is gone" : "state-seen says so");
     status = store_execute(store, "BEGIN IMMEDIATE", err);
     if (status == STATUS_OK)
-        status = in_transaction(store, store_skip_numbers(store, &gap, err), err);
+        status = in_transaction(store, leave_gap(store, &gap, err), err);
     if (status != STATUS_OK)
         return status;
     store_read_values(store);
@@ -141,7 +147,7 @@ enum status store_check_file(struct store *store, struct err *err)
         status = store_seen(store, &now, 0, err);
     if (status != STATUS_OK || !is_compared)
         return status;
-    if (store->is_log_lost ||
+    if (store->is_log_lost || (store->has_seen && seen_came_before(&now, &store->seen)) ||
         (store->has_seen && seen_is_same(&now, &store->seen) &&
          (store->seen.job_id > now.job_id || store->seen.event_id > now.event_id)))
         status = put_back(store, &now, err);

@@ -59,12 +59,12 @@ static void read_file(const struct seen_keeper *keeper, struct known *known)
 /* What is to be written is known already, unless seen_write would not write it. */
 static void take(struct known *known, const struct seen *seen)
 {
-    if ((known->status == STATUS_OK && seen_is_same(&known->seen, seen) &&
-         (known->seen.commit > seen->commit ||
-          (known->seen.commit == seen->commit && strcmp(known->seen.stamp, seen->stamp) == 0))) ||
+    struct seen next = *seen;
+
+    if ((known->status == STATUS_OK && !seen_follow(&next, &known->seen)) ||
         (known->status != STATUS_OK && known->status != STATUS_NOT_FOUND))
         return;
-    *known = (struct known){.status = STATUS_OK, .seen = *seen, .at_ms = clock_wall_ms()};
+    *known = (struct known){.status = STATUS_OK, .seen = next, .at_ms = clock_wall_ms()};
 }
 
 /* With the lock held before and after. */

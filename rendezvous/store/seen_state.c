@@ -14,19 +14,19 @@
 #define NEWS_MS 100u  /* for a new number, while the disk answers */
 #define ENDED "ended" /* the stamp of the newest commit, when its leader has ended in order */
 
-static enum status read_meta(struct store *store, const char *name, char out[SEEN_ID_BYTES],
+static enum status read_meta(struct store *store, const char *name, char *out, size_t out_bytes,
                              struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status status = STATUS_OK;
 
-    (void)snprintf(out, SEEN_ID_BYTES, "-");
+    (void)snprintf(out, out_bytes, "-");
     if (sqlite3_prepare_v2(store->db, "SELECT value FROM main.meta WHERE name = ?", -1, &stmt,
                            NULL) != SQLITE_OK ||
         sqlite3_bind_text(stmt, 1, name, -1, SQLITE_STATIC) != SQLITE_OK)
         status = err_set(err, STATUS_IO, 0, "SQLite: %s", sqlite3_errmsg(store->db));
     else if (sqlite3_step(stmt) == SQLITE_ROW)
-        (void)snprintf(out, SEEN_ID_BYTES, "%s", store_text(stmt, 0));
+        (void)snprintf(out, out_bytes, "%s", store_text(stmt, 0));
     (void)sqlite3_finalize(stmt);
     return status;
 }
@@ -37,9 +37,11 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
     enum status status;
 
     *seen = (struct seen){.commit = commit};
-    status = read_meta(store, "cluster", seen->cluster, err);
+    status = read_meta(store, "cluster", seen->cluster, sizeof seen->cluster, err);
     if (status == STATUS_OK)
-        status = read_meta(store, "restore", seen->restore, err);
+        status = read_meta(store, "restore", seen->restore, sizeof seen->restore, err);
+    if (status == STATUS_OK)
+        status = read_meta(store, "lineage", seen->lineage, sizeof seen->lineage, err);
     if (status == STATUS_OK)
         status = store_number(store, "SELECT " STORE_NEWEST_JOB_SQL, &job_id, err);
     if (status == STATUS_OK)
@@ -91,9 +93,10 @@ void store_note_end(struct store *store)
         note(store, ENDED, true, false);
 }
 
-static enum status put_back(struct store *store, const struct seen *before, struct err *err)
+static enum status put_back(struct store *store, const char *was, const struct seen *before,
+                            struct err *err)
 {
-    char cluster[SEEN_ID_BYTES], event[160];
+    char cluster[SEEN_ID_BYTES], event[200];
     const struct store_gap gap = {.cluster = cluster,
                                   .now_ms = clock_wall_ms(),
                                   .job_id = before->job_id,
@@ -103,18 +106,25 @@ static enum status put_back(struct store *store, const struct seen *before, stru
 
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              STORE_WENT_BACK
-             " (commit %" PRIu64 " of cluster %s, and %" PRIu64
-             " was seen), as after a restored snapshot. What was done since is lost; no number of "
+             " (commit %" PRIu64 " of cluster %s; commit %" PRIu64
+             " of cluster %s was seen), as after a restored snapshot. What was done since is lost; "
+             "no number of "
              "it is given again. The state gets a new cluster id: jobs that ran then start again "
              "from their checkpoints in %u s, when the leases of what still runs of them are over",
-             store->remote->seq, before->cluster, before->commit, LEASE_DEFAULT_US / 1000000u);
+             store->remote->seq, was, before->commit, before->cluster, LEASE_DEFAULT_US / 1000000u);
     (void)snprintf(event, sizeof event,
-                   "'etcd was put back to commit %" PRIu64 " of cluster %s; %" PRIu64
-                   " had been seen'",
-                   store->remote->seq, before->cluster, before->commit);
+                   "'etcd was put back to commit %" PRIu64 " of cluster %s; commit %" PRIu64
+                   " of cluster %s had been seen'",
+                   store->remote->seq, was, before->commit, before->cluster);
+    if (status == STATUS_OK)
+        status = store_begin_history(store, before, err);
     if (status == STATUS_OK)
         status = store_leave_gap(store, &gap, err);
-    return status == STATUS_OK ? remote_commit(store->remote, err) : status;
+    if (status == STATUS_OK)
+        status = remote_commit(store->remote, err);
+    if (status == STATUS_OK)
+        store_note_seen(store, true);
+    return status;
 }
 
 /* The state may be a restored one, or that of another cluster: somebody has made it. */
@@ -144,10 +154,11 @@ enum status store_check_seen(struct store *store, struct err *err)
     if (found != STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s: whether etcd was put back to an earlier state cannot be told", why.text);
-    else if (strcmp(now.cluster, before.cluster) != 0)
+    else if (seen_came_before(&now, &before) ||
+             (seen_is_same(&now, &before) && before.commit > now.commit))
+        return put_back(store, now.cluster, &before, err);
+    else if (strcmp(now.cluster, before.cluster) != 0 && !seen_came_before(&before, &now))
         tell_other(&before, &now);
-    else if (seen_is_same(&now, &before) && before.commit > now.commit)
-        return put_back(store, &before, err);
     if (found == STATUS_OK && seen_is_same(&now, &before) && before.commit == now.commit &&
         strcmp(before.stamp, ENDED) == 0)
         store->is_newest = true;

@@ -48,7 +48,7 @@ __attribute__((noreturn)) static void run_etcd(const struct etcd_member *member,
                                 NULL};
     int fd;
 
-    (void)snprintf(data, sizeof data, "--data-dir=%.500s/etcd", test_dir());
+    (void)snprintf(data, sizeof data, "--data-dir=%.500s/etcd-%u", test_dir(), member->port);
     (void)snprintf(log, sizeof log, "%.500s/etcd.log", test_dir());
     (void)snprintf(listens, sizeof listens, "--listen-client-urls=http://127.0.0.1:%u",
                    member->port);
@@ -116,6 +116,7 @@ static bool start(struct etcd_member *member, const char *option)
 
 void etcd_member_start(struct etcd_member *member, const char *option)
 {
+    (void)test_dir(); /* made here, not by etcd's process */
     for (int i = 0; i < STARTS_MAX; i++) {
         member->port = free_port();
         if (start(member, option))
@@ -137,6 +138,40 @@ void etcd_member_kill(struct etcd_member *member)
     CHECK(member->pid > 0 && kill(member->pid, SIGKILL) == 0);
     CHECK(waitpid(member->pid, NULL, 0) == member->pid);
     member->pid = 0;
+}
+
+/* `cp` and its arguments, or `rm`. */
+static void run(const char *const argv[])
+{
+    int status = -1;
+    pid_t pid = fork();
+
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        (void)execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK_EQ(status, 0);
+}
+
+void etcd_member_keep(const struct etcd_member *member, const char *name)
+{
+    char from[600], to[600];
+
+    (void)snprintf(from, sizeof from, "%.500s/etcd-%u", test_dir(), member->port);
+    (void)snprintf(to, sizeof to, "%.500s/%.80s", test_dir(), name);
+    run((const char *const[]){"cp", "-a", from, to, NULL});
+}
+
+void etcd_member_put_back(const struct etcd_member *member, const char *name)
+{
+    char from[600], to[600];
+
+    (void)snprintf(from, sizeof from, "%.500s/%.80s", test_dir(), name);
+    (void)snprintf(to, sizeof to, "%.500s/etcd-%u", test_dir(), member->port);
+    run((const char *const[]){"rm", "-r", to, NULL});
+    run((const char *const[]){"cp", "-a", from, to, NULL});
 }
 
 void etcd_member_pause(const struct etcd_member *member)

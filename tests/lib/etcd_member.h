@@ -20,5 +20,8 @@ void etcd_member_pause(const struct etcd_member *member);
 void etcd_member_continue(const struct etcd_member *member);
 /* Starts the killed member again, with its data and port. */
 void etcd_member_again(struct etcd_member *member, const char *option);
+/* Of a killed member: copies its data to `name`, or replaces it by that copy, which stays. */
+void etcd_member_keep(const struct etcd_member *member, const char *name);
+void etcd_member_put_back(const struct etcd_member *member, const char *name);
 
 #endif

@@ -4,6 +4,7 @@ acknowledged afterwards is confused with an earlier one, and the log says what h
 Usage: snapshot_test.py BUILD [TEST...]"""
 
 import base64
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from ha_lib import NO_ANSWER, WORK_S, Cluster, Etcd, all_jobs, run_tests, wait_for
 
 BACK = "etcd has an earlier state than this server has seen"
+BACK_IDS = BACK + r" \(commit \d+ of cluster (\w+); commit \d+ of cluster (\w+) was seen"
 
 
 class OldEtcd(Etcd):
@@ -42,7 +44,7 @@ class OldEtcd(Etcd):
     def put_back(self, while_down):
         self.all_down()
         shutil.rmtree(self.folder + "/etcd")
-        shutil.move(self.folder + "/kept", self.folder + "/etcd")
+        shutil.copytree(self.folder + "/kept", self.folder + "/etcd")
         while_down()
         self.all_up()
 
@@ -62,6 +64,14 @@ def begins(cluster, name):
     return number
 
 
+def all_have_noted(cluster, number):
+    """A standby notes every three seconds what it sees."""
+    for server in cluster.servers:
+        seen = Path(server.argv[server.argv.index("--state-dir") + 1], "etcd-seen")
+        wait_for("%s has job %d" % (seen, number),
+                 lambda: seen.exists() and int(re.search(r"job=(\d+)", seen.read_text())[1]) >= number)
+
+
 def go_back(cluster, while_down):
     """Saves etcd's state, does more work, and restores the state. Returns all job numbers used before, and the acknowledged requests."""
     etcd = cluster.etcd
@@ -76,6 +86,7 @@ def go_back(cluster, while_down):
     cluster.submitter.pause()
     given |= set(cluster.submitter.acked.values())
     acked = set(cluster.submitter.acked)
+    all_have_noted(cluster, max(given))
     # the tokens of the restored state are lower
     etcd.put_back(lambda: (while_down(), cluster.seen.forget()))
     cluster.submitter.go_on()
@@ -123,8 +134,18 @@ def all_start_again(cluster):
 
 
 def under_servers_that_start_again(cluster):
+    """And once more with the same copy, which knows nothing of the first time."""
     given, acked = go_back(cluster, lambda: all_start_again(cluster))
     check_back(cluster, given, acked, False)
+    cluster.submitter.pause()
+    given |= set(cluster.submitter.acked.values())
+    acked = set(cluster.submitter.acked)
+    all_have_noted(cluster, max(given))
+    cluster.etcd.put_back(lambda: (all_start_again(cluster), cluster.seen.forget()))
+    cluster.submitter.go_on()
+    check_back(cluster, given, acked, False)
+    said = [found for server in cluster.servers for found in re.findall(BACK_IDS, server.all_said())]
+    assert any(now != seen for now, seen in said), "nobody has noticed the second time: %s" % said
 
 
 def a_moved_state_is_no_earlier_one(cluster):

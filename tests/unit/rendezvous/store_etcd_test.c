@@ -458,4 +458,82 @@ TEST(a_number_is_noted_before_anybody_is_told_of_it)
     etcd_member_kill(&member);
 }
 
+static void put_back(void)
+{
+    kill_it();
+    etcd_member_kill(&member);
+    etcd_member_put_back(&member, "kept");
+    etcd_member_again(&member, NULL);
+}
+
+/* The second time its cluster id is not the one that was seen last, for the first time gave it another. */
+TEST(a_state_that_is_put_back_twice_is_noticed_twice)
+{
+    char clusters[4][33];
+    struct seen old;
+
+    begin(NULL);
+    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
+    CHECK(start_at(member.port));
+    give(1);
+    (void)snprintf(clusters[0], sizeof clusters[0], "%s", store_cluster(life.store));
+    CHECK_EQ(store_seen(life.store, &old, life.store->remote->seq, &err), STATUS_OK);
+    kill_it();
+    etcd_member_kill(&member);
+    etcd_member_keep(&member, "kept");
+    etcd_member_again(&member, NULL);
+    CHECK(start_at(member.port));
+    give(2);
+    for (uint64_t i = 1, newest = 2; i <= 3; i++) {
+        put_back();
+        CHECK_EQ(seen_write(seen_path, &old, &err), STATUS_OK); /* what a standby sees of it */
+        CHECK(start_at(member.port));
+        (void)snprintf(clusters[i], sizeof clusters[i], "%s", store_cluster(life.store));
+        for (uint64_t j = 0; j < i; j++)
+            CHECK(strcmp(clusters[i], clusters[j]) != 0);
+        CHECK(store_is_copy(life.store)); /* its jobs wait */
+        CHECK(store_next_job_id(life.store) > newest + STORE_ID_GAP);
+        newest = store_next_job_id(life.store);
+        give(newest);
+        CHECK_EQ(job_seen(), newest);
+    }
+    kill_it();
+    CHECK(start_at(member.port)); /* not put back */
+    CHECK_STR(store_cluster(life.store), clusters[3]);
+    kill_it();
+    seen_path[0] = '\0';
+    etcd_member_kill(&member);
+}
+
+/* It has the state's earlier id in its own file. */
+TEST(a_server_that_was_away_when_it_was_put_back_takes_what_the_other_made)
+{
+    char away[512], cluster[33];
+    struct seen before;
+
+    begin(NULL);
+    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
+    (void)snprintf(away, sizeof away, "%s/away-seen", test_dir());
+    CHECK(start_at(member.port));
+    kill_it();
+    etcd_member_kill(&member);
+    etcd_member_keep(&member, "kept");
+    etcd_member_again(&member, NULL);
+    CHECK(start_at(member.port));
+    for (uint64_t id = 1; id <= 9; id++)
+        give(id);
+    put_back();
+    CHECK_EQ(seen_read(seen_path, &before, NULL, &err), STATUS_OK);
+    CHECK_EQ(seen_write(away, &before, &err), STATUS_OK);
+    CHECK(start_at(member.port));
+    (void)snprintf(cluster, sizeof cluster, "%s", store_cluster(life.store));
+    kill_it();
+    (void)snprintf(seen_path, sizeof seen_path, "%s", away);
+    CHECK(start_at(member.port));
+    CHECK_STR(store_cluster(life.store), cluster);
+    kill_it();
+    seen_path[0] = '\0';
+    etcd_member_kill(&member);
+}
+
 TEST_MAIN

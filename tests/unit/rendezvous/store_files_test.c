@@ -134,6 +134,49 @@ TEST(nor_is_the_directory_of_a_server_on_etcd)
     check_refused("nobody knows");
 }
 
+/* The state that is seen last may be one that came before: a standby notes what is there. */
+TEST(a_state_that_came_before_is_not_noted)
+{
+    struct seen first = {.cluster = "a", .restore = "-", .commit = 7}, got;
+    struct seen second = {.cluster = "b", .restore = "b", .commit = 1};
+    struct seen third = {.cluster = "b", .restore = "c", .commit = 1, .lineage = "a"};
+    struct err err;
+    char path[512];
+
+    (void)snprintf(path, sizeof path, "%s", path_of("etcd-seen"));
+    seen_add_lineage(&second, &first);
+    CHECK_STR(second.lineage, "a");
+    CHECK_EQ(seen_write(path, &first, &err), STATUS_OK);
+    CHECK_EQ(seen_write(path, &second, &err), STATUS_OK);
+    CHECK_EQ(seen_write(path, &first, &err), STATUS_OK);
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_OK);
+    CHECK(seen_is_same(&got, &second) && seen_came_before(&first, &got));
+    CHECK_EQ(seen_write(path, &third, &err),
+             STATUS_OK); /* somebody who knew only the first made it */
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_OK);
+    CHECK(seen_is_same(&got, &third) && seen_came_before(&second, &got));
+    first.cluster[0] = 'x'; /* another cluster */
+    CHECK_EQ(seen_write(path, &first, &err), STATUS_OK);
+    CHECK_EQ(seen_read(path, &got, NULL, &err), STATUS_OK);
+    CHECK(seen_is_same(&got, &first));
+    CHECK_STR(got.lineage, "-");
+}
+
+TEST(of_a_long_lineage_the_first_and_the_newest_stay)
+{
+    struct seen now = {.cluster = "", .restore = "-"}, other = {.restore = "-"};
+
+    for (char c = 'a'; c < 'a' + 20; c++) {
+        memset(other.cluster, c, SEEN_ID_BYTES - 1);
+        seen_add_lineage(&now, &other);
+    }
+    CHECK(strlen(now.lineage) < SEEN_LINEAGE_BYTES);
+    for (char c = 'a'; c < 'a' + 20; c++) {
+        memset(other.cluster, c, SEEN_ID_BYTES - 1);
+        CHECK_EQ(seen_came_before(&other, &now), c == 'a' || c >= 'a' + 13);
+    }
+}
+
 /* What a server remembers of a state on etcd. */
 TEST(what_was_seen_is_kept_and_nothing_of_others_is_replaced)
 {

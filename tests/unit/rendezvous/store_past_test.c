@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "rendezvous/store/backup.h"
 #include "tests/lib/test.h"
 #include "tests/unit/rendezvous/store_tools.h"
 
@@ -223,6 +224,39 @@ TEST(a_note_of_an_earlier_version_is_understood)
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
     CHECK(!store_is_newest(store) && !store_is_copy(store));
+    store_close(&store);
+}
+
+/* The directory has a restored state, and then the file of before that one, which has another cluster id. */
+TEST(a_state_from_before_a_restore_is_noticed)
+{
+    struct store *store = open_or_fail(test_dir());
+    struct backup_facts facts;
+    struct err err;
+    uint64_t first;
+
+    give(store, 1);
+    store_close(&store);
+    CHECK_EQ(backup_dir(test_dir(), path_of("backup"), 1000, &facts, &err), STATUS_OK);
+    CHECK_EQ(rename(path_of("state.db"), path_of("old.db")), 0);
+    CHECK_EQ(unlink(path_of("state.db-wal")), 0);
+    CHECK_EQ(unlink(path_of("state.db-shm")), 0);
+    if (store_open_new(&store, test_dir(), &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(backup_restore(store, path_of("backup"), 1000, &facts, &err), STATUS_OK);
+    store_close(&store);
+    store = open_or_fail(test_dir());
+    first = store_next_job_id(store);
+    give(store, first);
+    CHECK(store_is_copy(store) && !store_is_of_past(store));
+    store_close(&store);
+    copy("old.db", "state.db");
+    store = open_or_fail(test_dir());
+    CHECK(store_is_of_past(store) && store_is_copy(store));
+    CHECK(is_above(store_next_job_id(store), first));
+    store_close(&store);
+    store = open_or_fail(test_dir());
+    CHECK(!store_is_of_past(store)); /* it has a history of its own now */
     store_close(&store);
 }
 
