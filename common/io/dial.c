@@ -13,8 +13,6 @@
 #include "common/io/address.h"
 #include "common/io/spare_threads.h"
 
-#define POOL_THREADS 4u /* libuv's default */
-
 static void try_next(struct dial *dial);
 
 static bool split(struct dial *dial, const char *address)

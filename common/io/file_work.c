@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 
 #include "common/fnv.h"
 #include "common/io/file_work_inside.h"
+#include "common/thread_start.h"
 
 #define STACK_BYTES (1024u * 1024u) /* address space; what is not touched takes no memory */
 #ifndef FILE_WORK_IDLE_MS
@@ -156,25 +156,12 @@ static void *run_thread(void *argument)
     return NULL;
 }
 
-/* Signals are for the loop's thread. */
 static bool start_thread(struct file_works *works)
 {
-    sigset_t all, before;
-    pthread_attr_t attributes;
-    pthread_t thread;
-    int rc = pthread_attr_init(&attributes);
+    const bool is_started = thread_start(NULL, STACK_BYTES, run_thread, works) == 0;
 
-    if (rc != 0)
-        return false;
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    rc = pthread_create(&thread, &attributes, run_thread, works);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    (void)pthread_attr_destroy(&attributes);
-    works->thread_count += rc == 0;
-    return rc == 0;
+    works->thread_count += is_started;
+    return is_started;
 }
 
 static uint32_t count_running(const struct file_works *works)

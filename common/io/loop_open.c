@@ -11,7 +11,6 @@
 
 #include "common/io/spare_threads.h"
 
-#define POOL_THREADS 4u /* libuv's default */
 #define POOL_THREADS_MAX 1024u
 #define FILE_THREADS 4u /* for work on files (file_work.h) */
 

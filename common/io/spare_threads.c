@@ -2,12 +2,13 @@
 
 #include <assert.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+
+#include "common/thread_start.h"
 
 static void *wait_at(void *argument)
 {
@@ -39,23 +40,19 @@ enum status spare_threads_check(uint32_t count, struct err *err)
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[SPARE_THREADS_MAX];
     uint32_t started = 0;
-    sigset_t all, before;
     int code = 0;
 
     assert(count <= SPARE_THREADS_MAX);
     if (atomic_load(&is_done))
         return STATUS_OK;
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     (void)pthread_mutex_lock(&gate);
     while (started < count && code == 0) {
-        code = pthread_create(&threads[started], NULL, wait_at, &gate);
+        code = thread_start(&threads[started], 0, wait_at, &gate);
         started += code == 0;
     }
     (void)pthread_mutex_unlock(&gate);
     for (uint32_t i = 0; i < started; i++)
         (void)pthread_join(threads[i], NULL);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (code != 0)
         return explain(count, code, err);
     atomic_store(&is_done, true);

@@ -8,6 +8,7 @@
 #include "common/status.h"
 
 #define SPARE_THREADS_MAX 1028u
+#define POOL_THREADS 4u /* that libuv starts, unless UV_THREADPOOL_SIZE says another number */
 
 /* Starts so many threads at once, and ends them; glibc keeps their stacks for the next ones. Where it was done once, it
  * does nothing. STATUS_SYSTEM: `err` says which limit it may be. */

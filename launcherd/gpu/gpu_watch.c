@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/thread_start.h"
 #include "common/limits.h"
 #include "launcherd/gpu/gpu_holders.h"
 #include "launcherd/gpu/nvml.h"
@@ -191,14 +192,14 @@ static void *watch_events(void *arg)
 
 static enum status begin_thread(struct gpu_watch *watch, void *(*run)(void *), struct err *err)
 {
-    pthread_t thread;
+    int code;
+
     watch->threads++;
-    int code = pthread_create(&thread, NULL, run, watch);
+    code = thread_start(NULL, 0, run, watch);
     if (code != 0) {
         watch->threads--;
         return err_set(err, STATUS_SYSTEM, code, "no thread to ask NVML: %s", strerror(code));
     }
-    pthread_detach(thread);
     return STATUS_OK;
 }
 

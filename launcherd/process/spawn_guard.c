@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "common/thread_start.h"
 #include "launcherd/process/proc.h"
 
 #define LOOK_MS 1000 /* after SPAWN_GUARD_MS */
@@ -49,15 +50,10 @@ static void *run(void *argument)
 
 void spawn_guard_begin(struct spawn_guard *guard)
 {
-    sigset_t all, before;
-
     *guard = (struct spawn_guard){.killed = 0};
     (void)pthread_mutex_init(&guard->lock, NULL);
     (void)pthread_cond_init(&guard->changed, NULL);
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the loop */
-    guard->is_running = pthread_create(&guard->thread, NULL, run, guard) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    guard->is_running = thread_start(&guard->thread, 0, run, guard) == 0;
 }
 
 enum status spawn_guard_end(struct spawn_guard *guard, enum status status, struct err *err)

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/thread_start.h"
 #include "common/log.h"
 
 struct log_item {
@@ -251,7 +252,7 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
     writer->async.data = writer->timer.data = writer;
     if (rc == 0) {
         uv_unref((uv_handle_t *)&writer->async);
-        rc = pthread_create(&writer->thread, NULL, run, writer);
+        rc = thread_start(&writer->thread, 0, run, writer);
         if (rc != 0) {
             uv_close((uv_handle_t *)&writer->async, NULL);
             uv_close((uv_handle_t *)&writer->timer, NULL);

@@ -1,13 +1,13 @@
 #include "rendezvous/store/seen_keeper.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "common/io/conn.h"
+#include "common/thread_start.h"
 #include "common/log.h"
 
 #define CLOSE_MS 1000u
@@ -112,22 +112,6 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* Signals are for the loop's thread. */
-static int start_thread(struct seen_keeper *keeper)
-{
-    sigset_t all, before;
-    pthread_t thread;
-    int code;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_BLOCK, &all, &before);
-    code = pthread_create(&thread, NULL, run, keeper);
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (code == 0)
-        (void)pthread_detach(thread);
-    return code;
-}
-
 /* -- its users ------------------------------------------------------------------------------------ */
 
 enum status seen_keeper_open(struct seen_keeper **out, const char *path, struct err *err)
@@ -147,7 +131,7 @@ enum status seen_keeper_open(struct seen_keeper **out, const char *path, struct 
     (void)pthread_condattr_destroy(&monotonic);
     read_file(keeper, &keeper->known);
     keeper->holder_count = 2;
-    code = start_thread(keeper);
+    code = thread_start(NULL, 0, run, keeper);
     if (code != 0) {
         free(keeper);
         return err_set(err, STATUS_SYSTEM, code, "no thread: %s", strerror(code));
