@@ -213,8 +213,8 @@ void explain_held(struct rdzv *rdzv, struct job *job)
         why = "the server's state is of the past: it starts when the leases of what may still run "
               "of it have ended";
     else if (rdzv->is_unsure)
-        why = "whether the server's state is the newest is not known: it starts when all nodes "
-              "have called, or the leases of what may still run of it have ended";
+        why = "whether the server's state is the newest is not known: it starts when the leases of "
+              "what may still run of it have ended";
     job_set_reason(rdzv, job, why);
 }
 

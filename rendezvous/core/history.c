@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "common/fnv.h"
 #include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
@@ -47,37 +46,17 @@ static void hold_jobs(struct rdzv *rdzv, uint64_t newest)
     rdzv->sched_due = true;
 }
 
-static uint64_t mark_of(const char *name)
+/* The state may be of before something that is not known: on no node is anything of that which has ended with a lease. */
+static void doubt(struct rdzv *rdzv)
 {
-    return fnv_add(FNV_START, name, strlen(name)) | 1;
-}
-
-void history_expect(struct rdzv *rdzv, const char *name)
-{
-    const uint64_t mark = mark_of(name);
-
-    for (uint32_t i = 0; i < rdzv->awaited_count; i++)
-        if (rdzv->awaited[i] == mark)
-            return;
-    if (rdzv->awaited_count < NODES_MAX)
-        rdzv->awaited[rdzv->awaited_count++] = mark;
-    else
-        rdzv->is_awaited_full = true; /* then only the leases end the wait */
-}
-
-static void wait_for_nodes(struct rdzv *rdzv)
-{
-    for (uint32_t i = 0; i < rdzv->node_count; i++)
-        history_expect(rdzv, rdzv->nodes[rdzv->by_name[i]].name);
-    if (!rdzv->options.waits_for_lease || rdzv->next_job_id == 1 || rdzv->awaited_count == 0)
+    if (!rdzv->options.waits_for_lease || rdzv->next_job_id == 1)
         return;
     hold_jobs(rdzv, rdzv->next_job_id - 1);
     rdzv->is_unsure = true;
     if (rdzv->queue_count > 0)
         action_log(&rdzv->out, 0, 0,
-                   "whether this state is the newest is not known: what waits in it starts when "
-                   "all of its %u nodes have called, and in %llu s at the latest",
-                   rdzv->awaited_count,
+                   "whether this state is the newest is not known: what waits in it starts in %llu "
+                   "s, when all leases of before have ended; new jobs start at once",
                    (unsigned long long)(claim_longest_lease_us(rdzv) / 1000000));
 }
 
@@ -87,22 +66,7 @@ void history_restored(struct rdzv *rdzv)
     if (rdzv->options.is_copy || rdzv->is_of_past)
         hold_jobs(rdzv, rdzv->next_job_id - 1);
     else if (rdzv->options.may_be_past)
-        wait_for_nodes(rdzv);
-}
-
-/* What this node knows was compared. When all have called, nothing of a later state can be anywhere. */
-static void has_called(struct rdzv *rdzv, const struct node *node)
-{
-    const uint64_t mark = mark_of(node->name);
-
-    for (uint32_t i = 0; i < rdzv->awaited_count; i++)
-        if (rdzv->awaited[i] == mark)
-            rdzv->awaited[i] = rdzv->awaited[--rdzv->awaited_count];
-    if (!rdzv->is_unsure || rdzv->awaited_count > 0 || rdzv->is_awaited_full)
-        return;
-    rdzv->is_unsure = false;
-    rdzv->held_until_us = rdzv->out.now_us;
-    rdzv->sched_due = true;
+        doubt(rdzv);
 }
 
 static void judge(struct rdzv *rdzv, const struct node *node, const struct news *news)
@@ -174,7 +138,6 @@ void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_
         take(rdzv, &unsure, node->shims[i].job_id, node->shims[i].generation);
     take_lease(rdzv, hello);
     judge(rdzv, node, &news);
-    has_called(rdzv, node);
 }
 
 void history_beat(struct rdzv *rdzv, const struct node *node)

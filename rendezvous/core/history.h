@@ -4,9 +4,9 @@
  * newer generation on a node that has not called yet, so it starts nothing of that until the leases from before its
  * start have ended.
  *
- * Until a node calls, nothing says it. So a server whose store cannot tell that its state is the newest starts nothing of
- * it, either, until every node has called that has a key, or a part or a hold in that state; at the latest when the
- * leases have ended. New jobs start at once.
+ * Until a node calls, nothing says it, and the node that knows may be cut off, or have got its key after that state. So a
+ * server whose store cannot tell that its state is the newest starts nothing of it, either, until the leases have ended.
+ * New jobs start at once.
  *
  * A restored copy says so itself. The same holds for its jobs: what was given of them since is not known, nor how long
  * ago, since only a clock that may have been set could tell. */
@@ -23,8 +23,6 @@
 
 /* All of the state was restored. */
 void history_restored(struct rdzv *rdzv);
-/* A node that may run something of this cluster: it has a key. At the start, before history_restored. */
-void history_expect(struct rdzv *rdzv, const char *name);
 /* Compares what this node has seen, and the shims that it lists, with what the server knows. Call before its list is
  * reconciled. A hello may list shims of other clusters, since it comes before the welcome: these only make a job skip
  * numbers of generations. */

@@ -385,9 +385,6 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
     case RDZV_EVENT_RESTORE_HOLD:
         roster_restore_hold(rdzv, event->hold);
         break;
-    case RDZV_EVENT_RESTORE_NODE:
-        history_expect(rdzv, event->text);
-        break;
     case RDZV_EVENT_RESTORED:
         rdzv->next_job_id = event->next_job_id;
         rdzv->is_restored = true;
@@ -433,7 +430,7 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
 
     assert(rdzv->is_restored || event->type == RDZV_EVENT_RESTORE ||
            event->type == RDZV_EVENT_RESTORE_DRAIN || event->type == RDZV_EVENT_RESTORE_HOLD ||
-           event->type == RDZV_EVENT_RESTORE_NODE || event->type == RDZV_EVENT_RESTORED);
+           event->type == RDZV_EVENT_RESTORED);
     assert(event->now_us >= rdzv->out.now_us);
     actions_begin(&rdzv->out, actions, event->now_us, event->wall_ms);
     jobs_drop_ended(rdzv);

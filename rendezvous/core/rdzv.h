@@ -112,7 +112,6 @@ struct rdzv_after {
  *                  has not ended, by rising id
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORE_HOLD   hold: at the start, before the jobs, each stored hold
- *   RESTORE_NODE   text (its name): at the start, each node that has a key
  *   RESTORED       next_job_id: ends the restore; before it no other event comes
  *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
  *   NODE_CLOSED    conn
@@ -129,7 +128,6 @@ enum rdzv_event_type {
     RDZV_EVENT_RESTORE,
     RDZV_EVENT_RESTORE_DRAIN,
     RDZV_EVENT_RESTORE_HOLD,
-    RDZV_EVENT_RESTORE_NODE,
     RDZV_EVENT_RESTORED,
     RDZV_EVENT_NODE_MSG,
     RDZV_EVENT_NODE_CLOSED,

@@ -89,10 +89,7 @@ struct rdzv {
     bool is_of_past;         /* a node knows more than the store did (history.h): */
     uint64_t held_job_id;    /* jobs up to this one do not start */
     uint64_t held_until_us;  /* before this time */
-    bool is_unsure;          /* whether the state is the newest is not known yet */
-    bool is_awaited_full;    /* more nodes than fit into this table: */
-    uint32_t awaited_count;  /* nodes that have not called since this server began */
-    uint64_t awaited[NODES_MAX]; /* hashes of their names */
+    bool is_unsure;          /* they are held since the state may not be the newest */
     struct reservation reservation;
     struct pass *pass; /* the current or last pass */
     uint32_t drain_count;

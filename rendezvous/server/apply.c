@@ -84,6 +84,9 @@ static void write_gap(struct server *server, uint64_t job_id)
              "restore); if not, look after its disk",
              store_path(server->store), (unsigned long long)job_id);
     keys_lost(server);
+    server->core_options.is_copy =
+        true; /* also for a server that starts before the leases are over */
+    server_keep_copy(server);
 }
 
 static void log_event(struct server *server, const struct rdzv_action *action, int64_t wall_ms)

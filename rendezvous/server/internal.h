@@ -353,10 +353,12 @@ void look_stop(struct server *server);
 /* apply.c: passes one event to the core and carries out the actions. Sets the event's times. */
 void server_step(struct server *server, struct rdzv_event *event);
 
+/* listen.c: until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
+void server_keep_copy(struct server *server);
+
 /* restore.c: at the start, before the jobs */
 enum status server_restore_drains(struct server *server, struct err *err);
 void server_restore_holds(struct server *server);
-void server_restore_nodes(struct server *server);
 /* Commits pending writes: submits, which are then answered, and events, which are then sent to
  * those who follow them. */
 void server_flush(struct server *server);

@@ -371,6 +371,15 @@ static void write_lease(struct server *server, bool is_over)
     store_commit(server->store);
 }
 
+void server_show_alive(struct server *server)
+{
+    if (server->is_stopping)
+        return;
+    store_begin(server->store);
+    store_write_alive(server->store);
+    server_flush_soon(server);
+}
+
 static void on_lease_before_over(uv_timer_t *timer)
 {
     write_lease(timer->data, true);
@@ -381,15 +390,21 @@ static void on_lease_before_over(uv_timer_t *timer)
  * stays one until nothing of before it has a lease. */
 static void keep_lease(struct server *server)
 {
+    if (server->core_options.lease_before_us < server->core_options.lease_us)
+        write_lease(server, false);
+    if (server->core_options.lease_before_us > server->core_options.lease_us ||
+        server->core_options.is_copy)
+        server_keep_copy(server);
+}
+
+void server_keep_copy(struct server *server)
+{
     const uint64_t before_us = server->core_options.lease_before_us;
     const uint64_t own_us = server->core_options.lease_us;
 
-    if (before_us < own_us)
-        write_lease(server, false);
-    if (before_us > own_us || server->core_options.is_copy)
-        (void)uv_timer_start(
-            &server->lease_timer, on_lease_before_over,
-            ((before_us > own_us ? before_us : own_us) + LEASE_MARGIN_US) / 1000 + 1, 0);
+    (void)uv_timer_start(&server->lease_timer, on_lease_before_over,
+                         ((before_us > own_us ? before_us : own_us) + LEASE_MARGIN_US) / 1000 + 1,
+                         0);
 }
 
 static void restore_job(struct server *server, uint64_t job_id)
@@ -475,7 +490,6 @@ static enum status restore(struct server *server, const struct server_options *o
         status = server_restore_drains(server, err);
     if (status == STATUS_OK) {
         server_restore_holds(server);
-        server_restore_nodes(server);
         restore_jobs(server);
         keep_lease(server);
     }

@@ -11,12 +11,14 @@
 #include "rendezvous/server/election.h"
 #include "rendezvous/server/loop_watch.h"
 #include "rendezvous/store/backup.h"
+#include "rendezvous/store/remote_history.h"
 #include "rendezvous/store/seen_keeper.h"
 #include "rendezvous/store/store_copy.h"
 
 #define KEYS_EVERY_MS 3000u        /* how often a standby reads the keys */
 #define PROBLEM_EVERY_US 10000000u /* each member of etcd may have another problem */
 #define KEYS_TIME_US 1000000u      /* the limit of one read of the keys, which blocks the loop */
+#define ALIVE_EVERY_MS 5000u
 #define LOST_EVERY_US 600000000u
 #define CERT_EVERY_US UINT64_C(86400000000)
 #define CERT_SOON_S (14 * 86400)
@@ -149,15 +151,37 @@ static void tell_lost(struct member *member)
         server_set_lost(member->server, member->lost);
 }
 
+/* The server that leads may not know it, so it cannot leave out numbers that were given. */
+static void tell_past(struct member *member, const struct seen *now)
+{
+    struct seen before;
+
+    if (seen_keeper_last(member->seen, &before, NULL) != STATUS_OK ||
+        (!seen_came_before(now, &before) &&
+         !(seen_is_same(now, &before) && now->commit < before.commit))) {
+        member->past_looks = 0;
+        return;
+    }
+    if (++member->past_looks ==
+        2) /* the first may be of a moment in which the leader takes notice */
+        log_line(LOG_ERROR, LOG_ABOUT_NONE,
+                 STORE_WENT_BACK " (commit %" PRIu64 "; commit %" PRIu64 ", job %" PRIu64
+                                 " were seen), and the server that leads does not know it: numbers "
+                                 "of jobs up to that may be given again. Stop that server, so that "
+                                 "this one leads",
+                 now->commit, before.commit, before.job_id);
+}
+
 /* Notes how far the state has come, as this standby sees it (store/seen.h). Without a state an administrator may remove
  * the file. */
 static void note_seen(struct member *member)
 {
     struct seen seen;
 
-    if (store_copy_seen(member->copy, &seen))
+    if (store_copy_seen(member->copy, &seen)) {
+        tell_past(member, &seen);
         seen_keeper_note(member->seen, &seen);
-    else
+    } else
         seen_keeper_look(member->seen);
 }
 
@@ -288,10 +312,10 @@ static enum status prepare(struct member *member, struct err *err)
                                        .until_us = acts_until_us,
                                        .on_lost = on_store_lost,
                                        .context = member};
-    (void)uv_timer_init(member->loop, &member->keys_timer);
-    uv_unref((uv_handle_t *)&member->keys_timer);
-    member->keys_timer.data = member;
-    (void)uv_timer_start(&member->keys_timer, on_keys_timer, 0, KEYS_EVERY_MS);
+    (void)uv_timer_init(member->loop, &member->timer);
+    uv_unref((uv_handle_t *)&member->timer);
+    member->timer.data = member;
+    (void)uv_timer_start(&member->timer, on_keys_timer, 0, KEYS_EVERY_MS);
     return STATUS_OK;
 }
 
@@ -318,6 +342,15 @@ enum status member_open(struct member *member, uv_loop_t *loop,
     return join(member, err);
 }
 
+/* A standby that has seen no commit cannot know whether the rows that it has are the newest (store_is_newest). */
+static void on_alive_timer(uv_timer_t *timer)
+{
+    const struct member *member = timer->data;
+
+    if (member->server != NULL && !member->is_ending && member->problem[0] == '\0')
+        server_show_alive(member->server);
+}
+
 /* This server was elected while the loop ran: it leads from now on. */
 static enum status lead(struct member *member, struct err *err)
 {
@@ -325,13 +358,15 @@ static enum status lead(struct member *member, struct err *err)
     enum status status;
 
     server_free(&member->server);
-    (void)uv_timer_stop(&member->keys_timer);
+    (void)uv_timer_stop(&member->timer);
     member->lead.revision = election_token(member->election);
     log_line(LOG_INFO, LOG_ABOUT_NONE, "this server leads now, with token %lld",
              (long long)member->lead.revision);
     status = open_server(member, false, err);
     if (status == STATUS_TIMEOUT || status == STATUS_CONFLICT || status == STATUS_NOT_FOUND)
         on_lost(member, err->text);
+    if (status == STATUS_OK)
+        (void)uv_timer_start(&member->timer, on_alive_timer, ALIVE_EVERY_MS, ALIVE_EVERY_MS);
     election_check(member->election); /* reading the store may have taken too long to lead */
     if (status == STATUS_OK)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "this server has its state %.2f s after its election",
@@ -369,7 +404,7 @@ void member_close(struct member *member)
     seen_keeper_close(&member->seen);
     loop_watch_close(&member->watch);
     if (member->etcd != NULL)
-        uv_close((uv_handle_t *)&member->keys_timer, NULL);
+        uv_close((uv_handle_t *)&member->timer, NULL);
     etcd_close(&member->etcd);
     folder_lock_release(&member->lock);
 }

@@ -33,7 +33,7 @@ struct member {
     struct etcd_client *etcd;  /* used on the loop's thread; NULL likewise */
     struct store_copy *copy;   /* while it stands by; NULL likewise */
     struct store_lead lead;
-    uv_timer_t keys_timer;   /* while it stands by */
+    uv_timer_t timer;        /* of a standby: reads keys; of a leader: shows that it leads */
     uint32_t key_failures;   /* in a row */
     struct folder_lock lock; /* of the state directory */
     struct etcd_place place;
@@ -46,6 +46,8 @@ struct member {
     bool is_ending;
     char lost[256];      /* etcd has lost its state: the words for people; empty: no */
     uint64_t lost_at_us; /* when that was logged */
+    uint32_t
+        past_looks; /* in a row in which etcd had an earlier state than this standby has seen */
 };
 
 /* Starts to listen; as a standby if there are several servers. Errors: as server_open,

@@ -22,20 +22,6 @@ enum status server_restore_drains(struct server *server, struct err *err)
     return STATUS_OK;
 }
 
-static void expect(const struct store_principal *principal, void *context)
-{
-    struct rdzv_event event = {.type = RDZV_EVENT_RESTORE_NODE, .text = principal->name};
-
-    if (principal->role == ROLE_NODE)
-        server_step(context, &event);
-}
-
-/* Damaged rows are named when the keys are read. */
-void server_restore_nodes(struct server *server)
-{
-    (void)store_principals(server->store, expect, server);
-}
-
 void server_restore_holds(struct server *server)
 {
     struct rdzv_hold hold, before = {.node = ""};

@@ -73,6 +73,8 @@ void server_keys_end(struct server *server, bool are_read);
 void server_set_election(struct server *server, struct election *election);
 /* For a standby: why no server will lead until an administrator acts; borrowed. Empty: no reason. */
 void server_set_lost(struct server *server, const char *why);
+/* For one that leads: a commit, soon, by which those that stand by know that they have what it has. */
+void server_show_alive(struct server *server);
 /* Stops listening and closes every connection and timer; then the loop ends. Jobs go on on their
  * nodes. */
 void server_stop(struct server *server);

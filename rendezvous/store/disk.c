@@ -14,6 +14,7 @@
 #include "common/io/own_path.h"
 #include "rendezvous/store/seen.h"
 #include "rendezvous/store/store.h"
+#include "rendezvous/store/witness.h"
 
 #define REWRITE_BYTES ((size_t)1 << 20)
 
@@ -176,25 +177,6 @@ static uint64_t free_bytes(const char *path)
     return (uint64_t)info.f_bavail * info.f_frsize;
 }
 
-/* Nobody can set the time of a file's last change (ctime), or choose its inode. Another disk may be put back at its
- * place with both, but not while the machine runs. */
-static bool stamp(const char *path, char *out, size_t out_bytes)
-{
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    char boot[40] = "";
-    struct stat info;
-    ssize_t got = fd >= 0 ? read(fd, boot, 36) : -1;
-
-    if (fd >= 0)
-        (void)close(fd);
-    if (got != 36 || stat(path, &info) != 0)
-        return false;
-    (void)snprintf(out, out_bytes, "%s.%llu.%llu.%lld.%09ld.%lld", boot,
-                   (unsigned long long)info.st_dev, (unsigned long long)info.st_ino,
-                   (long long)info.st_ctim.tv_sec, info.st_ctim.tv_nsec, (long long)info.st_size);
-    return true;
-}
-
 static void end(struct store *store, int code)
 {
     (void)store;
@@ -213,7 +195,7 @@ const struct store_disk store_disk_usual = {
     .rewrite = rewrite,
     .allocate = allocate,
     .free_bytes = free_bytes,
-    .stamp = stamp,
+    .witness = witness_open,
     .seen_read = seen_read,
     .seen_write = seen_write,
     .end = end,

@@ -13,6 +13,7 @@
 
 struct store;
 struct seen;
+struct witness;
 
 /* Functions that return int return 0, or -1 with errno. */
 struct store_disk {
@@ -35,9 +36,9 @@ struct store_disk {
      * `kept_fd` is given, the descriptor is kept open in it; -1: none is open yet. */
     int (*allocate)(const char *path, int *kept_fd, uint64_t byte_count);
     uint64_t (*free_bytes)(const char *path); /* on its disk; UINT64_MAX: unknown */
-    /* Something that a copy of the file, the file after a change, and the file in another boot of the machine do not
-     * have. False: there is none. NULL: likewise. */
-    bool (*stamp)(const char *path, char *stamp, size_t stamp_bytes);
+    /* What is known of the state outside of its directory (witness.h). NULL: nothing. */
+    enum status (*witness)(struct witness **witness, const char *cluster, const char *state_path,
+                           struct err *err);
     /* What the directory remembers of its state (seen.h). NULL, both: nothing. */
     enum status (*seen_read)(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
     enum status (*seen_write)(const char *path, const struct seen *seen, struct err *err);

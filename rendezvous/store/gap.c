@@ -62,13 +62,25 @@ static uint64_t draw_gap(void)
     return (uint64_t)STORE_ID_GAP * (1 + random % STORE_ID_GAP_SPAN);
 }
 
+/* A longer lease than this state knows of may have been given since; the default is the least that is expected. */
+enum status store_mark_copy(struct store *store, int64_t now_ms, struct err *err)
+{
+    return execute(store, err,
+                   "INSERT OR REPLACE INTO main.meta SELECT 'copy_ms', %" PRId64
+                   " UNION ALL SELECT 'lease_us', max(%u, coalesce((SELECT CAST(value AS INTEGER)"
+                   " FROM main.meta WHERE name = 'lease_us'), 0))",
+                   now_ms, LEASE_DEFAULT_US);
+}
+
 enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err)
 {
     const uint64_t skipped = draw_gap();
-    enum status status = execute(store, err,
-                                 "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64
-                                 "), ('copy_ms', %" PRId64 ")",
-                                 gap->now_ms, gap->now_ms);
+    enum status status =
+        execute(store, err, "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', %" PRId64 ")",
+                gap->now_ms);
+
+    if (status == STATUS_OK)
+        status = store_mark_copy(store, gap->now_ms, err);
 
     if (status == STATUS_OK)
         status = execute(store, err,
@@ -92,6 +104,14 @@ enum status store_leave_gap(struct store *store, const struct store_gap *gap, st
     if (status == STATUS_OK)
         status = stop_running(store, gap->now_ms, err);
     return status == STATUS_OK ? store_skip_numbers(store, gap, err) : status;
+}
+
+enum status store_skip_jobs(struct store *store, struct err *err)
+{
+    return execute(store, err,
+                   "INSERT OR REPLACE INTO main.meta SELECT 'job_id_floor', " STORE_NEWEST_JOB_SQL
+                   " + %" PRIu64,
+                   draw_gap());
 }
 
 enum status store_begin_history(struct store *store, const struct seen *other, struct err *err)

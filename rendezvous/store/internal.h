@@ -32,7 +32,10 @@ enum store_statement {
     STORE_JOB_FLOOR,
     STORE_LEASE_GET,
     STORE_LEASE_WRITE,
+    STORE_COMMITS_WRITE,
     STORE_COPY_GET,
+    STORE_ALIVE_WRITE,
+    STORE_COPY_WRITE,
     STORE_COPY_DROP,
     STORE_KEYS_GET,
     STORE_KEYS_WRITE,
@@ -103,13 +106,15 @@ struct store {
     uint64_t seen_at_us;   /* when seen.h's file was written */
     struct seen seen; /* what it said when the store was opened, and since then what it says next */
     bool has_seen, is_seen_failed;
-    bool has_news;    /* to write at once: jobs got numbers, or there is another lease */
-    bool seen_hangs;  /* on etcd: the last note took too long */
-    bool is_newest;   /* store_is_newest */
-    bool is_of_past;  /* store_is_of_past */
-    bool is_log_lost; /* state.db-shm has lost its -wal */
-    bool is_closing;
-    struct seen known; /* what its directory said when the store was opened */
+    bool has_news;           /* to write at once: jobs got numbers, or there is another lease */
+    bool seen_hangs;         /* on etcd: the last note took too long */
+    bool has_followed;       /* on etcd: another server has committed since the rows were read */
+    bool is_newest;          /* store_is_newest */
+    bool is_of_past;         /* store_is_of_past */
+    bool is_log_lost;        /* state.db-shm has lost its -wal */
+    struct witness *witness; /* NULL: nothing is known outside of the directory */
+    uint64_t commits;        /* of state.db */
+    struct seen known;       /* what its directory said when the store was opened */
 };
 
 /* In the first transaction of a new file: makes its free pages. */
@@ -166,6 +171,10 @@ struct store_gap {
 /* The same without a new cluster id: what still runs of it, and is known, goes on. */
 enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err);
 enum status store_leave_gap(struct store *store, const struct store_gap *gap, struct err *err);
+/* Leaves out numbers of jobs that may have been given. */
+enum status store_skip_jobs(struct store *store, struct err *err);
+/* The state may be of the past: from now on it is a copy (store_is_copy). */
+enum status store_mark_copy(struct store *store, int64_t now_ms, struct err *err);
 /* Gives this state another seen_id. From then on those that came before are known as such: its own of now, its lineage,
  * and those of `other`, if not NULL. */
 enum status store_begin_history(struct store *store, const struct seen *other, struct err *err);
@@ -201,9 +210,6 @@ enum status store_check_file(struct store *store, struct err *err);
 void store_note_state(struct store *store);
 /* and after a commit how far it has come: at once if it has news, else at most once a second. */
 void store_note_commit(struct store *store);
-/* Call before and after the database is closed: notes that this was in order. */
-void store_begin_close(struct store *store);
-void store_end_close(struct store *store);
 
 /* file.c */
 /* Creates the tables of a new database. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/array_spec.h"
+#include "common/io/conn.h"
 #include "common/msg_table.h"
 #include "rendezvous/store/internal.h"
 
@@ -327,6 +328,14 @@ void store_write_copy_over(struct store *store)
     store_run(store, store_use(store, STORE_COPY_DROP), "write the end of the restore to");
 }
 
+void store_write_alive(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_ALIVE_WRITE);
+
+    (void)sqlite3_bind_int64(stmt, 1, clock_wall_ms());
+    store_run(store, stmt, "write that a server leads to");
+}
+
 void store_write_gap(struct store *store, uint64_t job_id)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_JOB_FLOOR);
@@ -336,6 +345,9 @@ void store_write_gap(struct store *store, uint64_t job_id)
     store_run(store, stmt, "write the newest number to");
     note_number(store, job_id);
     store->next_event_id += STORE_ID_GAP;
+    stmt = store_use(store, STORE_COPY_WRITE);
+    (void)sqlite3_bind_int64(stmt, 1, clock_wall_ms());
+    store_run(store, stmt, "write that jobs wait to");
 }
 
 /* "12_3" */

@@ -60,7 +60,7 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
     enum status status = STATUS_OK;
 
     if (store != NULL)
-        store->is_newest = true; /* it has followed the rows until now */
+        store->is_newest = store->has_followed; /* until now; else the rows may be of the past */
     if (store == NULL) {
         status = store_make_empty(&store, lead, err);
         if (store == NULL)

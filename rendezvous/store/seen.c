@@ -30,13 +30,12 @@ static bool decode(const char *text, struct seen *seen)
     const char *more = strstr(text, " lease="), *lineage = strstr(text, " lineage=");
 
     /* an earlier version has written none of them */
-    (void)snprintf(seen->stamp, sizeof seen->stamp, "-");
     (void)snprintf(seen->lineage, sizeof seen->lineage, "-");
     if (lineage != NULL && (sscanf(lineage, " lineage=%263s", seen->lineage) != 1 ||
                             strspn(seen->lineage, "0123456789abcdef,-") != strlen(seen->lineage)))
         return false;
-    if (more != NULL && (sscanf(more, " lease=%20s stamp=%159s", lease, seen->stamp) != 2 ||
-                         !read_number(lease, &seen->lease_us)))
+    if (more != NULL &&
+        (sscanf(more, " lease=%20s", lease) != 1 || !read_number(lease, &seen->lease_us)))
         return false;
     return sscanf(text, FORMAT " cluster=%32s restore=%32s commit=%20s job=%20s event=%20s",
                   seen->cluster, seen->restore, commit, job, event) == 5 &&
@@ -126,9 +125,9 @@ static size_t encode(const struct seen *seen, char text[TEXT_BYTES_MAX])
     return (size_t)snprintf(
         text, TEXT_BYTES_MAX,
         FORMAT " cluster=%s restore=%s commit=%020" PRIu64 " job=%020" PRIu64 " event=%020" PRIu64
-               " lease=%020" PRIu64 " stamp=%s lineage=%s\n",
+               " lease=%020" PRIu64 " stamp=- lineage=%s\n",
         seen->cluster, seen->restore, seen->commit, seen->job_id, seen->event_id, seen->lease_us,
-        seen->stamp[0] != '\0' ? seen->stamp : "-", seen->lineage[0] != '\0' ? seen->lineage : "-");
+        seen->lineage[0] != '\0' ? seen->lineage : "-");
 }
 
 /* It is not synced: after a loss of power it may be a few seconds old, as it may be anyway. */

@@ -4,8 +4,7 @@
  *                earlier state (`etcdctl snapshot restore`, an old data folder), or that it is another, empty one.
  *   state-seen   of state.db, its cluster id: a state.db that is missing is no new cluster; and the newest numbers,
  *                which are noted before anybody is told of them: one that lacks them is a copy of before, or has lost
- *                its log. After an orderly end it has a stamp of the file, too, which no copy has: then this is the
- *                newest state. */
+ *                its log. */
 #ifndef RENDEZVOUS_STORE_SEEN_H
 #define RENDEZVOUS_STORE_SEEN_H
 
@@ -18,7 +17,6 @@
 #define SEEN_FILE_ETCD "etcd-seen"
 #define SEEN_FILE_STATE "state-seen"
 
-#define SEEN_STAMP_BYTES 160u
 #define SEEN_LINEAGE_MAX 8u
 #define SEEN_LINEAGE_BYTES (SEEN_LINEAGE_MAX * SEEN_ID_BYTES)
 struct seen {
@@ -27,8 +25,6 @@ struct seen {
     uint64_t commit;             /* 0: of state.db */
     uint64_t job_id, event_id;   /* the last ones that were given */
     uint64_t lease_us;           /* the longest that may be out; 0: not said */
-    char stamp
-        [SEEN_STAMP_BYTES]; /* of the state that an orderly end has left; "-": there was none */
     /* Which states came before this one, by seen_id, with commas; "-": none. A state with one of these ids was put back.
      * After SEEN_LINEAGE_MAX the first one and the newest ones stay. */
     char lineage[SEEN_LINEAGE_BYTES];
@@ -38,7 +34,7 @@ struct seen {
  * STATUS_BAD_INPUT: a file of ours that cannot be understood. STATUS_REFUSED: no plain file of ours. STATUS_IO: it
  * cannot be read. All but the first one mean that something may have been seen. */
 enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err);
-/* Does nothing if the file has a later commit of the same state, or the same without a new stamp, or a state that came
+/* Does nothing if the file has a later commit of the same state, or the same, or a state that came
  * after this one. Adds to the lineage what the file has of a related state. A damaged file is renamed to
  * PATH.damaged, with a log line; what is not a file of ours, or cannot be read, is left alone. Errors: as seen_read,
  * but for STATUS_NOT_FOUND. */

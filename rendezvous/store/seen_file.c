@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote_history.h"
+#include "rendezvous/store/witness.h"
 
 #define NOTE_US 1000000u
 #define PATH_BYTES 4200
@@ -42,7 +43,7 @@ static bool is_log_lost(const struct store *store)
 
 void store_look_at_seen(struct store *store)
 {
-    char path[PATH_BYTES], stamp[SEEN_STAMP_BYTES];
+    char path[PATH_BYTES];
     struct err err;
     enum status status;
 
@@ -53,9 +54,6 @@ void store_look_at_seen(struct store *store)
     status = store->disk->seen_read(path, &store->seen, NULL, &err);
     store->has_seen = status == STATUS_OK;
     store->known = store->seen;
-    store->is_newest = store->has_seen && !store->is_log_lost && store->disk->stamp != NULL &&
-                       store->disk->stamp(store->path, stamp, sizeof stamp) &&
-                       strcmp(store->seen.stamp, stamp) == 0;
     if (status != STATUS_OK && status != STATUS_NOT_FOUND &&
         store->disk->byte_count(store->path) > 0)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
@@ -135,24 +133,82 @@ static enum status take_other(struct store *store, const struct seen *now, struc
     return store_execute(store, sql, err);
 }
 
-enum status store_check_file(struct store *store, struct err *err)
+/* What this boot of the machine knows of the cluster. False: nothing. */
+static bool ask_witness(struct store *store, struct witness_facts *facts)
+{
+    struct err err;
+
+    *facts = (struct witness_facts){.commits = 0};
+    if (store->disk->witness == NULL)
+        return false;
+    if (store->disk->witness(&store->witness, store->cluster, store->path, &err) == STATUS_OK)
+        return witness_get(store->witness, facts);
+    log_line(LOG_WARNING, LOG_ABOUT_NONE,
+             "%s: at its next start this server cannot know that its state is the newest, and jobs "
+             "that wait then start after a lease",
+             err.text);
+    return false;
+}
+
+static void raise_to(uint64_t *number, uint64_t seen)
+{
+    if (*number < seen)
+        *number = seen;
+}
+
+static bool is_past(const struct store *store, const struct seen *now,
+                    const struct witness_facts *facts)
+{
+    if (store->is_log_lost || facts->job_id > now->job_id || facts->event_id > now->event_id ||
+        (strcmp(facts->history, seen_id(now)) == 0 && facts->commits > store->commits))
+        return true;
+    return store->has_seen &&
+           (seen_came_before(now, &store->seen) ||
+            (seen_is_same(now, &store->seen) &&
+             (store->seen.job_id > now->job_id || store->seen.event_id > now->event_id)));
+}
+
+static enum status compare(struct store *store, const struct witness_facts *facts, struct err *err)
 {
     struct seen now;
-    enum status status = STATUS_OK;
-    const bool is_compared = keeps_seen(store) && !store->is_new && !store->is_wanted_new;
+    enum status status = store_seen(store, &now, 0, err);
 
-    if (!is_compared)
-        store->is_newest = store->is_new || !store->survives_power;
-    else
-        status = store_seen(store, &now, 0, err);
-    if (status != STATUS_OK || !is_compared)
+    if (status != STATUS_OK)
         return status;
-    if (store->is_log_lost || (store->has_seen && seen_came_before(&now, &store->seen)) ||
-        (store->has_seen && seen_is_same(&now, &store->seen) &&
-         (store->seen.job_id > now.job_id || store->seen.event_id > now.event_id)))
-        status = put_back(store, &now, err);
-    else if (store->has_seen && !seen_is_same(&now, &store->seen))
+    if (is_past(store, &now, facts)) {
+        raise_to(&store->seen.job_id, facts->job_id);
+        raise_to(&store->seen.event_id, facts->event_id);
+        raise_to(&store->seen.lease_us, facts->lease_us);
+        return put_back(store, &now, err);
+    }
+    store->is_newest = strcmp(facts->history, seen_id(&now)) == 0;
+    if (store->has_seen && !seen_is_same(&now, &store->seen))
         status = take_other(store, &now, err);
+    if (status == STATUS_OK && !store->is_newest)
+        status = store_mark_copy(store, clock_wall_ms(), err);
+    return status;
+}
+
+enum status store_check_file(struct store *store, struct err *err)
+{
+    struct witness_facts facts;
+    int64_t commits = 0;
+    enum status status = STATUS_OK;
+
+    if (!keeps_seen(store)) {
+        store->is_newest = store->is_new || !store->survives_power;
+        return STATUS_OK;
+    }
+    status = store_number(store,
+                          "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
+                          " name = 'commits'), 0)",
+                          &commits, err);
+    store->commits = commits > 0 ? (uint64_t)commits : 0;
+    if (!ask_witness(store, &facts))
+        facts = (struct witness_facts){.commits = 0};
+    store->is_newest = store->is_new;
+    if (status == STATUS_OK && !store->is_new && !store->is_wanted_new)
+        status = compare(store, &facts, err);
     return status;
 }
 
@@ -189,34 +245,31 @@ static bool take_values(struct store *store)
     return true;
 }
 
+static void tell_witness(struct store *store)
+{
+    struct witness_facts facts = {.commits = store->commits,
+                                  .job_id = store->seen.job_id,
+                                  .event_id = store->seen.event_id,
+                                  .lease_us = store->seen.lease_us};
+
+    (void)snprintf(facts.history, sizeof facts.history, "%s", seen_id(&store->seen));
+    if (store->witness != NULL)
+        witness_set(store->witness, &facts);
+}
+
 void store_note_state(struct store *store)
 {
-    if (keeps_seen(store) && take_values(store))
-        write_seen(store);
+    if (!keeps_seen(store) || !take_values(store))
+        return;
+    tell_witness(store);
+    write_seen(store);
 }
 
 void store_note_commit(struct store *store)
 {
-    if (!keeps_seen(store) || (!store->has_news && clock_boot_us() < store->seen_at_us + NOTE_US))
+    if (!keeps_seen(store))
         return;
-    write_seen(store);
-}
-
-void store_begin_close(struct store *store)
-{
-    store->is_closing = keeps_seen(store) && take_values(store);
-}
-
-/* Without a log all is in the file. */
-void store_end_close(struct store *store)
-{
-    char log[PATH_BYTES];
-
-    if (!store->is_closing)
-        return;
-    file_path(store, "-wal", log);
-    if (store->disk->stamp == NULL || store->disk->byte_count(log) >= 0 ||
-        !store->disk->stamp(store->path, store->seen.stamp, sizeof store->seen.stamp))
-        store->seen.stamp[0] = '\0';
-    write_seen(store);
+    tell_witness(store);
+    if (store->has_news || clock_boot_us() >= store->seen_at_us + NOTE_US)
+        write_seen(store);
 }

@@ -77,9 +77,7 @@ bool seen_follow(struct seen *next, const struct seen *before)
 
     if (seen_came_before(next, before))
         return false;
-    if (is_same && next->commit != 0 &&
-        (before->commit > next->commit ||
-         (before->commit == next->commit && strcmp(before->stamp, next->stamp) == 0)))
+    if (is_same && next->commit != 0 && before->commit >= next->commit)
         return false;
     for (const char *at = before->lineage; is_same && next_id(&at) > 0; at += next_id(&at))
         add_id(next, at, next_id(&at));

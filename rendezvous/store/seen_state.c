@@ -12,7 +12,6 @@
 #define NOTE_US 1000000u
 #define LAST_MS 1000u /* for the last note of a server that ends */
 #define NEWS_MS 100u  /* for a new number, while the disk answers */
-#define ENDED "ended" /* the stamp of the newest commit, when its leader has ended in order */
 
 static enum status read_meta(struct store *store, const char *name, char *out, size_t out_bytes,
                              struct err *err)
@@ -60,7 +59,7 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
 
 /* A thread writes it. A new number waits until it is noted: a second at most for a disk that hangs, and not again until
  * that disk answers. After a failed write, on a full disk for example, the file has an older commit. */
-static void note(struct store *store, const char *stamp, bool is_last, bool is_news)
+static void note(struct store *store, bool is_last, bool is_news)
 {
     struct seen_keeper *keeper = store->remote->lead.seen;
     struct seen seen;
@@ -72,7 +71,6 @@ static void note(struct store *store, const char *stamp, bool is_last, bool is_n
         return;
     if (seen.lease_us < store->seen.lease_us)
         seen.lease_us = store->seen.lease_us;
-    (void)snprintf(seen.stamp, sizeof seen.stamp, "%s", stamp);
     store->seen_hangs = store->seen_hangs && !seen_keeper_wait(keeper, 0);
     seen_keeper_note(keeper, &seen);
     if (is_last)
@@ -84,13 +82,13 @@ static void note(struct store *store, const char *stamp, bool is_last, bool is_n
 void store_note_seen(struct store *store, bool now)
 {
     if (now || store->has_news || clock_boot_us() >= store->seen_at_us + NOTE_US)
-        note(store, "", now, store->has_news);
+        note(store, now, store->has_news);
 }
 
 void store_note_end(struct store *store)
 {
     if (!store->in_transaction && store->cluster[0] != '\0')
-        note(store, ENDED, true, false);
+        note(store, true, false);
 }
 
 static enum status put_back(struct store *store, const char *was, const struct seen *before,
@@ -104,6 +102,7 @@ static enum status put_back(struct store *store, const char *was, const struct s
                                   .event_sql = event};
     enum status status = store_make_cluster(cluster, err);
 
+    store->is_newest = false;
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              STORE_WENT_BACK
              " (commit %" PRIu64 " of cluster %s; commit %" PRIu64
@@ -137,6 +136,17 @@ static void tell_other(const struct seen *before, const struct seen *now)
              now->cluster, before->cluster, before->commit, before->job_id);
 }
 
+/* This server did not follow while another one led, so etcd may have been put back before it came. What waits in the
+ * state starts after a lease (store_is_copy). Without a file of its own it cannot tell which numbers were given, either. */
+static enum status doubt(struct store *store, bool knows_nothing, struct err *err)
+{
+    enum status status = store_mark_copy(store, clock_wall_ms(), err);
+
+    if (status == STATUS_OK && knows_nothing)
+        status = store_skip_jobs(store, err);
+    return status == STATUS_OK ? remote_commit(store->remote, err) : status;
+}
+
 enum status store_check_seen(struct store *store, struct err *err)
 {
     struct seen_keeper *keeper = store->remote->lead.seen;
@@ -148,21 +158,19 @@ enum status store_check_seen(struct store *store, struct err *err)
         return STATUS_OK;
     status = store_seen(store, &now, store->remote->seq, err);
     found = seen_keeper_last(keeper, &before, &why);
-    if (status != STATUS_OK || found == STATUS_NOT_FOUND)
+    if (status != STATUS_OK)
         return status;
     store->seen.lease_us = before.lease_us;
-    if (found != STATUS_OK)
+    if (found != STATUS_OK && found != STATUS_NOT_FOUND)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s: whether etcd was put back to an earlier state cannot be told", why.text);
-    else if (seen_came_before(&now, &before) ||
-             (seen_is_same(&now, &before) && before.commit > now.commit))
+    else if (found == STATUS_OK && (seen_came_before(&now, &before) ||
+                                    (seen_is_same(&now, &before) && before.commit > now.commit)))
         return put_back(store, now.cluster, &before, err);
-    else if (strcmp(now.cluster, before.cluster) != 0 && !seen_came_before(&before, &now))
+    else if (found == STATUS_OK && strcmp(now.cluster, before.cluster) != 0 &&
+             !seen_came_before(&before, &now))
         tell_other(&before, &now);
-    if (found == STATUS_OK && seen_is_same(&now, &before) && before.commit == now.commit &&
-        strcmp(before.stamp, ENDED) == 0)
-        store->is_newest = true;
-    return STATUS_OK;
+    return store->is_newest ? STATUS_OK : doubt(store, found == STATUS_NOT_FOUND, err);
 }
 
 enum status store_check_fresh(const struct store *store, struct err *err)

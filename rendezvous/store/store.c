@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/witness.h"
 
 #define BUSY_TIMEOUT_MS 5000 /* waits this long while another program reads the file */
 #define FREE_BYTES_MIN (1u << 20)
@@ -51,7 +52,10 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
                         " max(?, " STORE_NEWEST_JOB_SQL ")",
     [STORE_LEASE_GET] = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'lease_us'",
     [STORE_LEASE_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('lease_us', ?)",
+    [STORE_COMMITS_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('commits', ?)",
     [STORE_COPY_GET] = "SELECT 1 FROM meta WHERE name = 'copy_ms'",
+    [STORE_ALIVE_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('alive_ms', ?)",
+    [STORE_COPY_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('copy_ms', ?)",
     [STORE_COPY_DROP] = "DELETE FROM main.meta WHERE name = 'copy_ms'",
     [STORE_KEYS_GET] = "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'keys_lost_ms'",
     [STORE_KEYS_WRITE] = "INSERT OR REPLACE INTO main.meta VALUES ('keys_lost_ms', ?)",
@@ -213,12 +217,22 @@ static void mark_read(struct store *store)
     (void)sqlite3_reset(stmt);
 }
 
+static void count_commit(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_COMMITS_WRITE);
+
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)++store->commits);
+    store_run(store, stmt, "count a commit of");
+}
+
 void store_commit(struct store *store)
 {
     if (!store->in_transaction)
         return;
     if (store->remote != NULL)
         store_commit_remote(store);
+    else if (store->survives_power)
+        count_commit(store);
     store_run(store, store_use(store, STORE_COMMIT), "commit to");
     store->in_transaction = false;
     store->writes++;
@@ -401,6 +415,7 @@ void store_release(struct store *store)
     if (store->room_fd >= 0)
         (void)close(store->room_fd);
     folder_lock_release(&store->lock);
+    witness_close(&store->witness);
     free(store);
 }
 
@@ -471,10 +486,9 @@ void store_close(struct store **store)
     store_commit(*store);
     if ((*store)->remote != NULL)
         store_note_end(*store);
-    store_begin_close(*store);
+    store_note_state(*store);
     store_room_close(*store);
     close_database(*store);
-    store_end_close(*store);
     store_release(*store);
     *store = NULL;
 }

@@ -158,6 +158,8 @@ bool store_is_of_past(const struct store *store);
 bool store_is_copy(struct store *store);
 /* They have ended. */
 void store_write_copy_over(struct store *store);
+/* For a state on etcd: a commit by which those that stand by know that a server leads. */
+void store_write_alive(struct store *store);
 /* No job up to this one is new, and STORE_ID_GAP numbers of events are left out. */
 void store_write_gap(struct store *store, uint64_t job_id);
 /* When it was noticed that the keys are those of an earlier state; 0: they are not, or an administrator has checked

@@ -139,8 +139,13 @@ static bool on_changes(const struct etcd_answer *changes, void *context)
     enum status status = STATUS_CLOSED;
 
     uv_mutex_lock(&copy->lock);
-    if (copy->state == COPY_FOLLOWING)
+    if (copy->state == COPY_FOLLOWING) {
+        const uint64_t commit = copy->store->remote->point.commit;
+
         status = remote_apply(copy->store->remote, changes, &copy->err);
+        if (copy->store->remote->point.commit > commit)
+            copy->store->has_followed = true;
+    }
     uv_cond_broadcast(&copy->changed);
     uv_mutex_unlock(&copy->lock);
     return status == STATUS_OK;

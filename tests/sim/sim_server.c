@@ -351,12 +351,6 @@ static void load(struct sim *sim)
         if (disk->holds[i].slot_mask != 0)
             server_step(
                 sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &disk->holds[i]});
-    for (uint32_t i = 0; i < sim->node_count; i++) { /* all have keys */
-        char name[NODE_NAME_BYTES_MAX];
-
-        node_name(name, i);
-        server_step(sim, (struct rdzv_event){.type = RDZV_EVENT_RESTORE_NODE, .text = name});
-    }
     for (uint64_t id = 1; id <= disk->last_job_id && sim->server.alive; id++) {
         const struct sim_row *row = disk_row(sim, id);
         struct rdzv_event event = {.type = RDZV_EVENT_RESTORE};

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "rendezvous/store/backup.h"
+#include "rendezvous/store/internal.h"
 #include "tests/lib/test.h"
 #include "tests/unit/rendezvous/store_tools.h"
 
@@ -82,7 +83,6 @@ TEST(a_log_that_is_gone_is_noticed)
     store = open_or_fail(path_of("whole"));
     CHECK_EQ(store_next_job_id(store), 4);
     CHECK_STR(store_cluster(store), store_cluster(live));
-    CHECK(!store_is_newest(store)); /* after a kill nothing tells */
     store_close(&store);
     store = open_or_fail(path_of("lost"));
     CHECK(is_above(store_next_job_id(store), 3));
@@ -153,30 +153,109 @@ TEST(a_state_of_a_moment_ago_is_noticed)
     store_close(&store);
 }
 
-TEST(an_orderly_end_shows_that_the_state_is_the_newest)
+/* A boot that knows nothing yet. */
+static void boot(const char *name)
 {
-    struct store *store = open_or_fail(path_of("live"));
+    CHECK_EQ(setenv("RUNTIME_DIRECTORY", path_of(name), 1), 0);
+}
 
+TEST(the_boot_knows_the_newest_state)
+{
+    struct store *store;
+
+    boot("boot");
+    store = open_or_fail(path_of("live"));
     CHECK(store_is_newest(store)); /* it is new */
     give(store, 1);
     store_close(&store);
     store = open_or_fail(path_of("live"));
-    CHECK(store_is_newest(store));
+    CHECK(store_is_newest(store) && !store_is_copy(store));
     CHECK_EQ(store_next_job_id(store), 2);
-    copy_crash("killed", true);
-    store_close(&store);
-    store = open_or_fail(path_of("killed"));
-    CHECK(!store_is_newest(store));
-    store_close(&store);
-    copy_crash("copied", false);
-    store = open_or_fail(path_of("copied"));
-    CHECK(!store_is_newest(store));
-    CHECK_EQ(store_next_job_id(store), 2);
-    store_close(&store);
-    copy("live/state.db", "same");
-    copy("same", "live/state.db"); /* the same bytes in the same inode: somebody has written them */
+    give(store, 2);
+    store_release(store); /* killed */
     store = open_or_fail(path_of("live"));
-    CHECK(!store_is_newest(store));
+    CHECK(store_is_newest(store) && !store_is_copy(store));
+    store_close(&store);
+}
+
+/* The whole directory was copied, with all that it remembers. An orderly restart does not end the doubt. */
+TEST(a_state_that_the_boot_does_not_know_may_be_of_the_past)
+{
+    struct store *store;
+
+    boot("boot");
+    store = open_or_fail(path_of("live"));
+    give(store, 1);
+    store_close(&store);
+    boot("another");
+    for (int i = 0; i < 2; i++) {
+        store = open_or_fail(path_of("live"));
+        CHECK_EQ(store_is_newest(store), i == 1);
+        CHECK(store_is_copy(store) && !store_is_of_past(store)); /* its jobs wait for a lease */
+        CHECK_EQ(store_next_job_id(store), 2);
+        store_close(&store);
+    }
+    store = open_or_fail(path_of("live"));
+    store_begin(store);
+    store_write_copy_over(store);
+    store_commit(store);
+    store_close(&store);
+    store = open_or_fail(path_of("live"));
+    CHECK(store_is_newest(store) && !store_is_copy(store));
+    store_close(&store);
+}
+
+/* Moved away and back, with all that it remembers: its inodes and times are those of before. */
+TEST(a_directory_that_was_moved_back_is_noticed)
+{
+    struct store *store;
+
+    boot("boot");
+    store = open_or_fail(path_of("live"));
+    give(store, 1);
+    store_close(&store);
+    CHECK_EQ(rename(path_of("live"), path_of("away")), 0);
+    CHECK_EQ(mkdir(path_of("live"), 0700), 0);
+    copy("away/state.db", "live/state.db");
+    copy("away/state-seen", "live/state-seen");
+    store = open_or_fail(path_of("live"));
+    CHECK(store_is_newest(store)); /* nothing has followed */
+    give(store, 2);
+    give(store, 3);
+    store_close(&store);
+    CHECK_EQ(rename(path_of("live"), path_of("newer")), 0);
+    CHECK_EQ(rename(path_of("away"), path_of("live")), 0);
+    store = open_or_fail(path_of("live"));
+    CHECK(store_is_of_past(store) && store_is_copy(store) && !store_is_newest(store));
+    CHECK(is_above(store_next_job_id(store), 3));
+    store_close(&store);
+    CHECK_EQ(rename(path_of("live"), path_of("older")), 0);
+    CHECK_EQ(rename(path_of("newer"), path_of("live")), 0);
+    store = open_or_fail(path_of("live")); /* jobs of the older one may run */
+    CHECK(store_is_copy(store) && !store_is_newest(store));
+    store_close(&store);
+}
+
+/* The file of a state whose directory is gone is removed, and no other. */
+TEST(what_the_boot_knows_of_gone_states_is_removed)
+{
+    struct store *store;
+    char kept[64], gone[64];
+
+    boot("boot");
+    store = open_or_fail(path_of("one"));
+    (void)snprintf(gone, sizeof gone, "boot/state-%s", store_cluster(store));
+    store_close(&store);
+    copy(gone, "boot/state-of-others"); /* not as long as ours, below */
+    CHECK_EQ(truncate(path_of("boot/state-of-others"), 100), 0);
+    CHECK_EQ(rename(path_of("one"), path_of("moved")), 0);
+    store = open_or_fail(path_of("two"));
+    (void)snprintf(kept, sizeof kept, "boot/state-%s", store_cluster(store));
+    store_close(&store);
+    store = open_or_fail(path_of("two"));
+    CHECK(access(path_of(gone), F_OK) != 0);
+    CHECK_EQ(access(path_of(kept), F_OK), 0);
+    CHECK_EQ(access(path_of("boot/state-of-others"), F_OK), 0);
     store_close(&store);
 }
 
@@ -195,11 +274,11 @@ TEST(a_longer_lease_of_later_is_not_forgotten_with_the_state)
     store_close(&store);
     copy("state.db", "old.db");
     store = open_or_fail(test_dir());
-    lease(store, 50000000);
+    lease(store, 70000000);
     store_close(&store);
     copy("old.db", "state.db");
     store = open_or_fail(test_dir());
-    CHECK_EQ(store_lease_us(store), 50000000);
+    CHECK_EQ(store_lease_us(store), 70000000);
     lease(store, 9000000); /* nothing has the longer one any more */
     store_close(&store);
     store = open_or_fail(test_dir());
@@ -218,12 +297,13 @@ TEST(a_note_of_an_earlier_version_is_understood)
     length = snprintf(text, sizeof text, "ddp-seen 1 cluster=%s restore=- commit=0 job=0 event=0\n",
                       store_cluster(store));
     store_close(&store);
+    boot("another");
     fd = open(path_of("state-seen"), O_WRONLY | O_TRUNC | O_CLOEXEC);
     CHECK(fd >= 0 && write(fd, text, (size_t)length) == length);
     (void)close(fd);
     store = open_or_fail(test_dir());
     CHECK_EQ(store_next_job_id(store), 2);
-    CHECK(!store_is_newest(store) && !store_is_copy(store));
+    CHECK(!store_is_newest(store) && store_is_copy(store) && !store_is_of_past(store));
     store_close(&store);
 }
 

@@ -1,0 +1,33 @@
+/* How far a state.db has come, as this boot of the machine knows it: in a small file in memory, outside of the state
+ * directory. Who puts back a copy of that directory, or moves another one to its place, does not put this back, so a state
+ * that has come as far is the newest; a state that nothing is known of may be of the past.
+ *
+ * The file is DIR/state-CLUSTER, where DIR is $RUNTIME_DIRECTORY (systemd), or /run/ddp for root, or ddp in
+ * $XDG_RUNTIME_DIR, or /dev/shm/ddp-UID. It is written with each commit, by a store into mapped memory. */
+#ifndef RENDEZVOUS_STORE_WITNESS_H
+#define RENDEZVOUS_STORE_WITNESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/status.h"
+#include "rendezvous/store/seen.h"
+
+struct witness;
+struct witness_facts {
+    char history[SEEN_ID_BYTES]; /* seen_id of the state */
+    uint64_t commits;            /* of state.db, counted in it */
+    uint64_t job_id, event_id;   /* the last ones that were given */
+    uint64_t lease_us;           /* the longest that may be out */
+};
+
+/* Opens or makes the file of `cluster`, and removes those whose state.db is gone. `state_path`: the path of state.db.
+ * Errors: STATUS_IO, STATUS_REFUSED (the folder is not ours): nothing is known then. */
+enum status witness_open(struct witness **witness, const char *cluster, const char *state_path,
+                         struct err *err);
+/* False: nothing is known of this boot. */
+bool witness_get(const struct witness *witness, struct witness_facts *facts);
+void witness_set(struct witness *witness, const struct witness_facts *facts);
+void witness_close(struct witness **witness);
+
+#endif
