@@ -59,7 +59,7 @@ LOOP_ALLOWED = {
     "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # memory
-    "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap)$",
+    "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap|is_guarded)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
     # /dev/null and memory. Not spawn_process: the child may be stopped before it runs its program
