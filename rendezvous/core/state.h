@@ -86,13 +86,14 @@ struct rdzv {
     uint64_t sched_at_us;    /* when that changes by itself; UINT64_MAX: it does not */
     uint64_t settled_at_us;  /* until then a restarted server waits for its nodes */
     uint64_t restored_at_us; /* when this server began */
-    bool is_of_past;         /* a node knows more than the store did (history.h): */
-    uint64_t held_job_id;    /* jobs up to this one do not start */
-    uint64_t held_until_us;  /* before this time */
-    bool is_unsure;          /* whether the state is the newest is not known yet */
-    bool is_awaited_full;    /* more nodes than fit into this table: */
-    uint32_t awaited_count;  /* nodes that have not called since this server began */
-    uint64_t awaited[NODES_MAX]; /* hashes of their names */
+    bool is_of_past;         /* somebody knows more than the store did (history.h): */
+    char past_why[REASON_BYTES_MAX]; /* who, and what */
+    uint64_t held_job_id;            /* jobs up to this one do not start */
+    uint64_t held_until_us;          /* before this time */
+    bool is_unsure;                  /* whether the state is the newest is not known yet */
+    bool is_awaited_full;            /* more nodes than fit into this table: */
+    uint32_t awaited_count;          /* nodes that have not called since this server began */
+    uint64_t awaited[NODES_MAX];     /* hashes of their names */
     struct reservation reservation;
     struct pass *pass; /* the current or last pass */
     uint32_t drain_count;
