@@ -70,6 +70,18 @@ def a_lock_that_names_no_machine_is_not_ours():
         equal(os.listdir(case.temp), [])
 
 
+def a_lock_of_another_machine_of_our_name_is_not_ours():
+    with Case() as case:
+        path = killed_run(case, "ddp-abcdef", machine=f"{socket.gethostname()}\n{32 * '0'}")
+        equal(case.ctl(*STANDALONE).returncode, 0)
+        equal(os.listdir(case.temp), ["ddp-abcdef"])
+        own = subprocess.run(["cat", "/etc/machine-id"], capture_output=True, text=True, check=False).stdout.strip()  # some have none
+        with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
+            lock.write(f"{socket.gethostname()}\n{own}")
+        equal(case.ctl(*STANDALONE).returncode, 0)
+        equal(os.listdir(case.temp), [])
+
+
 def login_makes_no_folder_through_a_link_of_others():
     with Case() as case, Server(case) as server:
         outside, config = f"{case.dir}/outside", f"{case.dir}/config"
@@ -105,4 +117,4 @@ def a_backup_is_not_written_through_a_link_of_others():
 
 if __name__ == "__main__":
     run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours,
-               login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])
+               a_lock_of_another_machine_of_our_name_is_not_ours, login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])
