@@ -39,6 +39,16 @@ static inline void standard_stack(void)
     (void)pthread_attr_destroy(&attributes);
 }
 
+/* What a program lacks that starts others; NULL: nothing. */
+static inline const char *standard_missing(void)
+{
+    if (access("/proc/self/stat", R_OK) != 0)
+        return "/proc is not mounted: mount -t proc proc /proc";
+    if (access("/dev/null", R_OK | W_OK) != 0)
+        return "/dev/null is missing: mknod -m 666 /dev/null c 1 3";
+    return NULL;
+}
+
 /* Call first in main. Opens /dev/null for each of stdin, stdout and stderr that is closed: else the next
  * file or pipe of ours would get that number, lines for stderr would be written into it, and libuv aborts
  * when it is to close such a number. And unblocks SIGCHLD, which libuv waits for: else the end of a child
@@ -51,8 +61,10 @@ static inline void standard_open(void)
     (void)sigaddset(&child, SIGCHLD);
     (void)sigprocmask(SIG_UNBLOCK, &child, NULL);
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)open("/dev/null", O_RDWR); /* the lowest free number, and so this one */
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF &&
+            open("/dev/null", O_RDWR) < 0) /* the lowest free number, and so this one */
+            (void)open("/",
+                       O_RDONLY | O_DIRECTORY); /* no program can read or write there, either */
     standard_stack();
 }
 
