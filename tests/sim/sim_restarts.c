@@ -133,7 +133,7 @@ void sim_note_ends(const struct sim *sim, struct sim_ends *ends)
 
 void sim_compare_ends(struct sim *sim, const struct sim_ends *before)
 {
-    struct sim_ends after;
+    struct sim_ends after = {.count = 0};
 
     sim_note_ends(sim, &after);
     for (uint32_t i = 0; i < before->count; i++) {
