@@ -191,6 +191,7 @@ struct server {
     uint64_t upload_serial;                    /* the newest upload of one */
     uint64_t stage_bytes;                      /* held for work on them */
     struct err stage_err;                      /* why the folder cannot be used */
+    bool stage_is_late;                        /* it was logged that its disk does not answer */
     struct file_works *files;                  /* NULL: it stands by */
     bool survives_power;                       /* see store_open */
     uint64_t stepped_at_us, tick_at_us;        /* the last step; the next tick, 0: none */

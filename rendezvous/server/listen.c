@@ -331,6 +331,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .lease_before_us = store_lease_us(server->store),
         .is_copy = store_is_copy(server->store),
         .is_of_past = store_is_of_past(server->store),
+        .past_why = store_past_why(server->store),
         .may_be_past = !store_is_newest(server->store),
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,

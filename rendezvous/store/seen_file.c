@@ -101,6 +101,14 @@ static enum status put_back(struct store *store, const struct seen *now, struct 
         return status;
     store_read_values(store);
     store->is_of_past = true;
+    if (store->is_log_lost)
+        (void)snprintf(store->past_why, sizeof store->past_why,
+                       "its state.db-wal is gone, with the newest commits");
+    else
+        (void)snprintf(store->past_why, sizeof store->past_why,
+                       SEEN_FILE_STATE " has job %" PRIu64 " and event %" PRIu64
+                                       ", and state.db job %" PRIu64 " and event %" PRIu64,
+                       before->job_id, before->event_id, now->job_id, now->event_id);
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              STORE_FILE_WENT_BACK
              " (%s: job %" PRIu64 ", event %" PRIu64 "; job %" PRIu64 ", event %" PRIu64

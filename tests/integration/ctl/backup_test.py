@@ -2,6 +2,7 @@
 """ddpctl backup and restore, with a job that runs. When the state moves to another server, running jobs are not disturbed. After a restore
 of an older copy, jobs start again, and new numbers are ones that were never used before. A folder that was put back by hand, without
 `restore`, is found out by the nodes."""
+import json
 import os
 import re
 import shutil
@@ -153,6 +154,23 @@ def a_folder_that_was_put_back_is_found_out():
             assert "is older than what nodes have seen" in log.read()
 
 
+def a_file_that_was_put_back_is_not_laid_to_the_nodes():
+    """No node is there: the directory itself has seen more."""
+    with Case() as case, Moving(case, nodes=0) as cluster:
+        cluster.submit("--wait-for-nodes", "--", "true")
+        cluster.stop_server()
+        shutil.copy(f"{cluster.folder()}/state.db", f"{case.dir}/kept")
+        cluster.start_server()
+        cluster.submit("--wait-for-nodes", "--", "true")
+        cluster.stop_server()
+        shutil.copy(f"{case.dir}/kept", f"{cluster.folder()}/state.db")
+        cluster.start_server()
+        said = cluster.ctl("server").stdout
+        assert re.search(r"its state is of the past: state-seen has job 2 and event \d+, and state\.db job 1 and event \d+\. What", said), said
+        assert "state-seen has job 2" in cluster.ctl("doctor").stdout
+        assert "state-seen has job 2" in json.loads(cluster.ctl("server", "--json").stdout)["server"]["past_why"]
+
+
 def one_reason_is_said_of_a_folder_that_is_refused():
     with Case() as case:
         folder = f"{case.dir}/state"
@@ -197,5 +215,5 @@ def what_is_in_the_way_is_named():
 
 if __name__ == "__main__":
     run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
-               one_reason_is_said_of_a_folder_that_is_refused, what_is_in_the_way_is_named,
-               a_folder_that_was_put_back_is_found_out])
+               a_file_that_was_put_back_is_not_laid_to_the_nodes, one_reason_is_said_of_a_folder_that_is_refused,
+               what_is_in_the_way_is_named, a_folder_that_was_put_back_is_found_out])
