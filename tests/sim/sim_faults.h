@@ -109,6 +109,16 @@ static inline void fault_pause_until(uint64_t *until_us, uint64_t at_us)
         *until_us = at_us;
 }
 
+/* sim_machines.c: faults of one node. */
+void machine_starts_at(struct sim *sim, uint32_t node, uint64_t at_us);
+/* launcherd dies, or the machine restarts; it starts again after a while. */
+void machine_kill(struct sim *sim, uint32_t node, bool with_machine);
+/* launcherd or the machine stands still for a while. */
+void machine_pause(struct sim *sim, uint32_t node, bool with_machine);
+void machine_leaves(struct sim *sim, uint32_t node);
+/* ways: 1: what it sends does not arrive; 2: what it is sent; 0: both. */
+void machine_isolate(struct sim *sim, uint32_t node, uint64_t us, uint32_t ways);
+
 /* sim_outages.c: the server dies, and starts again after a while: it may be SERVER_OLD or LEASE. */
 void outage_kill(struct sim *sim, enum sim_fault kind);
 void outage_pause(struct sim *sim);
