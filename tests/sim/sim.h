@@ -404,6 +404,7 @@ uint32_t node_of_name(const char *name);
 /* Faults: orders of one kind to some node are lost; large messages of some node are. */
 void orders_lose(struct sim *sim);
 void orders_stall(struct sim *sim);
+void orders_lose_kind(struct sim *sim, uint32_t node, enum msg_type type, uint64_t us);
 bool orders_is_lost(const struct sim *sim, uint32_t node, enum msg_type type);
 /* Whether this message, and with it all behind it on its connection, does not arrive. */
 bool orders_is_stalled(const struct sim *sim, uint32_t node, bool to_server, const char *json);
@@ -537,6 +538,6 @@ void gpu_drain(struct sim *sim);
 
 /* sim_shrink.c: looks for the same failure with fewer faults and jobs, and prints the smallest run
  * and its trace. */
-void sim_shrink(uint64_t seed, bool is_large);
+void sim_shrink(uint64_t seed, bool is_large, bool is_starts);
 
 #endif

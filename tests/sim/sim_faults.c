@@ -440,7 +440,7 @@ static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
            kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
-           kind == FAULT_LEASE || kind == FAULT_STUCK;
+           kind == FAULT_LEASE || kind == FAULT_STUCK || kind == FAULT_START;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
@@ -463,8 +463,10 @@ static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_p
                                                         : 59 + 2 * number;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);
-    if (sim_chance(sim, chance_pm))
+    if (sim_chance(sim, kind == FAULT_START && mask->is_starts ? 1000 : chance_pm))
         choose(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
+    if (kind == FAULT_START)
+        sim->faults.start_random = sim->random;
     sim->random = random;
 }
 
@@ -487,7 +489,7 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
             continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
-        if (sim_chance(sim, kinds[kind].chance_pm))
+        if (sim_chance(sim, kinds[kind].chance_pm / (mask->is_starts ? 4 : 1)))
             choose(sim, (enum sim_fault)kind, amount, mask);
     }
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++)
