@@ -218,6 +218,8 @@ bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client
 bool oracle_start_is_late(const struct sim *sim, const struct oracle_gen *gen);
 /* It has taken so long that the first failure of a node may exclude it. */
 bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen);
+/* No rank of it has begun, and its stop has taken so long that its parts may be given up. */
+bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen);
 void oracle_check_starts(struct sim *sim);
 /* oracle_job.c: the server has concluded a failure. */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,

@@ -396,7 +396,8 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
     part = oracle_part(gen, node);
     if (sim->oracle->nodes[node].lost_us >= gen->stored_us || (part != NULL && part->was_gone))
         return; /* its part counts as over, and leftover processes are killed */
-    if (gen->was_late && !gen->go_was_sent && stop->signal == SIGKILL)
+    if ((gen->was_late || oracle_stop_is_late(sim, gen)) && !gen->go_was_sent &&
+        stop->signal == SIGKILL)
         return; /* likewise: no rank of it has begun */
     if (record->stopping == STOPPING_NOT && gen->exited_ok == gen->world &&
         gen->node_of[0] == node + 1)

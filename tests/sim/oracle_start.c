@@ -30,6 +30,12 @@ bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen)
     return gen->running_us == 0 && sim->now_us + EARLY_US >= gen->stored_us + SLOW_US;
 }
 
+bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen)
+{
+    return !gen->go_was_sent && gen->stopping != 0 &&
+           sim->now_us + EARLY_US >= gen->stop_us + STOP_IDLE_US;
+}
+
 static bool all_are_up(const struct sim *sim, const struct oracle_gen *gen)
 {
     if (!server_is_ready(sim))

@@ -50,8 +50,8 @@ static struct seed seed_at(const struct options *options, uint64_t index)
 {
     if (options->listed > 0)
         return options->list[index];
-    return (struct seed){options->from + index, options->is_large, options->is_limits,
-                         options->is_history, options->is_restarts, options->is_starts};
+    return (struct seed){options->from + index, options->is_large,    options->is_limits,
+                         options->is_history,   options->is_restarts, options->is_starts};
 }
 
 static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)

@@ -12,9 +12,7 @@ static uint64_t some_us(struct sim *sim)
 {
     const uint64_t kind = sim_draw(sim, 10);
 
-    return sim_draw(sim, kind < 4   ? 6 * SECOND_US
-                         : kind < 8 ? 45 * SECOND_US
-                                    : 180 * SECOND_US);
+    return sim_draw(sim, kind < 4 ? 6 * SECOND_US : kind < 8 ? 45 * SECOND_US : 180 * SECOND_US);
 }
 
 static struct sim_shim *shim_of(struct sim *sim, const struct sim_event *event)
@@ -130,8 +128,8 @@ void starts_message(struct sim *sim, uint32_t node, const struct msg *msg)
         shim = node_find(sim, node, msg->go.job_id, msg->go.generation);
     else if (msg->type == MSG_TYPE_WORLD)
         shim = node_find(sim, node, msg->world.job_id, msg->world.generation);
-    else if (msg->type == MSG_TYPE_SHIM_REPORT && (msg->shim_report.phase == SHIM_READY ||
-                                                   msg->shim_report.phase == SHIM_RUNNING))
+    else if (msg->type == MSG_TYPE_SHIM_REPORT &&
+             (msg->shim_report.phase == SHIM_READY || msg->shim_report.phase == SHIM_RUNNING))
         shim = node_find(sim, node, msg->shim_report.job_id, msg->shim_report.generation);
     else if (msg->type != MSG_TYPE_START)
         return;

@@ -466,6 +466,30 @@ TEST(a_shim_that_does_not_answer_is_shown_with_its_job_and_its_node)
     CHECK_STR(at.notice, "");
 }
 
+/* A launcherd that was started again does not know whether the shim waits for a folder, and so does not kill it; one that
+ * stages a folder answers. */
+TEST(a_shim_that_prepares_and_does_not_answer_gets_no_ten_minutes)
+{
+    begin(2);
+    submit((struct msg_submit){
+        .nodes = 1,
+        .cwd = "stage:0123456789012345678901234567890123456789012345678901234567890123"});
+    list(0, SHIM_PREPARING);
+    pass(2, 2);
+    for (uint32_t i = 0; i < 50 && job()->generation == 1; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        step_beat(conns[1], NULL, 0);
+        count_orders();
+        beat_silent(0, i >= 30);
+        count_orders();
+    }
+    CHECK_STR(cause, "node n1 did not prepare its part within 45 s, although it is up");
+    pass(2, 2);
+    CHECK_EQ(job()->generation, 2);
+    CHECK_STR(job()->where, "n2");
+}
+
 TEST(an_end_that_is_not_stored_counts_and_is_shown)
 {
     struct part_report_rank rank = {.rank = 0, .state = RANK_EXITED};
