@@ -25,9 +25,10 @@ struct oracle_part {
     uint32_t rank_base, local_count;
     uint64_t slot_mask;
     bool is_ready;
-    bool end_was_told; /* the server was told */
-    bool was_lost;     /* lost with its node, before the next generation started */
-    bool was_gone;     /* its node was gone too long to wait for the part */
+    bool ready_was_told, running_was_told; /* the server was told */
+    bool end_was_told;                     /* the server was told */
+    bool was_lost; /* lost with its node, before the next generation started */
+    bool was_gone; /* its node was gone too long to wait for the part */
 };
 
 /* What the server has heard about a rank's progress. */
@@ -221,6 +222,13 @@ bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen);
 /* No rank of it has begun, and its stop has taken so long that its parts may be given up. */
 bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen);
 void oracle_check_starts(struct sim *sim);
+/* The generation has failed. If its start was late and nothing else has failed, the node that is named has not done its
+ * part. */
+void oracle_check_named(struct sim *sim, const struct oracle_gen *gen,
+                        const struct rdzv_record *record);
+/* A rank of it begins. */
+void oracle_check_begun(struct sim *sim, uint32_t node, const struct sim_shim *shim,
+                        const struct oracle_gen *gen);
 /* oracle_job.c: the server has concluded a failure. */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);

@@ -122,6 +122,8 @@ static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_r
     if (after->stopping == STOPPING_FAILURE && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u is stopped, and nothing of it has failed: %s",
                  (unsigned long long)gen->job_id, gen->generation, after->reason);
+    if (after->stopping == STOPPING_FAILURE)
+        oracle_check_named(sim, gen, after);
     if (after->stopping != STOPPING_TIME || sim->oracle->wall_sets > 0)
         return;
     if (gen->running_us != 0 && gen->running_us < from_us)
@@ -191,6 +193,7 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
         gen->stop_server = sim->server.incarnation;
         note_late(sim, gen);
         gen->stopping = STOPPING_FAILURE;
+        oracle_check_named(sim, gen, after);
     }
     if (has_failed && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u has failed, and nothing of it has: %s",

@@ -251,6 +251,8 @@ static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *
                     continue; /* it is killed, which may take a moment: see the rule lease */
                 if (other->job_id == shim->job_id && other->generation < shim->generation)
                     check_older(sim, shim, n, other);
+                if (other->job_id == shim->job_id && other->generation > shim->generation)
+                    check_older(sim, other, node, shim);
                 if (n == node && (other != shim || w != worker) &&
                     shim_slot(other, w) == shim_slot(shim, worker))
                     sim_fail(sim, "one-slot",
@@ -280,6 +282,7 @@ void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                  (unsigned long long)shim->job_id, shim->generation, rank, node,
                  gen->node_of[rank] - 1u);
     gen->node_of[rank] = (uint16_t)(node + 1);
+    oracle_check_begun(sim, node, shim, gen);
     oracle_warm_spawned(sim, node, shim, worker);
     check_others(sim, node, shim, worker);
 }

@@ -72,6 +72,10 @@ static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_repor
         shim->phase = SHIM_ENDED;
         told->closed_mask |= shim->slot_mask & ((1ull << sim->nodes[node].gpu_count) - 1);
     }
+    if (part != NULL) {
+        part->ready_was_told = part->ready_was_told || report->phase >= SHIM_READY;
+        part->running_was_told = part->running_was_told || report->phase >= SHIM_RUNNING;
+    }
     if (part == NULL || report->phase != SHIM_ENDED || part->end_was_told)
         return;
     part->end_was_told = true;

@@ -36,6 +36,51 @@ bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen)
            sim->now_us + EARLY_US >= gen->stop_us + STOP_IDLE_US;
 }
 
+void oracle_check_named(struct sim *sim, const struct oracle_gen *gen,
+                        const struct rdzv_record *record)
+{
+    const struct oracle_part *part;
+
+    if (!gen->was_late || gen->cause_count > 0 || record->failed_class != FAILURE_NODE ||
+        oracle_job(sim, gen->job_id)->is_old)
+        return;
+    part =
+        record->failed_node[0] == '\0' ? NULL : oracle_part(gen, node_of_name(record->failed_node));
+    if (part == NULL)
+        sim_fail(sim, "start", "job %llu g%u: its start was late, and node \"%s\" is named",
+                 (unsigned long long)gen->job_id, gen->generation, record->failed_node);
+    else if (gen->running_us == 0 &&
+             (gen->go_was_sent ? part->running_was_told : part->ready_was_told))
+        sim_fail(sim, "start",
+                 "job %llu g%u: its start was late, and node%u is named, which was not",
+                 (unsigned long long)gen->job_id, gen->generation, part->node);
+}
+
+/* Nothing of the generation counts any more for the server: it has ended, or the job is in a newer one. */
+static bool is_over(const struct sim *sim, const struct oracle_gen *gen)
+{
+    const struct sim_row *row = disk_row(sim, gen->job_id);
+
+    return row != NULL &&
+           (row->record.part_count == 0 || row->record.generation != gen->generation);
+}
+
+void oracle_check_begun(struct sim *sim, uint32_t node, const struct sim_shim *shim,
+                        const struct oracle_gen *gen)
+{
+    const struct oracle_part *part = oracle_part(gen, node);
+
+    if (sim->past.put_back_us != 0 || oracle_job(sim, gen->job_id)->is_old || part == NULL)
+        return;
+    if (!gen->go_was_sent)
+        sim_fail(sim, "go", "node%u: a rank of job %llu g%u begins, and the server has sent no go",
+                 node, (unsigned long long)shim->job_id, shim->generation);
+    else if (is_over(sim, gen) && !part->was_lost && !part->was_gone && !gen->has_impostor &&
+             sim->oracle->nodes[node].lost_us < gen->stored_us)
+        sim_fail(sim, "go", "node%u: a rank of job %llu g%u begins, and that is over", node,
+                 (unsigned long long)shim->job_id, shim->generation);
+}
+
 static bool all_are_up(const struct sim *sim, const struct oracle_gen *gen)
 {
     if (!server_is_ready(sim))
