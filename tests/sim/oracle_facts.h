@@ -62,6 +62,8 @@ struct oracle_gen {
     bool was_late;        /* when it was stopped its start, or its world, was late */
     uint64_t up_since_us; /* the time since which the server runs and all of its nodes are up */
     uint64_t no_go_us;    /* until then it did not wait for a go, or not all could be heard */
+    uint32_t late_node;   /* that was named for a late start, and 1; 0: none */
+    uint64_t no_stop_us;  /* until then it was not to stop, or some node could not carry that out */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* which server stored it */
@@ -224,8 +226,7 @@ bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen);
 void oracle_check_starts(struct sim *sim);
 /* The generation has failed. If its start was late and nothing else has failed, the node that is named has not done its
  * part. */
-void oracle_check_named(struct sim *sim, const struct oracle_gen *gen,
-                        const struct rdzv_record *record);
+void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record);
 /* A rank of it begins. */
 void oracle_check_begun(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                         const struct oracle_gen *gen);

@@ -405,6 +405,16 @@ static bool is_silent(const struct sim *sim, uint32_t node, const struct sim_shi
            sim->now_us >= shim->facts.deaf_at_us + SILENT_US;
 }
 
+/* It has ended, and has not been able to say so. */
+static bool owes_end(const struct sim *sim, const struct sim_shim *shim)
+{
+    const uint64_t deaf_us = shim->facts.order_us != 0 ? SILENT_US : DEAF_US;
+
+    return shim->core.phase == SHIM_ENDED && !shim_has_workers(shim) &&
+           (shim->conn == 0 || sim->now_us < shim->paused_until_us + SECOND_US) &&
+           sim->now_us >= shim->facts.deaf_at_us + deaf_us;
+}
+
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -416,7 +426,7 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
                            now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;
 
     if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim) &&
-        !is_silent(sim, node, shim))
+        !is_silent(sim, node, shim) && !owes_end(sim, shim))
         sim_fail(sim, "grace", "node%u: launcherd kills the shim of job %llu g%u for no reason",
                  node, (unsigned long long)shim->job_id, shim->generation);
 }

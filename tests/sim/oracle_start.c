@@ -7,6 +7,7 @@
 #define RUN_US (75 * SECOND_US)
 #define WORLD_US (20 * SECOND_US)
 #define STOP_IDLE_US (45 * SECOND_US)
+#define KILL_US (80 * SECOND_US) /* 10 s, then SIGKILL for a minute, and 10 s for messages */
 #define SLOW_US (20 * SECOND_US)
 #define GO_US (25 * SECOND_US) /* beats, which show that the go did not arrive, come each second */
 #define SLACK_US                                                                                   \
@@ -36,8 +37,7 @@ bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen)
            sim->now_us + EARLY_US >= gen->stop_us + STOP_IDLE_US;
 }
 
-void oracle_check_named(struct sim *sim, const struct oracle_gen *gen,
-                        const struct rdzv_record *record)
+void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record)
 {
     const struct oracle_part *part;
 
@@ -54,6 +54,8 @@ void oracle_check_named(struct sim *sim, const struct oracle_gen *gen,
         sim_fail(sim, "start",
                  "job %llu g%u: its start was late, and node%u is named, which was not",
                  (unsigned long long)gen->job_id, gen->generation, part->node);
+    else
+        gen->late_node = part->node + 1;
 }
 
 /* Nothing of the generation counts any more for the server: it has ended, or the job is in a newer one. */
@@ -132,6 +134,34 @@ static void check_go(struct sim *sim, struct oracle_gen *gen)
                  (unsigned long long)gen->job_id, gen->generation);
 }
 
+/* Its shim can be told to stop and be killed now, and no order to its node is lost. */
+static bool can_stop(const struct sim *sim, const struct oracle_part *part)
+{
+    const struct sim_node *node = &sim->nodes[part->node];
+
+    return part->end_was_told ||
+           (node->alive && node->is_welcome && node->conn != 0 && !node->cut_to_server &&
+            !node->cut_to_node && sim->now_us >= node->paused_until_us &&
+            sim->now_us >= node->frozen_until_us && sim->now_us >= node->lost_until_us &&
+            sim->now_us >= node->stalls_until_us);
+}
+
+/* After the go a stop ends the ranks, whatever their shim does: after the grace and 10 s they are killed, and a minute
+ * later they are given up. */
+static void check_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record)
+{
+    bool can = gen->stopping != 0 && server_is_ready(sim) && !gen->has_impostor;
+
+    for (uint32_t i = 0; can && i < gen->part_count; i++)
+        can = can_stop(sim, &gen->parts[i]);
+    if (!can)
+        gen->no_stop_us = sim->now_us;
+    else if (sim->now_us > later(gen->no_stop_us, gen->stop_us) + record->stop_grace_us + KILL_US)
+        sim_fail(sim, "start", "job %llu g%u was told to stop %.1f s ago, and has not ended",
+                 (unsigned long long)gen->job_id, gen->generation,
+                 (double)(sim->now_us - gen->stop_us) / 1e6);
+}
+
 static void check(struct sim *sim, struct oracle_gen *gen)
 {
     const uint64_t bound = bound_us(sim, gen);
@@ -154,6 +184,8 @@ void oracle_check_starts(struct sim *sim)
         const struct rdzv_record *record = &sim->disk.written[i].record;
         struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
 
+        if (gen != NULL && record->part_count > 0 && !oracle_job(sim, record->job_id)->is_old)
+            check_stop(sim, gen, record);
         if (gen != NULL && record->part_count > 0 && record->state == JOB_STARTING &&
             !oracle_job(sim, record->job_id)->is_old) {
             check(sim, gen);
