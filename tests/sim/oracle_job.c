@@ -352,6 +352,7 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
 {
     struct oracle_gen *gen;
 
+    sim->moved_us = sim->now_us;
     oracle_check_numbers(sim, before, after);
     if (before == NULL)
         check_first_row(sim, after);

@@ -34,9 +34,10 @@ struct sim_size {
     uint64_t check_interval_us;   /* between two checks that are slow */
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
-    uint64_t bound_us;            /* after the last fault: every job has ended by then */
-    uint32_t spinning;            /* this many events in a second: a timer spins */
-    bool no_store;                /* never keeps the rows in the real store */
+    uint64_t bound_us; /* after the last fault: every job has ended by then, except for the time
+                        * that jobs which fail take for their restarts */
+    uint32_t spinning; /* this many events in a second: a timer spins */
+    bool no_store;     /* never keeps the rows in the real store */
 };
 
 /* A boot clock: runs slightly fast or slow, and started at its own time. */
@@ -306,6 +307,7 @@ struct sim {
     uint64_t order;
     uint64_t event_total;
     uint64_t check_at_us;
+    uint64_t moved_us;                       /* when a row was last written */
     uint64_t second_start_us, second_events; /* events in this second, to detect a spinning timer */
     uint64_t hash;
     bool failed, verbose, quiet;
