@@ -62,7 +62,8 @@ struct oracle_gen {
     bool was_late;        /* when it was stopped its start, or its world, was late */
     uint64_t up_since_us; /* the time since which the server runs and all of its nodes are up */
     uint64_t no_go_us;    /* until then it did not wait for a go, or not all could be heard */
-    uint32_t late_node;   /* that was named for a late start, and 1; 0: none */
+    uint64_t no_start_us, no_world_us; /* likewise */
+    uint32_t late_node;                /* that was named for a late start, and 1; 0: none */
     uint64_t no_stop_us;  /* until then it was not to stop, or some node could not carry that out */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */

@@ -10,6 +10,7 @@
 #define KILL_US (80 * SECOND_US) /* 10 s, then SIGKILL for a minute, and 10 s for messages */
 #define SLOW_US (20 * SECOND_US)
 #define GO_US (25 * SECOND_US) /* beats, which show that the go did not arrive, come each second */
+#define REPEAT_US (8 * SECOND_US) /* so is what did not arrive */
 #define SLACK_US                                                                                   \
     (10 * SECOND_US) /* a node may be silent for some of the time without being suspect */
 #define EARLY_US (2 * SECOND_US) /* drift; the server counts in seconds */
@@ -106,6 +107,71 @@ static uint64_t bound_us(const struct sim *sim, const struct oracle_gen *gen)
     return is_ours && !gen->go_was_sent ? STOP_IDLE_US : UINT64_MAX;
 }
 
+/* No order is lost on the way to the node now, and the server hears it. */
+static bool is_reached(const struct sim *sim, const struct oracle_part *part)
+{
+    const struct sim_node *node = &sim->nodes[part->node];
+    const struct oracle_node *told = &sim->oracle->nodes[part->node];
+
+    return node->alive && node->is_welcome && !node->cut_to_server && !node->cut_to_node &&
+           sim->now_us >= node->paused_until_us && sim->now_us >= node->frozen_until_us &&
+           sim->now_us >= node->lost_until_us && sim->now_us >= node->stalls_until_us &&
+           told->conn != 0 && sim->now_us < told->heard_at_us + 2 * SECOND_US;
+}
+
+/* Some part has no shim, nor an answer, although its node is reached and has its slots free. */
+static bool waits_for_start(const struct sim *sim, const struct oracle_gen *gen)
+{
+    bool any_waits = false;
+
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct oracle_part *part = &gen->parts[i];
+        const struct sim_node *node = &sim->nodes[part->node];
+
+        if (!is_reached(sim, part) || sim->oracle->nodes[part->node].left_us != 0)
+            return false;
+        for (uint32_t s = 0; s < SIM_WARM_MAX; s++)
+            if (node->warm[s].used && node->warm[s].holds_up_order)
+                return false;
+        for (uint32_t s = 0; s < SIM_SHIMS_MAX; s++)
+            if (node->shims[s].used && node->shims[s].job_id == gen->job_id &&
+                node->shims[s].generation != gen->generation)
+                return false;
+        any_waits = any_waits || (oracle_shim_of(sim, gen, part) == NULL && !part->end_was_told);
+    }
+    return any_waits && server_is_ready(sim) && !gen->has_impostor && !gen->go_was_sent;
+}
+
+/* Likewise a world, which all ranks have joined for. */
+static bool waits_for_world(const struct sim *sim, const struct oracle_gen *gen)
+{
+    bool any_waits = false;
+
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const struct sim_shim *shim = oracle_shim_of(sim, gen, &gen->parts[i]);
+
+        if (!is_reached(sim, &gen->parts[i]) || !oracle_is_heard(sim, gen, &gen->parts[i]) ||
+            shim->core.phase != SHIM_RUNNING)
+            return false;
+        any_waits = any_waits || !shim->core.has_world;
+    }
+    return any_waits && server_is_ready(sim) && gen->joined == gen->world && !gen->has_impostor;
+}
+
+static void check_repeated(struct sim *sim, struct oracle_gen *gen)
+{
+    if (gen->stopping != 0 || gen->cause_count > 0 || !waits_for_start(sim, gen))
+        gen->no_start_us = sim->now_us;
+    else if (sim->now_us > later(gen->no_start_us, gen->stored_us) + REPEAT_US)
+        sim_fail(sim, "start", "job %llu g%u has a part that was not started, and is not ordered",
+                 (unsigned long long)gen->job_id, gen->generation);
+    if (gen->stopping != 0 || gen->cause_count > 0 || !waits_for_world(sim, gen))
+        gen->no_world_us = sim->now_us;
+    else if (sim->now_us > later(gen->no_world_us, gen->stored_us) + REPEAT_US)
+        sim_fail(sim, "world", "job %llu g%u has joined on all its nodes, and gets no world",
+                 (unsigned long long)gen->job_id, gen->generation);
+}
+
 /* All its shims are ready, and one has no go, although no order is lost on the way to it now. */
 static bool waits_for_go(const struct sim *sim, const struct oracle_gen *gen)
 {
@@ -184,10 +250,11 @@ void oracle_check_starts(struct sim *sim)
         const struct rdzv_record *record = &sim->disk.written[i].record;
         struct oracle_gen *gen = oracle_gen(sim, record->job_id, record->generation);
 
-        if (gen != NULL && record->part_count > 0 && !oracle_job(sim, record->job_id)->is_old)
-            check_stop(sim, gen, record);
-        if (gen != NULL && record->part_count > 0 && record->state == JOB_STARTING &&
-            !oracle_job(sim, record->job_id)->is_old) {
+        if (gen == NULL || record->part_count == 0 || oracle_job(sim, record->job_id)->is_old)
+            continue;
+        check_stop(sim, gen, record);
+        check_repeated(sim, gen);
+        if (record->state == JOB_STARTING) {
             check(sim, gen);
             check_go(sim, gen);
         }
