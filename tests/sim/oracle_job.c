@@ -235,7 +235,7 @@ static void check_back_off(struct sim *sim, const struct oracle_job *job,
 static void note_lost(struct sim *sim, const struct oracle_gen *gen)
 {
     for (uint32_t i = 0; gen != NULL && i < gen->part_count; i++)
-        if (oracle_may_be_lost(sim, gen->parts[i].node) ||
+        if (oracle_may_be_lost(sim, gen->parts[i].node) || gen->parts[i].was_gone ||
             oracle_may_be_gone(sim, gen, gen->parts[i].node) ||
             sim->oracle->nodes[gen->parts[i].node].lost_us >= gen->stored_us)
             gen->parts[i].was_lost = true;
