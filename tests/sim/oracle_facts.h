@@ -64,6 +64,7 @@ struct oracle_gen {
     uint64_t no_go_us;    /* until then it did not wait for a go, or not all could be heard */
     uint64_t no_start_us, no_world_us; /* likewise */
     uint32_t late_node;                /* that was named for a late start, and 1; 0: none */
+    uint64_t late_us;                  /* when */
     uint64_t no_stop_us;  /* until then it was not to stop, or some node could not carry that out */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
@@ -228,6 +229,8 @@ void oracle_check_starts(struct sim *sim);
 /* The generation has failed. If its start was late and nothing else has failed, the node that is named has not done its
  * part. */
 void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record);
+/* A start order reaches launcherd. */
+void oracle_check_arrived(struct sim *sim, uint32_t node, const struct msg_start *start);
 /* A rank of it begins. */
 void oracle_check_begun(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                         const struct oracle_gen *gen);

@@ -53,6 +53,8 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
         extend_lease(node, msg->beat_ack.sent_us);
         if (node->leave_told_us != 0 && msg->beat_ack.sent_us >= node->leave_told_us)
             node->leave_is_known = true;
+    } else if (msg->type == MSG_TYPE_START) {
+        oracle_check_arrived(sim, index, &msg->start);
     } else if (msg->type == MSG_TYPE_STOP) {
         shim = node_find(sim, index, msg->stop.job_id, msg->stop.generation);
         if (shim != NULL)
@@ -64,6 +66,21 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
     }
 }
 
+/* launcherd says that a slot is free, and its GPU still has memory of the job that it had. */
+static void check_freed(struct sim *sim, uint32_t index, const struct msg_beat *beat)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < beat->closed.count; i++)
+        mask |= 1ull << beat->closed.items[i].slot;
+    for (uint32_t i = 0; i < beat->shims.count; i++)
+        mask |= beat->shims.items[i].slot_mask;
+    for (uint32_t i = 0; i < sim->nodes[index].gpu_count; i++)
+        if ((mask >> i & 1) == 0 && sim->now_us < sim->nodes[index].gpus[i].leaked_until_us)
+            sim_fail(sim, "placed", "node%u says that slot %u is free, and its GPU is not", index,
+                     i);
+}
+
 void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
 {
     const struct msg_shim_report *report = &msg->shim_report;
@@ -71,6 +88,8 @@ void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
     const struct oracle_part *part;
     struct sim_shim *shim;
 
+    if (msg->type == MSG_TYPE_BEAT)
+        check_freed(sim, index, &msg->beat);
     if (msg->type == MSG_TYPE_NODE_HELLO)
         sim->nodes[index].hello_us = sim_node_us(sim, index);
     if (msg->type == MSG_TYPE_BEAT && msg->beat.leaving && sim->nodes[index].leave_told_us == 0)

@@ -55,8 +55,18 @@ void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rd
         sim_fail(sim, "start",
                  "job %llu g%u: its start was late, and node%u is named, which was not",
                  (unsigned long long)gen->job_id, gen->generation, part->node);
-    else
-        gen->late_node = part->node + 1;
+    gen->late_node = part == NULL ? 0 : part->node + 1;
+    gen->late_us = sim->now_us;
+}
+
+void oracle_check_arrived(struct sim *sim, uint32_t node, const struct msg_start *start)
+{
+    const struct oracle_gen *gen = oracle_gen(sim, start->job_id, start->generation);
+
+    if (gen != NULL && gen->late_node == node + 1 && gen->running_us == 0 &&
+        sim->now_us > gen->late_us + sim->faults.late_max_us + SECOND_US)
+        sim_fail(sim, "start", "node%u: a start of job %llu g%u arrives that was given up", node,
+                 (unsigned long long)gen->job_id, gen->generation);
 }
 
 /* Nothing of the generation counts any more for the server: it has ended, or the job is in a newer one. */
