@@ -74,8 +74,11 @@ void oracle_time(struct sim *sim);
 void oracle_wall_clock_set(struct sim *sim);
 /* is_old: an older version wrote the stored state. */
 void oracle_server_started(struct sim *sim, bool is_old);
-/* oracle_history.c: the store was copied, and put back; the server says that its state is of the past. */
+/* oracle_history.c: the store was copied, and put back; the server says that its state is of the past. oracle_is_in_copy: a
+ * generation that had begun in the copy. If it was about to start there, it is ordered again before the server knows that
+ * its state is of the past, also where it has run and ended since. */
 void oracle_keep(struct sim *sim);
+bool oracle_is_in_copy(const struct sim *sim, uint64_t job_id, uint32_t generation);
 void oracle_put_back(struct sim *sim);
 void oracle_of_past(struct sim *sim);
 /* oracle_write: a row is about to be written; before: the present row, or NULL. oracle_committed:

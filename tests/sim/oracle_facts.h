@@ -199,9 +199,7 @@ void oracle_warms(struct sim *sim, uint32_t node, const struct msg_warm *warm);
 void oracle_warm_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                          uint32_t worker);
 void oracle_check_warm(struct sim *sim);
-/* oracle_history.c: a generation that had begun in the copy. If it was about to start there, it is ordered again before
- * the server knows that its state is of the past, also where it has run and ended since. */
-bool oracle_is_in_copy(const struct sim *sim, uint64_t job_id, uint32_t generation);
+/* oracle_history.c. */
 /* A row is about to be written. */
 void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);

@@ -19,12 +19,31 @@ void history_free(struct sim *sim)
     free(sim->past.rows);
 }
 
-/* The copy has what was committed. */
+static void put_back(struct sim *sim, const struct sim_event *event);
+
+/* Of such a job the copy does not know that it has begun. */
+static bool any_waits(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.synced_count; i++)
+        if (sim->disk.synced[i].record.state == JOB_QUEUED)
+            return true;
+    return false;
+}
+
+/* The copy has what was committed. number: how often it waits half a second for a job that waits. asked_us: after how
+ * long it is put back. */
 static void keep(struct sim *sim, const struct sim_event *event)
 {
     struct sim_past *past = &sim->past;
+    struct sim_event next = *event;
 
-    (void)event;
+    if (event->number > 0 && !any_waits(sim)) {
+        next.number--;
+        sim_at(sim, sim->now_us + SECOND_US / 2, next);
+        return;
+    }
+    sim_at(sim, sim->now_us + event->asked_us, (struct sim_event){.run = put_back});
+    sim->faults.until_us = sim->now_us + event->asked_us + sim->lease_us;
     if (past->rows == NULL)
         past->rows = calloc(sim->size.jobs, sizeof *past->rows);
     if (past->rows == NULL)
@@ -60,11 +79,24 @@ static void rejoin(struct sim *sim, const struct sim_event *event)
     sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
 }
 
+/* The node runs something that the copy does not have. */
+static bool runs_news(const struct sim *sim, uint32_t node)
+{
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        const struct sim_shim *shim = &sim->nodes[node].shims[i];
+
+        if (shim->used && shim_has_workers(shim) &&
+            !oracle_is_in_copy(sim, shim->job_id, shim->generation))
+            return true;
+    }
+    return false;
+}
+
 /* What the server does not know may run on a node that it cannot hear. */
 static void cut_off(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (!sim_chance(sim, 250))
+        if (!sim_chance(sim, runs_news(sim, i) ? 600 : 250))
             continue;
         sim_note(sim, "node%u is cut off", i);
         sim->nodes[i].cut_to_server = sim->nodes[i].cut_to_node = true;
@@ -141,7 +173,7 @@ void sim_init_history(struct sim *sim, uint64_t seed)
                                          .bound_us = 2500 * SECOND_US,
                                          .spinning = 20000,
                                          .no_store = true};
-    uint64_t at_us, span_us;
+    uint64_t at_us, keep_us, span_us;
 
     sim_begin(sim, seed, &size);
     sim->node_count = 1 + (uint32_t)sim_draw(sim, NODES);
@@ -152,13 +184,14 @@ void sim_init_history(struct sim *sim, uint64_t seed)
     for (uint32_t i = 0; i < sim->node_count; i++)
         sim->nodes[i].clock.offset_us = SECOND_US + sim_draw(sim, 100000 * SECOND_US);
     at_us = sim->now_us + 5 * SECOND_US + sim_draw(sim, 60 * SECOND_US);
-    sim_at(sim, at_us, (struct sim_event){.run = keep});
+    keep_us = SECOND_US + sim_draw(sim, 30 * SECOND_US);
+    sim_at(sim, at_us,
+           (struct sim_event){
+               .run = keep, .number = sim_chance(sim, 700) ? 80 : 0, .asked_us = keep_us});
     if (sim_chance(sim, 300))
         sim_at(sim, sim->now_us + sim_draw(sim, 90 * SECOND_US),
                (struct sim_event){.run = kill_server});
-    at_us += SECOND_US + sim_draw(sim, 30 * SECOND_US);
-    sim_at(sim, at_us, (struct sim_event){.run = put_back});
-    sim->faults.until_us = at_us + sim->lease_us;
+    sim->faults.until_us = at_us + keep_us + 40 * SECOND_US + sim->lease_us;
     sim->client_count = 1 + (uint32_t)sim_draw(sim, CLIENTS);
     /* the copy often has all jobs: then a node that has begun none since does not know that it is of the past */
     span_us = (sim_chance(sim, 500) ? 4 : 60) * SECOND_US;
