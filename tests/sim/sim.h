@@ -478,6 +478,8 @@ void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg);
 /* launcherd dies, and its state directory with it; what it has started runs on. False: not now,
  * since what is stuck there would outlive its lease. */
 bool twin_lose_state(struct sim *sim, uint32_t node);
+/* launcherd dies, and this shim with its run directory. False: not now. */
+bool twin_lose_part(struct sim *sim, uint32_t node, uint32_t shim);
 /* The shim of a lost state directory has ended: forgets it once its processes are gone. */
 void twin_orphan_ends(struct sim *sim, uint32_t node, uint32_t shim);
 

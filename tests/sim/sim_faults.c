@@ -118,6 +118,16 @@ static void stick_shim(struct sim *sim)
     machine_starts_at(sim, node, sim->now_us + fault_down_us(sim));
 }
 
+/* launcherd lists the part no more, and says who it is. */
+static void lose_part(struct sim *sim)
+{
+    uint32_t node, index;
+
+    if (any_shim(sim, &node, &index) != NULL && sim->nodes[node].alive &&
+        twin_lose_part(sim, node, index)) /* what it has left is dead by then */
+        machine_starts_at(sim, node, sim->now_us + 5 * SECOND_US + fault_down_us(sim));
+}
+
 static void kill_shim(struct sim *sim)
 {
     uint32_t node, index;
@@ -272,6 +282,7 @@ static void strike_twin(struct sim *sim)
         machine_starts_at(sim, node, sim->now_us + us);
     }
     twin_comes(sim, node);
+    outage_kill_later(sim);
 }
 
 /* The server starts again with another --lease. Meanwhile a node is cut off, whose ranks have the one of before. */
@@ -384,6 +395,9 @@ static void strike_process(struct sim *sim, enum sim_fault kind)
     case FAULT_STUCK:
         stick_shim(sim);
         break;
+    case FAULT_PART_LOST:
+        lose_part(sim);
+        break;
     case FAULT_WORKER_KILL:
         kill_worker(sim);
         break;
@@ -440,7 +454,8 @@ static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
            kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
-           kind == FAULT_LEASE || kind == FAULT_STUCK || kind == FAULT_START;
+           kind == FAULT_LEASE || kind == FAULT_STUCK || kind == FAULT_PART_LOST ||
+           kind == FAULT_START;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
@@ -456,10 +471,11 @@ static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_p
                          const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
-    const uint64_t number =
-        (uint64_t)kind - (kind > FAULT_STUCK); /* as before there was that one */
+    /* as before there were STUCK and those after it */
+    const uint64_t number = (uint64_t)kind - (kind >= FAULT_RATES ? FAULT_RATES - FAULT_STUCK : 0);
     const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53
                             : kind == FAULT_STUCK       ? 57
+                            : kind == FAULT_PART_LOST   ? 51
                                                         : 59 + 2 * number;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);

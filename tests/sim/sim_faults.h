@@ -46,7 +46,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
     X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")        \
     X(LEASE, 200, 3, "the server dies, and starts again with another --lease")                     \
-    X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")
+    X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")      \
+    X(PART_LOST, 250, 3, "launcherd dies, and a shim with its run directory")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
@@ -132,6 +133,8 @@ void starts_moment(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 
 /* sim_outages.c: the server dies, and starts again after a while: it may be SERVER_OLD or LEASE. */
 void outage_kill(struct sim *sim, enum sim_fault kind);
+/* The server dies after the lost node's parts were given up, before the lease is over. */
+void outage_kill_later(struct sim *sim);
 void outage_pause(struct sim *sim);
 void outage_set_clock(struct sim *sim);
 
