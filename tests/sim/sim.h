@@ -236,7 +236,8 @@ struct sim_past {
     uint64_t put_back_us; /* 0: never */
     bool is_known;        /* the server has said so since */
     uint32_t row_count;
-    struct sim_row *rows; /* [size.jobs]; NULL: no copy was made */
+    struct sim_row *rows;    /* [size.jobs]; NULL: no copy was made */
+    struct rdzv_hold *holds; /* [size.nodes] */
     uint64_t last_job_id, lease_us;
     uint32_t lost[SIM_IDS_MAX]; /* by job id: the client whose job it was, and 1 */
 };
@@ -372,6 +373,8 @@ void sim_init_limits(struct sim *sim);
 /* sim_history.c: the store is put back to an earlier commit. */
 void sim_init_history(struct sim *sim, uint64_t seed);
 void history_free(struct sim *sim);
+/* In an ordinary run: the state loses its last commits, with a server that dies. */
+void history_lose(struct sim *sim);
 
 /* sim_restarts.c: the same jobs with and without restarts of the server. How each client's job ended, and that both
  * runs agree. */
@@ -434,6 +437,8 @@ const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 /* sim_store.c: in some of the runs, the real store beside these rows. */
 void store_begin_run(struct sim *sim);
 void store_end_run(void);
+/* This run has one. */
+bool store_is_kept(const struct sim *sim);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
 void store_put_hold(const struct rdzv_hold *hold);

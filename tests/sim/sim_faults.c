@@ -307,6 +307,9 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
     case FAULT_LEASE:
         change_lease(sim);
         break;
+    case FAULT_WAL_LOST:
+        history_lose(sim);
+        break;
     case FAULT_SERVER_PAUSE:
         outage_pause(sim);
         break;
@@ -455,7 +458,7 @@ static bool is_apart(enum sim_fault kind)
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
            kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
            kind == FAULT_LEASE || kind == FAULT_STUCK || kind == FAULT_PART_LOST ||
-           kind == FAULT_START;
+           kind == FAULT_WAL_LOST || kind == FAULT_START;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
@@ -476,6 +479,7 @@ static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_p
     const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53
                             : kind == FAULT_STUCK       ? 57
                             : kind == FAULT_PART_LOST   ? 51
+                            : kind == FAULT_WAL_LOST    ? 49
                                                         : 59 + 2 * number;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);

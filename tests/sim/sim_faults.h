@@ -47,7 +47,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")        \
     X(LEASE, 200, 3, "the server dies, and starts again with another --lease")                     \
     X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")      \
-    X(PART_LOST, 250, 3, "launcherd dies, and a shim with its run directory")
+    X(PART_LOST, 250, 3, "launcherd dies, and a shim with its run directory")                      \
+    X(WAL_LOST, 150, 1, "the server dies, and its state loses the last commits")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
