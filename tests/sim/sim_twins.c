@@ -261,7 +261,9 @@ bool twin_lose_part(struct sim *sim, uint32_t index, uint32_t shim)
 {
     struct sim_shim *lost = &sim->nodes[index].shims[shim];
 
-    if (is_stuck(sim, lost))
+    /* Of its newest job a node knows that it had a part. Of others it has a record (docs/architecture.md, "Whose job"). */
+    if (is_stuck(sim, lost) || sim->nodes[index].seen.jobs[0].job_id != lost->job_id ||
+        sim->nodes[index].seen.jobs[0].generation != lost->generation)
         return false;
     node_kill(sim, index);
     sim_note(sim, "node%u: the run directory of job %llu g%u is gone, and its shim", index,
