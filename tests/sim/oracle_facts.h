@@ -94,6 +94,7 @@ struct oracle_job {
     uint32_t closed_wall;           /* after how many settings of the wall clock */
     int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
+    uint64_t kept_step;    /* the same when the store was copied */
     bool
         is_unasked; /* an older version has written its row, which does not say that --max-restarts was asked for */
     bool is_old; /* an older version has written its row, or the row was put back */

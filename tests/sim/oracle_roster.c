@@ -246,10 +246,10 @@ static void check_gone(struct sim *sim, uint32_t index)
         const struct oracle_part *part =
             gen == NULL || record->part_count == 0 ? NULL : oracle_part(gen, index);
 
-        if (part != NULL && !part->end_was_told && gen->stopping == 0 &&
+        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0 &&
             silence_us(sim, index) > oracle_ran_us(sim) - gen->stored_us)
             continue;
-        if (part != NULL && !part->end_was_told && gen->stopping == 0)
+        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0)
             sim_fail(sim, "lost", "node%u is silent for %.1f s, and job %llu g%u goes on with it",
                      index, (double)silence_us(sim, index) / 1e6,
                      (unsigned long long)record->job_id, record->generation);

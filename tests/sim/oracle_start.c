@@ -64,6 +64,7 @@ void oracle_check_arrived(struct sim *sim, uint32_t node, const struct msg_start
     const struct oracle_gen *gen = oracle_gen(sim, start->job_id, start->generation);
 
     if (gen != NULL && gen->late_node == node + 1 && gen->running_us == 0 &&
+        sim->past.put_back_us == 0 &&
         sim->now_us > gen->late_us + sim->faults.late_max_us + SECOND_US)
         sim_fail(sim, "start", "node%u: a start of job %llu g%u arrives that was given up", node,
                  (unsigned long long)gen->job_id, gen->generation);
