@@ -108,6 +108,14 @@ void steps_note_all(struct rdzv *rdzv, struct job *job)
         steps_note(rdzv, job, i);
 }
 
+void steps_again(struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    struct part_state *state = &job->gang.parts[part];
+
+    state->step_at_s = seconds(rdzv->out.now_us);
+    steps_expect(rdzv, job, part);
+}
+
 void steps_back(struct rdzv *rdzv, struct job *job, uint32_t part)
 {
     struct part_state *state = &job->gang.parts[part];

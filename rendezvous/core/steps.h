@@ -40,6 +40,8 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part);
 void steps_note_all(struct rdzv *rdzv, struct job *job);
 /* When the step of the part is overdue; UINT64_MAX: never. */
 uint64_t steps_due_us(const struct job *job, uint32_t part);
+/* The time before now does not count: its order is held back. */
+void steps_again(struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The limit of the part's step may be another one now. */
 void steps_expect(struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The part has been in a step of the start for long, although its node may have limits of its own. */
