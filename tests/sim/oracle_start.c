@@ -150,7 +150,8 @@ static bool waits_for_start(const struct sim *sim, const struct oracle_gen *gen)
                 return false;
         any_waits = any_waits || (oracle_shim_of(sim, gen, part) == NULL && !part->end_was_told);
     }
-    return any_waits && server_is_ready(sim) && !gen->has_impostor && !gen->go_was_sent;
+    return any_waits && server_is_ready(sim) && !gen->has_impostor && !gen->go_was_sent &&
+           sim->past.put_back_us == 0; /* then it waits for all nodes */
 }
 
 /* Likewise a world, which all ranks have joined for. */
