@@ -232,15 +232,15 @@ static void check_elsewhere(struct sim *sim, const struct oracle_gen *gen, uint3
 static void check_late(struct sim *sim, const struct oracle_job *job,
                        const struct rdzv_record *record)
 {
-    const struct oracle_gen *last = job->newest->older;
-
-    if (last == NULL || last->late_node == 0 || job->late_starts > 1 || sim->has_spares ||
-        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes > 1 ||
-        job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id) ||
-        job->newest->part_count != last->part_count ||
-        sim->now_us > job->closed_us + 590 * SECOND_US)
+    if (job->late_starts > 1 || sim->has_spares ||
+        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes > 2 ||
+        job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
         return;
-    check_elsewhere(sim, job->newest, last->late_node - 1, record);
+    for (const struct oracle_gen *gen = job->newest->older; gen != NULL; gen = gen->older)
+        if (gen->late_node != 0 && gen->late_us > sim->server.started_us &&
+            sim->now_us < gen->late_us + 590 * SECOND_US &&
+            job->newest->part_count == gen->part_count)
+            check_elsewhere(sim, job->newest, gen->late_node - 1, record);
 }
 
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
