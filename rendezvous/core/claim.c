@@ -140,15 +140,26 @@ enum kinship claim_kinship(const struct node *node, const struct msg_node_hello 
     return identity_kinship(&node->identity, identity);
 }
 
-void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+/* Whether it lists what is held, or nothing of that can be left. It may be another one than the last of this name, and
+ * call a second time. */
+static bool knows_held(const struct rdzv *rdzv, const struct node *node, uint64_t instance,
+                       const struct rdzv_identity *identity)
+{
+    const enum kinship kin = identity_kinship(&node->held_by, identity);
+
+    return rdzv->out.now_us >= node->held_until_us || kin == KIN_SAME || kin == KIN_REBOOTED ||
+           (node->held_instance != 0 && node->held_instance == instance);
+}
+
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t instance,
                 const struct rdzv_identity *identity)
 {
     const uint64_t until_us = claim_lease_end_us(rdzv, node);
     const enum kinship to_twin = identity_kinship(&node->twin, identity);
 
-    if (kin != KIN_UNKNOWN)
-        claim_drop_hold(rdzv, node); /* of another one the lease is over: see claim_is_refused */
-    else if (until_us > node->away_until_us)
+    if (knows_held(rdzv, node, instance, identity))
+        claim_drop_hold(rdzv, node);
+    if (kin == KIN_UNKNOWN && until_us > node->away_until_us)
         node->away_until_us = until_us;
     node->identity = *identity;
     if (kin == KIN_OTHER || kin == KIN_UNKNOWN || to_twin == KIN_SAME || to_twin == KIN_REBOOTED)

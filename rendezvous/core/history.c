@@ -155,3 +155,10 @@ bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *unt
     *until_us = rdzv->held_until_us;
     return job->record.job_id <= rdzv->held_job_id && rdzv->out.now_us < rdzv->held_until_us;
 }
+
+bool history_holds_start(const struct rdzv *rdzv, const struct job *job)
+{
+    uint64_t until_us;
+
+    return !job->is_ours && history_holds(rdzv, job, &until_us);
+}

@@ -40,6 +40,7 @@ struct node {
      * were given up unseen, and parts that the present one does not know (part_state.is_away). */
     uint64_t held_mask;
     struct rdzv_identity held_by; /* whose they are */
+    uint64_t held_instance;       /* its process; 0: several, or not known */
     uint64_t held_until_us, away_until_us;
     uint64_t notice_until_us;      /* `notice` is shown until then */
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */

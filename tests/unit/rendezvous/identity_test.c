@@ -494,6 +494,22 @@ TEST(slots_of_ranks_that_nobody_saw_end_are_held)
     }
     CHECK_EQ(node_a().slots_free, 1);
 
+    run_as(
+        silent,
+        true); /* a second connection of the one that does not know proves no more than its first */
+    pass(16);
+    hello_as(3, silent, NULL, 0);
+    step_beat(3, NULL, 0);
+    step_hello(4, (struct msg_node_hello){.name = "a", .boot_id = "b1", .instance = 3, .slots = 1});
+    CHECK(is_welcome());
+    CHECK_EQ(node_a().slots_free, 0);
+
+    run_as(silent, true); /* the process that had them lists what it has */
+    pass(16);
+    step_hello(3, (struct msg_node_hello){.name = "a", .boot_id = "b1", .instance = 1, .slots = 1});
+    CHECK(is_welcome());
+    CHECK_EQ(node_a().slots_free, 1);
+
     run_as(first, true); /* the same launcherd knows that they are gone */
     pass(16);
     hello_as(3, first, NULL, 0);
