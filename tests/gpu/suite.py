@@ -2,7 +2,8 @@
 
     tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--nccl FILE] [--list]
 
-BUILD is a build folder, or what tests/gpu/pack made of one. FILE is a libnccl.so.2 for nccl-pair. Writes one table, DATE-gpu.md, and with --out all logs beside it.
+BUILD is a build folder, or what tests/gpu/pack made of one. FILE is a libnccl.so.2 for the phase
+nccl-pair, which runs with it or if --only names it (--budget 600 has room for it). Writes one table, DATE-gpu.md, and with --out all logs beside it.
 A phase that fails stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run
 side by side; the others follow one after the other. What does not fit into --budget by the phases' estimates is cut before anything
 runs, the least valuable (the last of --list) first. Exit: 0 all passed; 1 some failed, or there was no time
@@ -44,6 +45,7 @@ class Phase:
     alone: bool = False
     least_s: float = 5  # with less time left it is not begun
     env: dict = dataclasses.field(default_factory=dict)
+    asked: bool = False  # runs only if --only names it
 
 
 def phases_of(build, out, stem, seed, nccl=None):
@@ -82,7 +84,7 @@ def phases_of(build, out, stem, seed, nccl=None):
                                                os.path.join(out, f"{stem}-bench.md"), "--budget", "{seconds}", *bench_words(is_standin)],
               540, 60, True, least_s=20),
         Phase("nccl-pair", "two NCCL ranks on the GPU (NCCL 2.30): Gloo's losses, captured, beside backward; kill -9 of one",
-              script("nccl_pair.py"), 100, 55, True, env={**one, **other_nccl}),
+              script("nccl_pair.py"), 100, 55, True, env={**one, **other_nccl}, asked=not nccl),
         Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 240, 120, env=drawn),
         Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 240, 60,
               env=drawn),
@@ -314,7 +316,7 @@ def choose(parser, phases, options):
     for name in only + skip:
         if name not in names:
             parser.error(f"no phase {name}: there are {', '.join(names)}")
-    return [phase for phase in phases if (not only or phase.name in only) and phase.name not in skip]
+    return [phase for phase in phases if (phase.name in only if only else not phase.asked) and phase.name not in skip]
 
 
 def keep_logs(phases, logs, path):
