@@ -4,10 +4,10 @@
 
 BUILD is a build folder, or what tests/gpu/pack made of one. Each call takes at most --budget (360 s, the third 110 s): what does not
 fit is cut, the least valuable first, and named in the results. The third needs NCCL 2.30 or newer: FILE, a libnccl.so.2 that came along,
-or the installed one; with an older one it says so and has not failed. Every row has a limit of its own and is in DIR as soon as it is there. Without
---next or --call the calls run that DIR/calls.json does not name as done, so the same line goes on after an interruption, also on
-another machine that got DIR; --next runs the first of them alone, --call N runs call N again. --print only prints the calls. Exit: 0
-everything passed; 1 something failed or was cut; 77 no GPU."""
+or the installed one; with an older one it says so and has not failed. Every row has a limit of its own and is in DIR as soon as it is
+there. Without --next or --call the calls run that DIR/calls.json does not name as done, so the same line goes on after an interruption,
+also on another machine that got DIR; --next runs the first of them alone, --call N runs call N again. --print only prints the calls.
+Exit: 0 everything passed; 1 something failed or was cut; 77 no GPU."""
 import argparse
 import dataclasses
 import json

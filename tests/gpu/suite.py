@@ -2,12 +2,11 @@
 
     tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--nccl FILE] [--list]
 
-BUILD is a build folder, or what tests/gpu/pack made of one. FILE is a libnccl.so.2 for the phase
-nccl-pair, which runs with it or if --only names it (--budget 600 has room for it). Writes one table, DATE-gpu.md, and with --out all logs beside it.
-A phase that fails stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run
-side by side; the others follow one after the other. What does not fit into --budget by the phases' estimates is cut before anything
-runs, the least valuable (the last of --list) first. Exit: 0 all passed; 1 some failed, or there was no time
-left for them; 77 nothing could run: no GPU."""
+BUILD is a build folder, or what tests/gpu/pack made of one. FILE is a libnccl.so.2 for the phase nccl-pair, which runs with it or if
+--only names it (--budget 600 has room for it). Writes one table, DATE-gpu.md, and with --out all logs beside it. A phase that fails
+stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run side by side; the others follow
+one after the other. What does not fit into --budget by the phases' estimates is cut before anything runs, the least valuable (the last
+of --list) first. Exit: 0 all passed; 1 some failed, or there was no time left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
 import ctypes

@@ -25,10 +25,11 @@ NCCL = ["--device", "cuda", "--comm", "nccl", "--nccl-max-ctas", "8", "--bucket-
 
 
 def job(args, *options):
-    command = common.standalone(2, ["-a", "convnet", "-b", BATCH, "--seed", "3", *common.SGD, "-p", "1", *args], "-e", f"{VARIABLE}=1", *options)
+    command = common.standalone(2, ["-a", "convnet", "-b", BATCH, "--seed", "3", *common.SGD, "-p", "1", *args], "-e", f"{VARIABLE}=1",
+                                *options)
     if common.IS_STANDIN:  # its device runs by itself, as a GPU does (tests/standin/cuda/nccl.h)
-        command.insert(command.index("--") + 1, "env")
-        command.insert(command.index("env") + 1, "DDP_SEED=0")
+        at = command.index("--") + 1
+        command[at:at] = ["env", "DDP_SEED=0"]
     return command
 
 
