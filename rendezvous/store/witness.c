@@ -16,6 +16,7 @@
 #define NAME_START "state-"
 #define BOOT_BYTES 40u
 #define DIR_BYTES 512u
+#define OF_SYSTEM "/run/ddp"
 
 struct page {
     uint64_t magic; /* 0: nothing is known yet */
@@ -43,15 +44,18 @@ static bool read_boot(char boot[BOOT_BYTES])
 static void find_dir(char dir[DIR_BYTES])
 {
     const char *of_service = getenv("RUNTIME_DIRECTORY"), *of_user = getenv("XDG_RUNTIME_DIR");
+    const unsigned user = (unsigned)geteuid();
 
     if (of_service != NULL && of_service[0] == '/') /* several have colons between them */
-        (void)snprintf(dir, DIR_BYTES, "%.*s", (int)strcspn(of_service, ":"), of_service);
-    else if (geteuid() == 0)
-        (void)snprintf(dir, DIR_BYTES, "/run/ddp");
+        (void)snprintf(dir, DIR_BYTES, "%.*s/boot-%u", (int)strcspn(of_service, ":"), of_service,
+                       user);
+    else if ((user == 0 && (mkdir(OF_SYSTEM, 0755) == 0 || errno == EEXIST)) ||
+             access(OF_SYSTEM, W_OK) == 0)
+        (void)snprintf(dir, DIR_BYTES, OF_SYSTEM "/boot-%u", user);
     else if (of_user != NULL && of_user[0] == '/' && access(of_user, W_OK) == 0)
-        (void)snprintf(dir, DIR_BYTES, "%.400s/ddp", of_user);
+        (void)snprintf(dir, DIR_BYTES, "%.400s/ddp/boot-%u", of_user, user);
     else
-        (void)snprintf(dir, DIR_BYTES, "/dev/shm/ddp-%u", (unsigned)geteuid());
+        (void)snprintf(dir, DIR_BYTES, "/dev/shm/ddp-boot-%u", user);
 }
 
 /* A file of ours whose state.db is gone for certain. */
@@ -114,7 +118,7 @@ enum status witness_open(struct witness **out, const char *cluster, const char *
     if (witness == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory");
     find_dir(dir);
-    status = own_folder_make(dir, 1, geteuid() == 0 ? 0755 : 0700, &dir_fd, err);
+    status = own_folder_make(dir, 1, 0700, &dir_fd, err);
     if (status == STATUS_OK) {
         remove_left(dir_fd);
         (void)close(dir_fd);

@@ -153,10 +153,13 @@ TEST(a_state_of_a_moment_ago_is_noticed)
     store_close(&store);
 }
 
+static char known[64]; /* the folder of its files */
+
 /* A boot that knows nothing yet. */
 static void boot(const char *name)
 {
     CHECK_EQ(setenv("RUNTIME_DIRECTORY", path_of(name), 1), 0);
+    (void)snprintf(known, sizeof known, "%s/boot-%u", name, (unsigned)geteuid());
 }
 
 TEST(the_boot_knows_the_newest_state)
@@ -240,22 +243,23 @@ TEST(a_directory_that_was_moved_back_is_noticed)
 TEST(what_the_boot_knows_of_gone_states_is_removed)
 {
     struct store *store;
-    char kept[64], gone[64];
+    char kept[160], gone[160], other[160];
 
     boot("boot");
     store = open_or_fail(path_of("one"));
-    (void)snprintf(gone, sizeof gone, "boot/state-%s", store_cluster(store));
+    (void)snprintf(gone, sizeof gone, "%s/state-%s", known, store_cluster(store));
     store_close(&store);
-    copy(gone, "boot/state-of-others"); /* not as long as ours, below */
-    CHECK_EQ(truncate(path_of("boot/state-of-others"), 100), 0);
+    (void)snprintf(other, sizeof other, "%s/state-of-others", known);
+    copy(gone, other);
+    CHECK_EQ(truncate(path_of(other), 100), 0); /* not as long as ours */
     CHECK_EQ(rename(path_of("one"), path_of("moved")), 0);
     store = open_or_fail(path_of("two"));
-    (void)snprintf(kept, sizeof kept, "boot/state-%s", store_cluster(store));
+    (void)snprintf(kept, sizeof kept, "%s/state-%s", known, store_cluster(store));
     store_close(&store);
     store = open_or_fail(path_of("two"));
     CHECK(access(path_of(gone), F_OK) != 0);
     CHECK_EQ(access(path_of(kept), F_OK), 0);
-    CHECK_EQ(access(path_of("boot/state-of-others"), F_OK), 0);
+    CHECK_EQ(access(path_of(other), F_OK), 0);
     store_close(&store);
 }
 
