@@ -354,7 +354,9 @@ void look_stop(struct server *server);
 /* apply.c: passes one event to the core and carries out the actions. Sets the event's times. */
 void server_step(struct server *server, struct rdzv_event *event);
 
-/* listen.c: until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
+/* lease.c: at the start, after all was restored */
+void server_keep_lease(struct server *server);
+/* Until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
 void server_keep_copy(struct server *server);
 
 /* restore.c: at the start, before the jobs */

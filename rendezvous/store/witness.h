@@ -3,7 +3,7 @@
  * that has come as far is the newest; a state that nothing is known of may be of the past.
  *
  * The file is state-CLUSTER in the folder boot-UID of $RUNTIME_DIRECTORY (systemd), or of /run/ddp where we may write, or of
- * ddp in $XDG_RUNTIME_DIR, or in /dev/shm/ddp-boot-UID. It is written with each commit, by a store into mapped memory. */
+ * ddp in $XDG_RUNTIME_DIR, if that is in memory, or in /dev/shm/ddp-boot-UID. It is written with each commit, by a store into mapped memory. */
 #ifndef RENDEZVOUS_STORE_WITNESS_H
 #define RENDEZVOUS_STORE_WITNESS_H
 
