@@ -184,6 +184,31 @@ TEST(an_old_generation_cannot_copy)
     checkpoint_dir_close(&new);
 }
 
+/* It also leaves alone what the new one is writing. */
+TEST(an_old_generation_removes_nothing_of_the_new_one)
+{
+    struct checkpoint_dir *from = open_dir(0, "7", 1, -1, false);
+    struct checkpoint_dir *old = open_dir(1, "7", 1, -1, false), *new;
+    struct checkpoint_source source;
+    struct checkpoint_copy *copy;
+    static uint8_t bytes[VALUES * 8];
+
+    save(from, "7", 1);
+    new = open_dir(1, "7", 2, -1, false);
+    CHECK_EQ(checkpoint_source_open(&source, paths[0], 1, &err), STATUS_OK);
+    CHECK_EQ(checkpoint_source_read(&source, 0, bytes, source.tensor_bytes, &err), STATUS_OK);
+    CHECK_EQ(checkpoint_copy_begin(&copy, new, 1, &err), STATUS_OK);
+    CHECK_EQ(copy_step(old, 1, UINT64_MAX, UINT64_MAX), STATUS_CONFLICT);
+    checkpoint_copy_add(copy, bytes, source.tensor_bytes);
+    if (checkpoint_copy_end(&copy, source.state, source.state_bytes, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK(are_equal("step-00000001.safetensors") && temps() == 0);
+    checkpoint_source_close(&source);
+    checkpoint_dir_close(&from);
+    checkpoint_dir_close(&old);
+    checkpoint_dir_close(&new);
+}
+
 TEST(what_is_missing_cannot_be_sent)
 {
     struct checkpoint_dir *from = open_dir(0, "7", 1, -1, false);

@@ -325,6 +325,11 @@ TEST(a_lock_file_of_another_program_is_left_alone)
     put(".lock", "");
     dir = small_dir(1, -1);
     checkpoint_dir_close(&dir);
+    put(".lock", "generation 1 of job 3 (0123456789abcdef)\njob 3 of x\nprocess 1 on y\n");
+    put(".lock-0123456789abcdef", "mine"); /* one of ours is empty */
+    dir = small_dir(1, -1);
+    CHECK(has(".lock-0123456789abcdef", "mine"));
+    checkpoint_dir_close(&dir);
 }
 
 TEST_MAIN
