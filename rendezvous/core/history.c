@@ -65,10 +65,10 @@ void history_restored(struct rdzv *rdzv)
     rdzv->is_of_past = rdzv->options.is_of_past;
     if (rdzv->is_of_past)
         text_format(rdzv->past_why, "%s", rdzv->options.past_why);
-    if (rdzv->options.is_copy || rdzv->is_of_past)
-        hold_jobs(rdzv, rdzv->next_job_id - 1);
-    else if (rdzv->options.may_be_past)
+    if (rdzv->options.may_be_past && !rdzv->is_of_past)
         doubt(rdzv);
+    else if (rdzv->options.is_copy || rdzv->is_of_past)
+        hold_jobs(rdzv, rdzv->next_job_id - 1);
 }
 
 static void judge(struct rdzv *rdzv, const struct node *node, const struct news *news)
