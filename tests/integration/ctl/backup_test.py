@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
+from ddpproto import new_boot
 
 # Prints its process and job, and runs until it is told to end.
 SCRIPT = ("import os, time\n"
@@ -123,7 +124,7 @@ def a_server_does_not_name_a_state():
 
 
 def a_folder_that_was_put_back_is_found_out():
-    """The server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
+    """In another boot the server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
     with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         cluster.stop_server()
@@ -138,20 +139,21 @@ def a_folder_that_was_put_back_is_found_out():
         node.stdout.close()
         shutil.rmtree(cluster.folder())
         os.rename(f"{case.dir}/kept", cluster.folder())
-        cluster.start_server()
-        again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
-        equal(again, lost, "no node has called, so nobody knows of it")
-        cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
-        equal(cluster.ctl("wait", again).returncode, 0)
-        equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
-        equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
-        assert int(cluster.submit("--", "true")) > int(lost) + 9000, "numbers that were given since the copy are left out"
-        events = cluster.ctl("events").stdout
-        assert "this server's state is of the past: node node0 has seen" in events, events
-        assert "its state is of the past" in cluster.ctl("server").stdout
-        assert "its state is of the past" in cluster.ctl("doctor").stdout
-        with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
-            assert "is older than what nodes have seen" in log.read()
+        with new_boot():
+            cluster.start_server()
+            again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
+            equal(again, lost, "no node has called, so nobody knows of it")
+            cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
+            equal(cluster.ctl("wait", again, timeout=180).returncode, 0)  # after a lease: 60 s, since a longer one may have been given
+            equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
+            equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
+            assert int(cluster.submit("--", "true")) > int(lost) + 9000, "numbers that were given since the copy are left out"
+            events = cluster.ctl("events").stdout
+            assert "this server's state is of the past: node node0 has seen" in events, events
+            assert "its state is of the past" in cluster.ctl("server").stdout
+            assert "its state is of the past" in cluster.ctl("doctor").stdout
+            with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
+                assert "is older than what nodes have seen" in log.read()
 
 
 def a_file_that_was_put_back_is_not_laid_to_the_nodes():

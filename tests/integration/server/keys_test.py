@@ -606,9 +606,8 @@ def test_what_a_node_may_run_that_has_not_called_does_not_begin():
                     assert info["state"] == "queued" and "whether the server's state is the newest is not known" in info["reason"], info
                 assert process.stop() == 0
                 process = Server(BINARY, directory, *LISTEN)
-                with Client(process.address) as admin, node(network(process), "n1", keys["n1"], slots=4) as first, node(network(process), "n2", keys["n2"]):
-                    new = admin.submit()["job_id"]
-                    first.wait(lambda n: (new, 1) in n.shims, "the start of a new job")
+                with Client(process.address) as admin, node(network(process), "n1", keys["n1"]), node(network(process), "n2", keys["n2"]):
+                    admin.wait_for(admin.submit()["job_id"], lambda j: j["state"] != "queued")
                     assert admin.job(job)["jobs"][0]["state"] == "queued"
                 process.kill()
         finally:
