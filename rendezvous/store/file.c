@@ -95,6 +95,7 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "",
     "", /* only new columns of jobs, see add_columns */
     HOLDS_SQL,
+    "", /* a new column of jobs */
 };
 
 /* The columns of `jobs` and `failures`, with the default for old rows. */
