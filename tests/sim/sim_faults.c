@@ -106,7 +106,7 @@ static void rejoin(struct sim *sim, const struct sim_event *event)
     sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
 }
 
-static void isolate_node(struct sim *sim, uint32_t index, uint64_t us, uint32_t ways)
+void fault_isolate(struct sim *sim, uint32_t index, uint64_t us, uint32_t ways)
 {
     struct sim_node *node = &sim->nodes[index];
 
@@ -126,7 +126,7 @@ static void isolate(struct sim *sim, uint32_t ways)
     uint64_t us = sim_chance(sim, 500) ? 14 * SECOND_US + sim_draw(sim, 30 * SECOND_US)
                                        : sim_draw(sim, 150 * SECOND_US);
 
-    isolate_node(sim, any_node(sim), us, ways);
+    fault_isolate(sim, any_node(sim), us, ways);
 }
 
 static void isolate_most(struct sim *sim)
@@ -135,7 +135,7 @@ static void isolate_most(struct sim *sim)
 
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim_chance(sim, 800))
-            isolate_node(sim, i, us, 0);
+            fault_isolate(sim, i, us, 0);
 }
 
 static void cut(struct sim *sim, bool unnoticed)
@@ -207,7 +207,7 @@ static void stick_shim(struct sim *sim)
     sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
              (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
     shim_stop(sim, node, shim, us);
-    isolate_node(sim, node, us, 0);
+    fault_isolate(sim, node, us, 0);
     if (!sim->nodes[node].alive || sim_chance(sim, 500))
         return;
     node_kill(sim, node);
@@ -363,7 +363,7 @@ static void strike_twin(struct sim *sim)
     if (any_shim(sim, &node, &index) == NULL)
         node = any_node(sim);
     if (sim_chance(sim, 500)) {
-        isolate_node(sim, node, us, 0);
+        fault_isolate(sim, node, us, 0);
     } else if (sim->nodes[node].alive) {
         node_kill(sim, node);
         sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
@@ -378,7 +378,7 @@ static void change_lease(struct sim *sim)
 
     outage_kill(sim, FAULT_LEASE);
     if (any_shim(sim, &node, &index) != NULL && sim_chance(sim, 700))
-        isolate_node(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
+        fault_isolate(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
 }
 
 /* -- the plan -- */

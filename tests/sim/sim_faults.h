@@ -99,6 +99,8 @@ const char *fault_text(enum sim_fault kind);
 void faults_choose(struct sim *sim, const struct sim_mask *mask);
 /* Whether this fault happens now, at its rate, while faults go on. */
 bool fault_strikes(struct sim *sim, enum sim_fault rate);
+/* The node does not reach the server for this time; ways 1: only what it sends, 2: only what it is sent is lost, 0: both. */
+void fault_isolate(struct sim *sim, uint32_t index, uint64_t us, uint32_t ways);
 /* How long a process or machine is down: mostly short, sometimes longer than a lease. */
 uint64_t fault_down_us(struct sim *sim);
 /* A pause within a longer pause does not shorten it: pending events wait for the end of the longer
