@@ -92,7 +92,7 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
     "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'", "",
     "",            /* only new columns of jobs, see add_columns */
-    HOLDS_SQL, "", /* a new column of jobs */
+    HOLDS_SQL, "", /* again only a new column of jobs */
 };
 
 /* The columns of `jobs` and `failures`, with the default for old rows. */
