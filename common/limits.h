@@ -92,6 +92,6 @@
 
 /* The schema version of the server's store (rendezvous/store). ddpctl upgrade compares it with the
  * server's. */
-#define STORE_SCHEMA_VERSION 9
+#define STORE_SCHEMA_VERSION 10
 
 #endif

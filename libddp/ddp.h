@@ -128,9 +128,9 @@ DDP_API const struct ddp_place *ddp_get_place(const struct ddp *ddp);
  * `blob_bytes_max` bytes. It is input on rank 0 and output on the others, whose *blob_bytes may be 0.
  * Call once in a generation.
  *
- * It also promises the launcher that this program is fenced (ddp_fence). After a lost node the next
- * generation then starts at once, while ranks of this one may still be running. So a program that
- * writes checkpoints must not call this without ddp_fence.
+ * It also promises the launcher that this program is fenced (ddp_fence). Once all ranks have joined,
+ * the next generation starts at once after a lost node, while ranks of this one may still be running.
+ * So a program that writes checkpoints must not call this without ddp_fence.
  *
  * Errors: DDP_CLOSED, DDP_TIMEOUT, DDP_TOO_BIG (rank 0's blob exceeds DDP_BLOB_BYTES_MAX or the room
  * here), DDP_BAD_INPUT (called twice, or an invalid message). */

@@ -254,6 +254,7 @@ static uint64_t leave(struct rdzv *rdzv, const struct node *node)
             at_us = rdzv->out.now_us;
         } else {
             job_log(rdzv, job, cause);
+            fence_note(rdzv, job, node);
             generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
         }
     }

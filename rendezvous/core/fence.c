@@ -3,12 +3,13 @@
 #include "rendezvous/core/claim.h"
 #include "rendezvous/core/state.h"
 
+/* A rank that has not joined has promised nothing: not all programs of a job need be the same. */
 bool fence_is_own(const struct job *job)
 {
     for (uint32_t i = 0; i < job_world(job); i++)
-        if (job->gang.ranks[i].joined)
-            return true;
-    return false;
+        if (!job->gang.ranks[i].joined)
+            return false;
+    return true;
 }
 
 /* The go leaves when all shims are ready. */
@@ -19,10 +20,14 @@ bool fence_has_no_worker(const struct job *job)
 
 void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
 {
-    const uint16_t index = (uint16_t)roster_index(rdzv, node);
-    const uint64_t until_us = claim_lease_end_us(rdzv, node);
+    const uint16_t index = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
+    const uint64_t until_us = node == NULL ? rdzv->out.now_us + claim_longest_lease_us(rdzv)
+                                           : claim_lease_end_us(rdzv, node);
 
-    if (!rdzv->options.waits_for_lease || fence_is_own(job) || fence_has_no_worker(job))
+    if (fence_is_own(job) || fence_has_no_worker(job))
+        return;
+    job->has_unseen = true; /* also with --no-fence, which the next server may not have */
+    if (!rdzv->options.waits_for_lease)
         return;
     job->fence_node = job->fence_until_us == 0 || job->fence_node == index ? index : NODE_NONE;
     if (until_us > job->fence_until_us)
@@ -33,6 +38,8 @@ bool fence_wait(struct rdzv *rdzv, struct job *job)
 {
     char text[REASON_BYTES_MAX];
 
+    if (!job->has_unseen)
+        job->record.over_generation = job->record.generation;
     if (job->fence_until_us <= job->retry_at_us)
         return false;
     text_format(
@@ -48,27 +55,23 @@ bool fence_wait(struct rdzv *rdzv, struct job *job)
     return true;
 }
 
-static bool has_hold(const struct rdzv *rdzv)
+/* A part of the job's newest generation may still run without a fence, or this server does not know that none does. */
+static bool may_run(const struct job *job)
 {
-    for (uint32_t i = 0; i < rdzv->node_count; i++)
-        if (rdzv->nodes[rdzv->by_name[i]].held_mask != 0)
-            return true;
-    return false;
+    return job->record.state == JOB_RESTARTING &&
+           job->record.over_generation != job->record.generation;
 }
 
 /* The stored end of a wait is a time of the wall clock, which may have been set since, or be that of
- * another machine. A part that was given up unseen has a hold. */
+ * another machine. So it is not looked at. */
 void fence_restored(struct rdzv *rdzv)
 {
     const uint64_t until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
 
-    if (!rdzv->options.waits_for_lease || !has_hold(rdzv))
-        return;
-    for (uint32_t i = 0; i < rdzv->queue_count; i++) {
+    for (uint32_t i = 0; rdzv->options.waits_for_lease && i < rdzv->queue_count; i++) {
         struct job *job = &rdzv->jobs[rdzv->queue[i].job];
 
-        if (job->record.state == JOB_RESTARTING && !job->record.planned &&
-            job->record.checkpoint_step == 0 && job->retry_at_us < until_us)
+        if (may_run(job) && job->retry_at_us < until_us)
             job->retry_at_us = until_us;
     }
 }
@@ -79,7 +82,7 @@ void fence_drop(struct rdzv *rdzv, struct job *job)
         assert(rdzv->nodes[job->fence_node].fenced > 0);
         rdzv->nodes[job->fence_node].fenced--;
     }
-    job->is_fenced = false;
+    job->is_fenced = job->has_unseen = false;
     job->fence_until_us = 0;
 }
 
@@ -105,14 +108,6 @@ static bool has_living(const struct node *node, const struct job *job)
     return false;
 }
 
-/* This server, or the one before, has given up a part of the job unseen. */
-static bool may_wait(const struct job *job)
-{
-    return job->record.state == JOB_RESTARTING &&
-           (job->fence_until_us != 0 ||
-            (!job->is_ours && !job->record.planned && job->record.checkpoint_step == 0));
-}
-
 /* The node has a lease again, and with it what it lists: a shim that was stopped cannot carry out a stop. */
 static void wait_on(struct rdzv *rdzv, const struct node *node)
 {
@@ -122,7 +117,7 @@ static void wait_on(struct rdzv *rdzv, const struct node *node)
         const struct part_beat_shim *shim = &node->shims[i];
         struct job *job = job_find(rdzv, shim->job_id);
 
-        if (job != NULL && shim->phase != SHIM_ENDED && !shim->unseen && may_wait(job) &&
+        if (job != NULL && shim->phase != SHIM_ENDED && !shim->unseen && may_run(job) &&
             until_us > job->retry_at_us)
             job->retry_at_us = until_us;
     }
@@ -140,6 +135,10 @@ void fence_heard(struct rdzv *rdzv, struct node *node)
             continue;
         job->retry_at_us = job->unfenced_at_us;
         fence_drop(rdzv, job);
+        job->record.over_generation = job->record.generation;
+        job->record.retry_at_ms =
+            rdzv->out.wall_ms + ((int64_t)job->retry_at_us - (int64_t)rdzv->out.now_us) / 1000;
+        job_set_dirty(rdzv, job);
         rdzv->sched_due = true;
     }
 }

@@ -309,6 +309,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
             continue;
         text_format(cause, "node %s is not in the server's table of nodes, which is full",
                     job->record.parts[i].node);
+        fence_note(rdzv, job, NULL);
         generation_part_lost(rdzv, job, i, FAILURE_NETWORK, cause);
     }
     steps_note_all(rdzv, job);

@@ -64,6 +64,7 @@ struct job {
     /* See fence.h. */
     uint64_t fence_until_us; /* 0: no lease to wait for */
     uint64_t unfenced_at_us; /* is_fenced: what retry_at_us would be without the fence */
+    bool has_unseen;         /* a part was given up whose ranks may run without a fence */
     uint16_t fence_node;     /* index into rdzv->nodes; NODE_NONE: several nodes */
     bool is_fenced;          /* it waits for a lease, and the node's list can end the wait */
     struct gang gang;        /* the current generation */

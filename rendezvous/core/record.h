@@ -81,6 +81,7 @@
     X(I64,   running_ms,                running_ms,                KEPT,  0)                       \
     X(BOOL,  waits_for_nodes,           waits_for_nodes,           KEPT,  0) /* --wait-for-nodes */ \
     X(I64,   retry_at_ms,               retry_at_ms,               KEPT,  0)                       \
+    X(U32,   over_generation,           over_generation,           KEPT,  0) /* see below */       \
     X(TEXT,  reason,                    reason,                    SHOWN, REASON_BYTES_MAX)        \
     X(I32,   exit_code,                 exit_code,                 SHOWN, 0) /* once ended */      \
     X(U32,   signal,                    signal,                    SHOWN, 0)                       \
@@ -123,6 +124,8 @@
  * told_generation: the newest generation whose ranks have reported a step (hang.h).
  * running_ms: wall clock, when all ranks of the newest generation that got so far were running; 0: none yet.
  * retry_at_ms: wall clock, restarting: not before this; 0: at once.
+ * over_generation: the newest generation of which nothing can run any more without a fence of its own (fence.h). A job
+ *   that waits to restart, with an older one here, may have to wait for the lease of a lost node.
  * limited_step: the newest checkpoint when the job last reached its time limit and was queued again.
  * requeued_ms: when that was, by the wall clock; 0: never.
  * limit_at_ms: wall clock, when the running generation reaches its time limit; 0: no limit.

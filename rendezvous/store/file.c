@@ -89,12 +89,10 @@ static const char *const upgrades[STORE_SCHEMA_VERSION - 1] = {
     "INSERT OR IGNORE INTO request_ids SELECT r.request_id, j.user, r.job_id"
     " FROM old_request_ids r JOIN jobs j ON j.id = r.job_id;"
     "DROP TABLE old_request_ids;" PRINCIPALS_SQL,
-    RESERVE_SQL,
-    "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
-    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'",
-    "",
-    "", /* only new columns of jobs, see add_columns */
-    HOLDS_SQL,
+    RESERVE_SQL, "ALTER TABLE ranks ADD COLUMN failed_ms INTEGER NOT NULL DEFAULT 0;" FAILURES_SQL,
+    "ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '{}'", "",
+    "",            /* only new columns of jobs, see add_columns */
+    HOLDS_SQL, "", /* again only a new column of jobs */
 };
 
 /* The columns of `jobs` and `failures`, with the default for old rows. */

@@ -36,7 +36,7 @@ bool oracle_may_be_gone(const struct sim *sim, const struct oracle_gen *gen, uin
     const struct oracle_node *node = &sim->oracle->nodes[index];
     uint64_t wait_us = is_missed(gen, index, node->closed_us) ? ELASTIC_MISSED_US : ELASTIC_GONE_US;
 
-    return may_move(sim, gen->job_id) && gen->joined > 0 && node->conn == 0 &&
+    return may_move(sim, gen->job_id) && gen->joined == gen->world && node->conn == 0 &&
            node->closed_us != 0 && sim->now_us + SLACK_US >= node->closed_us + wait_us;
 }
 

@@ -232,7 +232,7 @@ static bool is_minded(const struct sim *sim, uint32_t index, const struct sim_sh
            sim->faults.amount[FAULT_SLOW_KILL] == 0;
 }
 
-/* A worker of an older generation may live only on a node that was lost. If no rank had joined,
+/* A worker of an older generation may live only on a node that was lost. Unless all ranks had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
                         const struct sim_shim *older)
@@ -245,11 +245,11 @@ static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t n
     if (!part->was_lost)
         sim_fail(sim, "one-generation", "job %llu: g%u starts, and g%u runs on node%u",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
-    else if (gen->joined == 0 && is_minded(sim, node, older))
+    else if (gen->joined < gen->world && is_minded(sim, node, older))
         sim_fail(sim, "one-generation",
                  "job %llu: g%u starts, and g%u runs on node%u beside it, without a fence",
                  (unsigned long long)shim->job_id, shim->generation, older->generation, node);
-    else if (gen->joined == 0 && older->facts.free_us != UINT64_MAX &&
+    else if (gen->joined < gen->world && older->facts.free_us != UINT64_MAX &&
              sim_node_us(sim, node) + KILL_SLACK_US + sim->longest_us / 1000 * DRIFT_PM <
                  lease_end_us(&sim->nodes[node], older))
         sim_fail(sim, "one-generation",

@@ -145,6 +145,7 @@ void disk_downgrade(struct sim *sim)
         record->node_faults[0] = '\0';
         record->running_ms = 0;
         record->limit_at_ms = record->retry_at_ms = 0;
+        record->over_generation = 0;
         disk_put(sim, record);
     }
     disk_commit(sim);

@@ -70,11 +70,50 @@ void outage_pause(struct sim *sim)
     fault_pause_until(&sim->server.paused_until_us, sim->now_us + us);
 }
 
-void outage_set_clock(struct sim *sim)
+static void set_clock(struct sim *sim)
 {
     int64_t by_ms = (int64_t)sim_draw(sim, 2 * 86400000ull) - 86400000;
 
     sim_note(sim, "the server's wall clock is set by %lld s", (long long)(by_ms / 1000));
     sim->server.wall_ms += by_ms;
     oracle_wall_clock_set(sim);
+}
+
+/* A node with ranks that only their lease fences; node_count: none. */
+static uint32_t any_unfenced(struct sim *sim)
+{
+    const uint32_t first = (uint32_t)sim_draw(sim, sim->node_count);
+
+    for (uint32_t i = 0; i < sim->node_count * SIM_SHIMS_MAX; i++) {
+        const uint32_t node = (first + i / SIM_SHIMS_MAX) % sim->node_count;
+        const struct sim_shim *shim = &sim->nodes[node].shims[i % SIM_SHIMS_MAX];
+
+        if (shim->used && shim->alive && !client_of(sim, shim->job_id)->joins)
+            return node;
+    }
+    return sim->node_count;
+}
+
+static void start_with_clock(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    if (sim->now_us >= sim->faults.until_us)
+        return;
+    set_clock(sim);
+    outage_kill(sim, FAULT_SERVER_KILL);
+}
+
+/* In half of the cases a node is lost before, and the server starts again just after: it knows only from its store that a
+ * job waits for the lease. */
+void outage_set_clock(struct sim *sim)
+{
+    const uint32_t node = sim_chance(sim, 500) ? any_unfenced(sim) : sim->node_count;
+
+    if (node == sim->node_count) {
+        set_clock(sim);
+        return;
+    }
+    machine_isolate(sim, node, NODE_LOST_US + sim_draw(sim, sim->lease_us), 0);
+    sim_at(sim, sim->now_us + NODE_LOST_US + sim_draw(sim, 5 * SECOND_US),
+           (struct sim_event){.run = start_with_clock});
 }

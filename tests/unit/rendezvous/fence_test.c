@@ -1,6 +1,8 @@
 /* After a lost node: when the next generation may start. */
 #include "tests/unit/rendezvous/core_tools.h"
 
+#include <stdio.h>
+
 #include "tests/lib/test.h"
 
 static void hello(uint64_t conn, const char *name)
@@ -163,32 +165,44 @@ TEST(a_node_that_is_back_with_them_has_a_new_lease)
     check(JOB_STARTING, 2);
 }
 
-/* A new server, at the same time of the wall clock. */
-static void restart(void)
+/* A new server, whose store has the record, and what is held on node a. */
+static void restore(const struct rdzv_record *record, int64_t at_ms)
 {
-    struct rdzv_record record = *rdzv_job_record(core, 1);
-    const int64_t at_ms = wall_ms;
+    struct rdzv_hold hold;
 
+    rdzv_hold(core, "a", &hold);
     begin_leased(4, 3, lease_us);
     wall_ms = at_ms;
-    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    if (hold.slot_mask != 0)
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
     hello(2, "b");
     hello(3, "c");
 }
 
-TEST(the_wait_survives_the_server)
+/* The same, at the same time of the wall clock. */
+static void restart(void)
 {
-    lose(false);
-    restart();
-    pass(44);
+    const struct rdzv_record record = *rdzv_job_record(core, 1);
+
+    restore(&record, wall_ms);
+}
+
+static void check_whole_lease(void)
+{
+    pass(lease_us / SECOND_US); /* a second less than with LEASE_MARGIN_US */
     check(JOB_RESTARTING, 1);
     pass(2);
     check(JOB_STARTING, 2);
 }
 
-TEST(the_wait_for_a_long_lease_survives_the_server_too)
+TEST(a_server_that_starts_waits_for_a_whole_lease)
 {
+    lose(false);
+    restart();
+    check_whole_lease();
+
     lease_us = LEASE_OF(300);
     lose(false);
     pass(10);
@@ -196,18 +210,12 @@ TEST(the_wait_for_a_long_lease_survives_the_server_too)
     pass(61);
     check(JOB_RESTARTING, 1);
     restart();
-    pass(213); /* 299 s after the last beat */
-    check(JOB_RESTARTING, 1);
-    pass(2);
-    check(JOB_STARTING, 2);
+    check_whole_lease();
 
     lose(false);
     wall_ms -= 86400000; /* the clock is set back: a lease is still the longest wait */
     restart();
-    pass(299);
-    check(JOB_RESTARTING, 1);
-    pass(2);
-    check(JOB_STARTING, 2);
+    check_whole_lease();
 
     lose(false);
     pass(10);
@@ -279,30 +287,117 @@ TEST(a_node_that_was_heard_again_has_the_shorter_lease_then)
     check(JOB_STARTING, 2);
 }
 
-/* The stored end of the wait is over by a clock that was set forward, or by that of another machine. */
+/* The stored end of the wait is over by a clock that was set forward, or by that of another machine. A checkpoint that
+ * was reported, and a stop that was planned when the node was lost, end no wait. */
 TEST(a_clock_that_is_ahead_does_not_shorten_the_wait)
 {
+    for (int i = 0; i < 4; i++) {
+        struct rdzv_record record;
+
+        lose(false);
+        check(JOB_RESTARTING, 1);
+        record = *rdzv_job_record(core, 1);
+        record.checkpoint_step = (i & 1) != 0 ? 3 : 0;
+        record.planned = (i & 2) != 0;
+        restore(&record, wall_ms + 86400000);
+        check_whole_lease();
+    }
+}
+
+/* Node a is back with a shim that was stopped, so nothing holds its slots any more. Then it is silent, and the server
+ * starts again. */
+TEST(nor_if_the_node_was_back_meanwhile)
+{
+    const struct part_beat_shim shim = {1, 1, SHIM_RUNNING, 1, false};
     struct rdzv_record record;
     struct rdzv_hold hold;
-    int64_t at_ms;
 
     lose(false);
+    step_hello(
+        4, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 1, .shims = {&shim, 1}});
     check(JOB_RESTARTING, 1);
     rdzv_hold(core, "a", &hold);
-    CHECK_EQ(hold.slot_mask, 1);
+    CHECK_EQ(hold.slot_mask, 0);
     record = *rdzv_job_record(core, 1);
-    at_ms = wall_ms + 3600000;
-    begin_leased(4, 3, lease_us);
-    wall_ms = at_ms;
-    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE_HOLD, .hold = &hold});
-    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
-    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
-    hello(2, "b");
-    hello(3, "c");
-    pass(59);
+    restore(&record, wall_ms + 86400000);
+    check_whole_lease();
+}
+
+/* Job 1 runs with two ranks on node a; the first has joined. */
+TEST(ranks_that_have_not_all_joined_have_no_fence)
+{
+    struct part_report_rank ranks[] = {{.rank = 0, .state = RANK_RUNNING, .joined = true},
+                                       {.rank = 1, .state = RANK_RUNNING}};
+
+    for (int i = 0; i < 2; i++) {
+        begin_leased(4, 3, lease_us);
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+        step_hello(1, (struct msg_node_hello){.name = "a", .instance = 1, .slots = 2});
+        CHECK_EQ(
+            step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 2, .max_restarts = 3}),
+            1);
+        step_part_report(1, 1, 1, SHIM_READY, ranks, 0);
+        ranks[1].joined = i == 1;
+        step_part_report(1, 1, 1, SHIM_RUNNING, ranks, 2);
+        lose_a();
+        check(JOB_RESTARTING, 1); /* b and c are too small */
+        check_decision(i == 1
+                           ? "restarted at once (--max-restarts does not count it)"
+                           : "restarted once the lost node's lease is over, as its ranks may run "
+                             "until then: 45 s at most");
+    }
+}
+
+/* Node a is lost while there is no other. A server that starts then knows from its store whether there is a lease to
+ * wait for. */
+static void restart_without_room(bool joined, bool is_back)
+{
+    struct msg drain = {.type = MSG_TYPE_NODE_DRAIN, .node_drain = {"a", 0, "x"}};
+    struct rdzv_record record;
+
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, joined);
+    now_us += 16 * SECOND_US;
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_NODE_DRAIN, .client = 5, .msg = &drain, .user = "ann"});
     check(JOB_RESTARTING, 1);
+    if (is_back)
+        hello(4, "a");
+    check(JOB_RESTARTING, 1);
+    record = *rdzv_job_record(core, 1);
+    restore(&record, wall_ms);
     pass(2);
-    check(JOB_STARTING, 2);
+    check(joined || is_back ? JOB_STARTING : JOB_RESTARTING, joined || is_back ? 2 : 1);
+}
+
+TEST(a_server_that_starts_knows_who_need_not_wait)
+{
+    restart_without_room(false, false);
+    restart_without_room(true, false);
+    restart_without_room(false, true);
+}
+
+/* Its node has no entry, so nobody can say that its rank has ended. */
+TEST(a_stored_job_whose_node_is_not_known_waits)
+{
+    struct rdzv_record record;
+
+    submit_to_a();
+    report(1, SHIM_READY, false);
+    report(1, SHIM_RUNNING, false);
+    record = keep_record(1);
+    begin_leased(4, 1, lease_us);
+    for (uint64_t id = 1; id <= 2; id++) {
+        record.job_id = id;
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+        (void)snprintf(record.parts[0].node, sizeof record.parts[0].node, "n%llu",
+                       (unsigned long long)id);
+    }
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 3});
+    CHECK_EQ(rdzv_job_record(core, 2)->state, JOB_RESTARTING);
+    CHECK_EQ(rdzv_job_record(core, 2)->retry_at_ms,
+             wall_ms + (int64_t)(lease_us + LEASE_MARGIN_US) / 1000);
 }
 
 TEST(a_job_that_waits_can_be_cancelled)
