@@ -22,6 +22,10 @@ struct shape {
 
 /* The gradient that passes back through the pool and the ReLU, for one pack of the norm's input. */
 template <typename T, int N> struct pooled {
+    static constexpr uint32_t AT_ONCE = 1;
+    struct raw {
+        float d[N];
+    };
     const T *dy;
     const uint8_t *places;
     struct shape shape;
@@ -34,15 +38,15 @@ template <typename T, int N> struct pooled {
         *first = padded < shape.kernel ? 0 : (padded - shape.kernel) / shape.stride + 1;
         *last = min(padded / shape.stride + 1, out);
     }
-    /* element: index in the norm's input of the first channel of the pack. The sum is rounded as if
-     * it had been stored in memory. */
-    __device__ void read(size_t element, float d[N]) const
+    /* i: the pack in the norm's input. The sum is rounded as if it had been stored in memory. */
+    __device__ raw load(uint32_t i, bool is_there) const
     {
-        const uint32_t i = (uint32_t)(element / N), pixel = i / shape.packs;
+        const uint32_t pixel = i / shape.packs;
         const uint32_t x = pixel % shape.width, line = pixel / shape.width;
         const uint32_t y = line % shape.height, image = line / shape.height;
         uint32_t y_first, y_last, x_first, x_last;
         float sum[N] = {};
+        struct raw raw;
 
         windows_of(y, shape.out_height, &y_first, &y_last);
         windows_of(x, shape.out_width, &x_first, &x_last);
@@ -68,8 +72,15 @@ template <typename T, int N> struct pooled {
             T rounded;
 
             round_to(sum[k], &rounded);
-            d[k] = as_float(rounded);
+            raw.d[k] = is_there ? as_float(rounded) : 0.0F;
         }
+        return raw;
+    }
+    static __device__ void read(const raw &raw, float d[N])
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            d[k] = raw.d[k];
     }
 };
 } // namespace
@@ -187,11 +198,15 @@ static int pooled_packed(const struct kernel_norm *norm, const struct kernel_poo
 int kernel_norm_pool_backward_sums(const struct kernel_norm *norm, const struct kernel_pool *pool,
                                    const void *x, const void *dy, const uint8_t *places,
                                    const float *stats, double *sums, void *scratch,
-                                   struct CUstream_st *stream)
+                                   uint32_t *counters, struct CUstream_st *stream)
 {
     return pooled_packed(norm, pool, dy, places, [=](auto t, auto n, auto gradient) {
-        return batch_norm_launch_sums<decltype(t), decltype(n)::value>(norm, x, stats, gradient,
-                                                                       sums, scratch, stream);
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        const batch_norm_products<T, N, pooled<T, N>> terms = {(const T *)x, stats, gradient};
+
+        return columns_launch<2, N>(terms, batch_norm_sums{norm->rows, norm->channels, sums},
+                                    norm->rows, norm->channels, scratch, counters, stream);
     });
 }
 

@@ -43,7 +43,7 @@ void kernel_norm_pool_backward_sums_ref(const struct kernel_norm *norm,
 int kernel_norm_pool_backward_sums(const struct kernel_norm *norm, const struct kernel_pool *pool,
                                    const void *x, const void *dy, const uint8_t *places,
                                    const float *stats, double *sums, void *scratch,
-                                   struct CUstream_st *stream);
+                                   uint32_t *counters, struct CUstream_st *stream);
 
 /* norm_backward_apply with the same d. dx has the shape of x, and may be x. */
 void kernel_norm_pool_backward_apply_ref(const struct kernel_norm *norm,

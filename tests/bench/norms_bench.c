@@ -5,7 +5,8 @@
  *
  * Prints a table in Markdown, a row for each kind as it is measured, then one line "figure: ...".
  * The net is made as in training after --tune: plans and times come from the cache, where they are;
- * other plans are built and timed. The bytes are the least that such a norm moves: x once for its
+ * other plans are built, and timed for up to TUNE_US, so that all of it takes less than 20 s on a
+ * card. The bytes are the least that such a norm moves: x once for its
  * sums and once to apply them, both ways, since sums must be complete before they are used. Small
  * values stay in the device's cache between runs and between parts: those rates can be above a
  * copy's, which is of the largest norm's input. */
@@ -18,6 +19,8 @@
 #include "worker/device.h"
 #include "worker/model/model.h"
 #include "worker/net/net.h"
+
+#define TUNE_US 8000000
 
 /* `parts`: of our own kernels. Plans include the pool. Microseconds; 0: not known. */
 struct times {
@@ -308,7 +311,7 @@ static enum status make_net(struct net **net, const struct options *options,
     struct graph *graph = NULL;
     struct amp amp;
     const struct net_options net_options = {.batch_max = options->batch,
-                                            .tune_us = NET_TUNE_ALL,
+                                            .tune_us = TUNE_US,
                                             .tunes_cold = true,
                                             .amp = &amp,
                                             .backend = backend};

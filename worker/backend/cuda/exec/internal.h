@@ -237,6 +237,8 @@ struct cuda {
     struct kernel_loss_row *loss_rows; /* [batch_max] */
     struct kernel_loss_result *loss_result;
     uint32_t *flag; /* see cuda_is_finite */
+    uint32_t
+        *counters; /* [KERNEL_COLUMNS_COUNTERS], 0 between launches; of everything on `stream` */
     void *clip_scratch, *rounded, *lars_workspace;
     size_t lars_bytes;
     void *tables; /* on the host: the tables of one optimizer launch */

@@ -204,8 +204,14 @@ static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct
             cuda->kernels->norm_running(&norm, gamma, beta, mean, var, layer->stats, cuda->stream);
         return cuda_launched(cuda, layer, code, "running statistics", err);
     }
+    if (cuda->norm_sum == NULL) {
+        code = cuda->kernels->norm_statistics(&norm, layer->in[0]->data, gamma, beta, mean, var,
+                                              layer->stats, layer->sums, layer->scratch,
+                                              cuda->counters, cuda->stream);
+        return cuda_launched(cuda, layer, code, "statistics", err);
+    }
     code = cuda->kernels->norm_sums(&norm, layer->in[0]->data, layer->sums, layer->scratch,
-                                    cuda->stream);
+                                    cuda->counters, cuda->stream);
     status = cuda_launched(cuda, layer, code, "statistics", err);
     if (status == STATUS_OK)
         status = synchronise(cuda, layer, err);
@@ -336,12 +342,12 @@ static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
 
     if (layer->graph->fused_pool)
-        return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->in[0]->data,
-                                                      layer->out.grad, layer->place, layer->stats,
-                                                      layer->sums, layer->scratch, cuda->stream);
+        return cuda->kernels->norm_pool_backward_sums(
+            norm, &pool, layer->in[0]->data, layer->out.grad, layer->place, layer->stats,
+            layer->sums, layer->scratch, cuda->counters, cuda->stream);
     return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, layer->out.grad, layer->mask,
                                              layer->stats, layer->sums, layer->scratch,
-                                             cuda->stream);
+                                             cuda->counters, cuda->stream);
 }
 
 /* Sums, and what follows from them: the gradients of scale and shift, and layer->coefs. */
@@ -349,18 +355,29 @@ static enum status own_gradients(struct cuda *cuda, struct cuda_layer *layer, st
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
     const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    int code = own_gradient_sums(cuda, layer, &norm);
-    enum status status = cuda_launched(cuda, layer, code, "gradient sums", err);
+    void *dgamma = layer->tensors[GAMMA].grad, *dbeta = layer->tensors[BETA].grad;
+    const double *own = layer->sums;
+    enum status status;
+    int code;
 
-    if (status == STATUS_OK)
+    if (cuda->norm_sum == NULL && !layer->graph->fused_pool) {
+        code = cuda->kernels->norm_gradients(
+            &norm, layer->in[0]->data, layer->out.grad, layer->mask, layer->stats, dgamma, dbeta,
+            layer->coefs, layer->sums, layer->scratch, cuda->counters, cuda->stream);
+        return cuda_launched(cuda, layer, code, "gradient sums", err);
+    }
+    code = own_gradient_sums(cuda, layer, &norm);
+    status = cuda_launched(cuda, layer, code, "gradient sums", err);
+    if (status == STATUS_OK && cuda->norm_sum != NULL) {
+        own = layer->own_sums;
         status = cuda->runtime->queue_copy(layer->own_sums, layer->sums, bytes, cuda->stream, err);
+    }
     if (status == STATUS_OK)
         status = synchronise(cuda, layer, err);
     if (status != STATUS_OK)
         return status;
-    code = cuda->kernels->norm_backward_finish(
-        &norm, layer->own_sums, layer->sums, layer->stats, layer->tensors[GAMMA].grad,
-        layer->tensors[BETA].grad, layer->coefs, cuda->stream);
+    code = cuda->kernels->norm_backward_finish(&norm, own, layer->sums, layer->stats, dgamma, dbeta,
+                                               layer->coefs, cuda->stream);
     return cuda_launched(cuda, layer, code, "gradient sums", err);
 }
 

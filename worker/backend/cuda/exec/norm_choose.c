@@ -127,7 +127,8 @@ static float time_now(struct cuda *cuda, void *user)
     return cuda_norm_time_us(cuda, timed->norm, NULL, timed->pass);
 }
 
-/* Norms that do the same work have one name. */
+/* Norms that do the same work have one name. `what` changes with the kernels, so that no time of
+ * older ones is taken from the cache. */
 static float time_once(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass,
                        const char *what)
 {
@@ -217,7 +218,7 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, struct choice *ch
         return;
     }
     plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
-    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm") : 0.0F;
+    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm, a launch a part") : 0.0F;
     if (own <= 0.0F) {
         choice->untimed += are_timed(cuda) && cuda->options.candidates != 1;
         return;
