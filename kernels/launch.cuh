@@ -128,7 +128,9 @@ static __device__ inline void pack_floats(const struct pack<T, N> &in, float out
 template <int N, typename T>
 static __device__ inline void pack_read(const T *values, size_t i, float out[N])
 {
-    pack_floats(*reinterpret_cast<const struct pack<T, N> *>(values + i), out);
+    const struct pack<T, N> in = *reinterpret_cast<const struct pack<T, N> *>(values + i);
+
+    pack_floats(in, out); /* of a copy: through a reference they would be N loads */
 }
 
 template <int N, typename T>

@@ -42,6 +42,7 @@ extern "C" {
     X(norm_pool)                                                                                   \
     X(norm_pool_backward_apply)                                                                    \
     X(norm_pool_backward_sums)                                                                     \
+    X(norm_pool_gradients)                                                                         \
     X(norm_running)                                                                                \
     X(norm_statistics)                                                                             \
     X(norm_sums)                                                                                   \

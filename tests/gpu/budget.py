@@ -38,14 +38,16 @@ class Net:
                 channels, side = 4 * width, out
 
 
-POOLED = value(64, 56) * 1.5  # the pool's value and the places of its maxima
+POOLED = value(64, 56)     # the pool's value
+PLACES = value(64, 56) / 2  # of its maxima
 
 
 def norm_moves(name, channels, side, adds):
-    """MB an image, forward and backward. The stem's includes its pool, whose input is never in memory."""
+    """MB an image, forward and backward. The stem's includes its pool, whose input is never in memory; it keeps
+    the norm's input of each maximum, which backward sums."""
     v = value(channels, side)
     if name == "stem":
-        return 2 * v + POOLED, 3 * v + 2 * POOLED
+        return 2 * v + 2 * POOLED + PLACES, 2 * v + 3 * POOLED + 2 * PLACES
     add, mask = (v if adds else 0), (0 if name == "shortcut" else v / 16)
     return 3 * v + add + mask, 5 * v + add + 2 * mask
 
@@ -79,7 +81,7 @@ def savings(net):
         ("norms inside a block applied on the way into the next convolution, their sums taken by its data gradient "
          "(DDP_CUDA_STATS=2), besides", sum(3 * v + 3 * v / 16 for v in inside), "off; `auto` where faster"),
         ("the stem's norm and max pool as one, both ways: our own kernels, where they are faster than plan and pool",
-         5 * stem + 3 * stem / 16 - POOLED,
+         6 * stem + 3 * stem / 16 - 3 * POOLED - PLACES,
          "in the table above"),
     ]
 

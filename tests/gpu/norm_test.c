@@ -192,6 +192,8 @@ static void compare_norm_pool(const struct kernel_norm *norm, const struct kerne
     struct mirror x = mirror_random(norm->type, rows * channels, 0, 2.0F);
     struct mirror dy = mirror_random(norm->type, out, 0, 3.0F);
     struct mirror y = mirror_new(out * type_bytes(norm->type), 0), places = mirror_new(out, 0);
+    struct mirror kept = mirror_new(out * type_bytes(norm->type), 0);
+    struct mirror dgamma = mirror_new(channels * 4, 0), dbeta = mirror_new(channels * 4, 0);
     struct mirror dx = mirror_new(rows * channels * type_bytes(norm->type), 0);
     struct mirror stats = mirror_random(KERNEL_F32, KERNEL_NORM_STATS * channels, 0, 1.0F);
     struct mirror coefs = mirror_random(KERNEL_F32, KERNEL_NORM_COEFS * channels, 0, 1.0F);
@@ -199,20 +201,30 @@ static void compare_norm_pool(const struct kernel_norm *norm, const struct kerne
     struct mirror scratch =
         mirror_new(kernel_columns_bytes(norm->type, rows, norm->channels, 2), 0);
     struct mirror counters = mirror_zeros(KERNEL_COLUMNS_COUNTERS * sizeof(uint32_t));
-    struct mirror *const all[] = {&x,     &dy,    &y,    &places,  &dx,
-                                  &stats, &coefs, &sums, &scratch, &counters};
+    struct mirror *const all[] = {&x,     &dy,   &y,       &places,   &kept,   &dx,   &stats,
+                                  &coefs, &sums, &scratch, &counters, &dgamma, &dbeta};
 
-    kernel_norm_pool_ref(norm, pool, x.host, stats.host, y.host, places.host);
-    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, places.device);
+    kernel_norm_pool_ref(norm, pool, x.host, stats.host, y.host, places.host, kept.host);
+    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, places.device, kept.device);
     mirror_compare(&y, "y of norm and pool");
     mirror_compare(&places, "places of norm and pool");
-    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, NULL);
+    mirror_compare(&kept, "kept of norm and pool");
+    RUN(norm_pool, norm, pool, x.device, stats.device, y.device, NULL, NULL);
     mirror_compare(&y, "y in evaluation");
-    kernel_norm_pool_backward_sums_ref(norm, pool, x.host, dy.host, places.host, stats.host,
+    kernel_norm_pool_backward_sums_ref(norm, pool, kept.host, dy.host, places.host, stats.host,
                                        sums.host);
-    RUN(norm_pool_backward_sums, norm, pool, x.device, dy.device, places.device, stats.device,
+    RUN(norm_pool_backward_sums, norm, pool, kept.device, dy.device, places.device, stats.device,
         sums.device, scratch.device, counters.device);
     mirror_compare(&sums, "sums through the pool");
+    kernel_norm_pool_gradients_ref(norm, pool, kept.host, dy.host, places.host, stats.host,
+                                   dgamma.host, dbeta.host, coefs.host, sums.host);
+    RUN(norm_pool_gradients, norm, pool, kept.device, dy.device, places.device, stats.device,
+        dgamma.device, dbeta.device, coefs.device, sums.device, scratch.device, counters.device);
+    mirror_compare(&sums, "sums through the pool as one");
+    mirror_compare(&dgamma, "dgamma through the pool");
+    mirror_compare(&dbeta, "dbeta through the pool");
+    mirror_compare(&coefs, "coefs through the pool");
+    mirror_compare(&counters, "counters");
     kernel_norm_pool_backward_apply_ref(norm, pool, x.host, dy.host, places.host, stats.host,
                                         coefs.host, dx.host);
     RUN(norm_pool_backward_apply, norm, pool, x.device, dy.device, places.device, stats.device,
@@ -227,11 +239,9 @@ TEST(norm_and_pool_as_one)
 {
     static const struct {
         uint32_t images, height, width, channels, kernel, stride, pad;
-    } shapes[] = {{3, 14, 12, 64, 3, 2, 1},
-                  {2, 8, 6, 16, 2, 2, 0},
-                  {1, 7, 9, 12, 5, 3, 2},
-                  {2, 5, 5, 8, 1, 1, 0},
-                  {1, 40, 40, 72, 3, 1, 1}};
+    } shapes[] = {{3, 14, 12, 64, 3, 2, 1}, /* ResNet's stem */
+                  {2, 13, 11, 64, 3, 2, 1}, {3, 1, 1, 40, 3, 2, 1}, {2, 8, 6, 16, 2, 2, 0},
+                  {1, 7, 9, 12, 5, 3, 2},   {2, 5, 5, 8, 1, 1, 0},  {1, 40, 40, 72, 3, 1, 1}};
 
     mirror_need_device();
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)

@@ -230,22 +230,35 @@ int norm_backward_apply(const struct kernel_norm *given, const void *x, const vo
 }
 
 int norm_pool(const struct kernel_norm *given, const struct kernel_pool *windows, const void *x,
-              const float *stats, void *y, uint8_t *places, stream on)
+              const float *stats, void *y, uint8_t *places, void *kept, stream on)
 {
     return queue(on, [=, norm = *given, pool = *windows] {
-        kernel_norm_pool_ref(&norm, &pool, x, stats, y, places);
+        kernel_norm_pool_ref(&norm, &pool, x, stats, y, places, kept);
     });
 }
 
 int norm_pool_backward_sums(const struct kernel_norm *given, const struct kernel_pool *windows,
-                            const void *x, const void *dy, const uint8_t *places,
+                            const void *kept, const void *dy, const uint8_t *places,
                             const float *stats, double *sums, void *scratch, uint32_t *counters,
                             stream on)
 {
     return queue(on, [=, norm = *given, pool = *windows] {
         check_counters(counters);
         spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
-        kernel_norm_pool_backward_sums_ref(&norm, &pool, x, dy, places, stats, sums);
+        kernel_norm_pool_backward_sums_ref(&norm, &pool, kept, dy, places, stats, sums);
+    });
+}
+
+int norm_pool_gradients(const struct kernel_norm *given, const struct kernel_pool *windows,
+                        const void *kept, const void *dy, const uint8_t *places, const float *stats,
+                        void *dgamma, void *dbeta, float *coefs, double *sums, void *scratch,
+                        uint32_t *counters, stream on)
+{
+    return queue(on, [=, norm = *given, pool = *windows] {
+        check_counters(counters);
+        spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
+        kernel_norm_pool_gradients_ref(&norm, &pool, kept, dy, places, stats, dgamma, dbeta, coefs,
+                                       sums);
     });
 }
 

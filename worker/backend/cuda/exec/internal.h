@@ -112,6 +112,7 @@ struct cuda_layer {
     double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
     void *unused[2];            /* gradients that the plan writes but nothing reads */
     void *inside, *inside_grad; /* with a fused pool and plans: the value before the pool */
+    void *kept;                 /* with a fused pool and our own kernels: see kernels/norm_pool.h */
     float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
     void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
     float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */

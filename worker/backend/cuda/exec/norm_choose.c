@@ -54,6 +54,7 @@ static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda
     layer->out.grad = take(layout, value);
     layer->inside = take(layout, value);
     layer->inside_grad = take(layout, value);
+    layer->kept = take(layout, value);
     layer->place = take(layout, value);
     layer->stats = take(layout, needs.floats);
     layer->coefs = take(layout, needs.floats);
