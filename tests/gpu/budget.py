@@ -24,6 +24,7 @@ class Net:
         self.convs = [("stem", 4, 224, 64, 112, 7)]  # name, channels, side, channels, side, kernel
         self.norms = [("stem", 64, 112, False)]      # name, channels, side, adds the shortcut
         self.blocks = []                             # channels, side of the input
+        self.outs = []                               # channels, side of the output; whether the shortcut is a convolution
         channels, side = 64, 56
         for stage, (count, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
             for block in range(count):
@@ -35,6 +36,7 @@ class Net:
                     self.convs.append(("shortcut", channels, side, 4 * width, out, 1))
                     self.norms.append(("shortcut", 4 * width, out, False))
                 self.blocks.append((channels, side))
+                self.outs.append((4 * width, out, block == 0))
                 channels, side = 4 * width, out
 
 
@@ -83,6 +85,10 @@ def savings(net):
         ("the stem's norm and max pool as one, both ways: our own kernels, where they are faster than plan and pool",
          6 * stem + 3 * stem / 16 - 3 * POOLED - PLACES,
          "in the table above"),
+        ("a convolution's shortcut: its norm reads gradient and mask of the norm that adds it, nothing is stored; our own kernels",
+         sum(value(c, h) for c, h, is_conv in net.outs if is_conv), "with our own kernels"),
+        ("any other shortcut: the data gradient before it reads gradient and mask, nothing is stored",
+         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "not done"),
     ]
 
 

@@ -127,6 +127,7 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
         status = cuda_sets_use(cuda, cuda->batch_max, err);
     if (status == STATUS_OK) {
         cuda_norms_choose(cuda);
+        cuda_norms_share(cuda);
         cuda_additions_time(cuda);
     }
     if (status == STATUS_OK)

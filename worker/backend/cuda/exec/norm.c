@@ -19,6 +19,12 @@ static void *norm_out_grad(const struct cuda_layer *layer)
     return layer->graph->fused_pool ? layer->inside_grad : layer->out.grad;
 }
 
+/* What our own kernels read of the output's gradient: it may be that of the norm that adds this one. */
+static const struct cuda_layer *grad_of(const struct cuda_layer *layer)
+{
+    return layer->given_by != NULL ? layer->given_by : layer;
+}
+
 static uint32_t channels(const struct cuda_layer *layer)
 {
     return layer->in[0]->channels * layer->in[0]->planes;
@@ -135,7 +141,8 @@ static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, st
         cuda_request_until_backward(cuda, layer, (void **)&layer->stats, needs.floats, err);
 
     if (status == STATUS_OK && layer->graph->fused_relu && !is_one && !cuda->evaluate_only)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, needs.mask, err);
+        status = cuda_request(cuda, layer, (void **)&layer->mask, needs.mask, layer->index,
+                              cuda_grad_death(cuda, layer), err);
     if (status != STATUS_OK || layer->uses_plans)
         return status;
     status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, needs.sums, err);
@@ -349,9 +356,9 @@ static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
         return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->kept, layer->out.grad,
                                                       layer->place, layer->stats, layer->sums,
                                                       layer->scratch, cuda->counters, cuda->stream);
-    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, layer->out.grad, layer->mask,
-                                             layer->stats, layer->sums, layer->scratch,
-                                             cuda->counters, cuda->stream);
+    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, grad_of(layer)->out.grad,
+                                             grad_of(layer)->mask, layer->stats, layer->sums,
+                                             layer->scratch, cuda->counters, cuda->stream);
 }
 
 /* Sums, and what follows from them, in one launch. */
@@ -365,9 +372,9 @@ static int own_gradients_as_one(struct cuda *cuda, struct cuda_layer *layer,
         return cuda->kernels->norm_pool_gradients(
             norm, &pool, layer->kept, layer->out.grad, layer->place, layer->stats, dgamma, dbeta,
             layer->coefs, layer->sums, layer->scratch, cuda->counters, cuda->stream);
-    return cuda->kernels->norm_gradients(norm, layer->in[0]->data, layer->out.grad, layer->mask,
-                                         layer->stats, dgamma, dbeta, layer->coefs, layer->sums,
-                                         layer->scratch, cuda->counters, cuda->stream);
+    return cuda->kernels->norm_gradients(
+        norm, layer->in[0]->data, grad_of(layer)->out.grad, grad_of(layer)->mask, layer->stats,
+        dgamma, dbeta, layer->coefs, layer->sums, layer->scratch, cuda->counters, cuda->stream);
 }
 
 /* Sums, and what follows from them: the gradients of scale and shift, and layer->coefs. */
@@ -408,9 +415,9 @@ static enum status own_gradient_apply(struct cuda *cuda, struct cuda_layer *laye
                                                        layer->out.grad, layer->place, layer->stats,
                                                        layer->coefs, layer->dx[0], cuda->stream);
     else
-        code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, layer->out.grad,
-                                                  layer->mask, layer->stats, layer->coefs,
-                                                  layer->dx[0], skip_grad(layer), cuda->stream);
+        code = cuda->kernels->norm_backward_apply(
+            &norm, layer->in[0]->data, grad_of(layer)->out.grad, grad_of(layer)->mask, layer->stats,
+            layer->coefs, layer->dx[0], skip_grad(layer), cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
 }
 
