@@ -96,6 +96,14 @@ void kernel_norm_finish_ref(const struct kernel_norm *norm, const double *sums, 
     }
 }
 
+void kernel_norm_statistics_ref(const struct kernel_norm *norm, const void *x, const void *gamma,
+                                const void *beta, float *running_mean, float *running_var,
+                                float *stats, double *sums)
+{
+    kernel_norm_sums_ref(norm, x, sums);
+    kernel_norm_finish_ref(norm, sums, gamma, beta, running_mean, running_var, stats);
+}
+
 void kernel_norm_running_ref(const struct kernel_norm *norm, const void *gamma, const void *beta,
                              const float *running_mean, const float *running_var, float *stats)
 {

@@ -9,9 +9,11 @@ namespace
 {
 /* Terms of the forward sums, relative to the channel's first value. */
 template <typename T, int N> struct moments {
+    static constexpr uint32_t AT_ONCE = 8;
     struct at {
         float shift[N];
     };
+    using raw = pack<T, N>;
     const T *x;
 
     __device__ at begin(uint32_t channel) const
@@ -21,11 +23,16 @@ template <typename T, int N> struct moments {
         pack_read<N>(x, channel, at.shift);
         return at;
     }
-    __device__ void add(const at &at, size_t element, float sums[2][N]) const
+    /* The first row is the shift, so it adds 0. */
+    __device__ raw load(uint32_t pack, uint32_t first, bool is_there) const
+    {
+        return pack_load<N>(x, is_there ? pack : first);
+    }
+    __device__ void add(const at &at, const raw &raw, float sums[2][N]) const
     {
         float in[N];
 
-        pack_read<N>(x, element, in);
+        pack_floats(raw, in);
 #pragma unroll
         for (int n = 0; n < N; n++) {
             const float off = in[n] - at.shift[n];
@@ -36,7 +43,8 @@ template <typename T, int N> struct moments {
     }
 };
 
-/* Stores the sums of x and x^2. The input sums are relative to s, the channel's first value:
+/* Stores the sums of x and x^2, and returns them. The input sums are relative to s, the channel's
+ * first value:
  *   sum x   = sum (x - s) + n s
  *   sum x^2 = sum (x - s)^2 + 2 s sum (x - s) + n s^2 */
 template <typename T> struct unshifted {
@@ -45,28 +53,31 @@ template <typename T> struct unshifted {
     uint32_t channels;
     double *sums;
 
-    __device__ void operator()(uint32_t channel, const double in[2]) const
+    __device__ double2 operator()(uint32_t channel, const double in[2]) const
     {
         const double shift = as_float(x[channel]), count = (double)rows;
+        const double2 out = {in[0] + count * shift,
+                             in[1] + 2.0 * shift * in[0] + count * shift * shift};
 
-        sums[channel] = in[0] + count * shift;
-        sums[channels + channel] = in[1] + 2.0 * shift * in[0] + count * shift * shift;
+        sums[channel] = out.x;
+        sums[channels + channel] = out.y;
         if (channel == 0)
             sums[2 * (size_t)channels] = count;
+        return out;
     }
 };
 } // namespace
 
 int kernel_norm_sums(const struct kernel_norm *norm, const void *x, double *sums, void *scratch,
-                     struct CUstream_st *stream)
+                     uint32_t *counters, struct CUstream_st *stream)
 {
     return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
+        constexpr int N = decltype(n)::value;
         const unshifted<T> give = {(const T *)x, norm->rows, norm->channels, sums};
 
-        return columns_launch<2, decltype(n)::value>(moments<T, decltype(n)::value>{(const T *)x},
-                                                     give, norm->rows, norm->channels, scratch,
-                                                     stream);
+        return columns_launch<2, N>(moments<T, N>{(const T *)x}, give, norm->rows, norm->channels,
+                                    scratch, counters, stream);
     });
 }
 
@@ -99,38 +110,83 @@ static __device__ void write_stats(const struct kernel_norm &norm, uint32_t c, d
     stats[KERNEL_NORM_BETA * (size_t)norm.channels + c] = param_of(beta, norm.param_type, c);
 }
 
-static __global__ void __launch_bounds__(LAUNCH_THREADS)
-    finish(const struct kernel_norm norm, const double *sums, const void *gamma, const void *beta,
-           float *running_mean, float *running_var, float *stats)
+/* Parameters and results of a norm in training. */
+struct learned {
+    const void *gamma, *beta;
+    float *running_mean, *running_var, *stats;
+};
+
+/* Statistics of one channel, from its sums. */
+static __device__ void finish_channel(const struct kernel_norm &norm, const struct learned &to,
+                                      uint32_t c, double sum, double squares, double count)
 {
-    const uint32_t c = blockIdx.x * LAUNCH_THREADS + threadIdx.x;
-
-    if (c >= norm.channels)
-        return;
-
-    const double count = sums[2 * (size_t)norm.channels], momentum = norm.momentum;
-    const double mean = sums[c] / count;
-    const double square = sums[norm.channels + c] / count - mean * mean;
+    const double momentum = norm.momentum;
+    const double mean = sum / count;
+    const double square = squares / count - mean * mean;
     const double var = square < 0.0 ? 0.0 : square;
     const double unbiased = count > 1.0 ? var * count / (count - 1.0) : var;
 
-    if (running_mean != NULL)
-        running_mean[c] =
-            round_as((1.0 - momentum) * running_mean[c] + momentum * mean, norm.stats_type);
-    if (running_var != NULL)
-        running_var[c] =
-            round_as((1.0 - momentum) * running_var[c] + momentum * unbiased, norm.stats_type);
-    write_stats(norm, c, mean, var, gamma, beta, stats);
+    if (to.running_mean != NULL)
+        to.running_mean[c] =
+            round_as((1.0 - momentum) * to.running_mean[c] + momentum * mean, norm.stats_type);
+    if (to.running_var != NULL)
+        to.running_var[c] =
+            round_as((1.0 - momentum) * to.running_var[c] + momentum * unbiased, norm.stats_type);
+    write_stats(norm, c, mean, var, to.gamma, to.beta, to.stats);
+}
+
+static __global__ void __launch_bounds__(LAUNCH_THREADS)
+    finish(const struct kernel_norm norm, const double *sums, const struct learned to)
+{
+    const uint32_t c = blockIdx.x * LAUNCH_THREADS + threadIdx.x;
+
+    if (c < norm.channels)
+        finish_channel(norm, to, c, sums[c], sums[norm.channels + c],
+                       sums[2 * (size_t)norm.channels]);
 }
 
 int kernel_norm_finish(const struct kernel_norm *norm, const double *sums, const void *gamma,
                        const void *beta, float *running_mean, float *running_var, float *stats,
                        struct CUstream_st *stream)
 {
+    const struct learned to = {gamma, beta, running_mean, running_var, stats};
+
     if (batch_norm_is_wrong(norm))
         return (int)cudaErrorInvalidValue;
-    return launch(finish, dim3(launch_blocks(norm->channels)), stream, *norm, sums, gamma, beta,
-                  running_mean, running_var, stats);
+    return launch(finish, dim3(launch_blocks(norm->channels)), stream, *norm, sums, to);
+}
+
+namespace
+{
+template <typename T> struct finished {
+    struct kernel_norm norm;
+    struct unshifted<T> unshifted;
+    struct learned to;
+
+    __device__ void operator()(uint32_t channel, const double in[2]) const
+    {
+        const double2 sums = unshifted(channel, in);
+
+        finish_channel(norm, to, channel, sums.x, sums.y, (double)norm.rows);
+    }
+};
+} // namespace
+
+int kernel_norm_statistics(const struct kernel_norm *norm, const void *x, const void *gamma,
+                           const void *beta, float *running_mean, float *running_var, float *stats,
+                           double *sums, void *scratch, uint32_t *counters,
+                           struct CUstream_st *stream)
+{
+    const struct learned to = {gamma, beta, running_mean, running_var, stats};
+
+    return batch_norm_packed(norm, [=](auto t, auto n) {
+        using T = decltype(t);
+        constexpr int N = decltype(n)::value;
+        const finished<T> give = {*norm, {(const T *)x, norm->rows, norm->channels, sums}, to};
+
+        return columns_launch<2, N>(moments<T, N>{(const T *)x}, give, norm->rows, norm->channels,
+                                    scratch, counters, stream);
+    });
 }
 
 static __global__ void __launch_bounds__(LAUNCH_THREADS)
@@ -153,43 +209,61 @@ int kernel_norm_running(const struct kernel_norm *norm, const void *gamma, const
                   running_mean, running_var, stats);
 }
 
-template <typename T, int N>
-static __global__ void __launch_bounds__(LAUNCH_THREADS)
-    apply(size_t rows, uint32_t channels, bool relu, const T *x, const float *stats,
+/* Rows that a thread asks for at once: with a residual twice as many bytes. */
+template <bool ADDS> constexpr uint32_t APPLY_AT_ONCE = ADDS ? 2 : 4;
+
+template <typename T, int N, bool ADDS>
+static __global__ void __launch_bounds__(LAUNCH_THREADS, 4)
+    apply(uint32_t rows, uint32_t packs, uint32_t width, bool relu, const T *x, const float *stats,
           const T *residual, T *y, uint8_t *mask)
 {
-    const uint32_t channel = batch_norm_channel<N>();
+    constexpr uint32_t U = APPLY_AT_ONCE<ADDS>;
+    const struct batch_norm_place place = batch_norm_place(width);
+    const size_t channels = (size_t)packs * N;
     float mean[N], scale[N], beta[N];
 
-    if (channel >= channels)
+    if (place.pack >= packs)
         return;
-    pack_read<N>(stats, KERNEL_NORM_MEAN * (size_t)channels + channel, mean);
-    pack_read<N>(stats, KERNEL_NORM_SCALE * (size_t)channels + channel, scale);
-    pack_read<N>(stats, KERNEL_NORM_BETA * (size_t)channels + channel, beta);
-#pragma unroll 2
-    for (size_t row = batch_norm_row(); row < rows; row += batch_norm_stride()) {
-        const size_t at = row * channels + channel;
-        float out[N], more[N] = {};
-        uint32_t bits = 0;
+    pack_read<N>(stats, KERNEL_NORM_MEAN * channels + place.pack * N, mean);
+    pack_read<N>(stats, KERNEL_NORM_SCALE * channels + place.pack * N, scale);
+    pack_read<N>(stats, KERNEL_NORM_BETA * channels + place.pack * N, beta);
+    for (uint32_t row = place.row; row < rows; row += U * place.stride) {
+        uint32_t at[U];
+        pack<T, N> in[U], more[U];
 
-        pack_read<N>(x, at, out);
-        if (residual != NULL)
-            pack_read<N>(residual, at, more);
+        batch_norm_packs<U>(place, row, rows, packs, at);
 #pragma unroll
-        for (int n = 0; n < N; n++) {
-            T rounded;
-
-            out[n] = (out[n] - mean[n]) * scale[n] + beta[n];
-            if (residual != NULL)
-                out[n] += more[n];
-            if (relu && out[n] <= 0.0F)
-                out[n] = 0.0F;
-            round_to(out[n], &rounded);
-            bits |= (as_float(rounded) <= 0.0F ? 0U : 1U) << n; /* a NaN counts as positive */
+        for (uint32_t u = 0; u < U; u++) {
+            in[u] = pack_load<N>(x, at[u]);
+            if (ADDS)
+                more[u] = pack_load<N>(residual, at[u]);
         }
-        pack_write<N>(y, at, out);
-        if (relu && mask != NULL)
-            mask[at / N] = (uint8_t)bits;
+#pragma unroll
+        for (uint32_t u = 0; u < U; u++) {
+            float out[N], add[N];
+            uint32_t bits = 0;
+
+            if (row + u * place.stride >= rows)
+                break;
+            pack_floats(in[u], out);
+            if (ADDS)
+                pack_floats(more[u], add);
+#pragma unroll
+            for (int n = 0; n < N; n++) {
+                T rounded;
+
+                out[n] = (out[n] - mean[n]) * scale[n] + beta[n];
+                if (ADDS)
+                    out[n] += add[n];
+                if (relu && out[n] <= 0.0F)
+                    out[n] = 0.0F;
+                round_to(out[n], &rounded);
+                bits |= (as_float(rounded) <= 0.0F ? 0U : 1U) << n; /* a NaN counts as positive */
+            }
+            pack_write<N>(y, (size_t)at[u] * N, out);
+            if (relu && mask != NULL)
+                mask[at[u]] = (uint8_t)bits;
+        }
     }
 }
 
@@ -199,9 +273,12 @@ int kernel_norm_apply(const struct kernel_norm *norm, const void *x, const float
     return batch_norm_packed(norm, [=](auto t, auto n) {
         using T = decltype(t);
         constexpr int N = decltype(n)::value;
+        const uint32_t rows = (uint32_t)norm->rows, packs = norm->channels / N;
+        const uint32_t at_once = residual != NULL ? APPLY_AT_ONCE<true> : APPLY_AT_ONCE<false>;
 
-        return launch(apply<T, N>, batch_norm_grid(norm->rows, norm->channels, N), stream,
-                      norm->rows, norm->channels, norm->relu, (const T *)x, stats,
-                      (const T *)residual, (T *)y, mask);
+        return launch(residual != NULL ? apply<T, N, true> : apply<T, N, false>,
+                      batch_norm_grid(rows, packs, at_once), stream, rows, packs,
+                      batch_norm_width(packs), norm->relu, (const T *)x, stats, (const T *)residual,
+                      (T *)y, mask);
     });
 }

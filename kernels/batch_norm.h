@@ -3,9 +3,11 @@
  *
  * Used where cuDNN has no engine, and for synchronised batch norm everywhere.
  *
- *   forward:    norm_sums -> (all-reduce of the sums) -> norm_finish -> norm_apply
- *   backward:   norm_backward_sums -> (all-reduce) -> norm_backward_finish -> norm_backward_apply
- *   evaluation: norm_running -> norm_apply
+ *   forward:      norm_statistics -> norm_apply
+ *   backward:     norm_gradients -> norm_backward_apply
+ *   synchronised: norm_sums -> (all-reduce of the sums) -> norm_finish -> norm_apply
+ *                 norm_backward_sums -> (all-reduce) -> norm_backward_finish -> norm_backward_apply
+ *   evaluation:   norm_running -> norm_apply
  *
  * The sums are f64 and include the number of rows. So an all-reduce (sum) over ranks with different
  * batch sizes gives the statistics of the global batch.
@@ -14,13 +16,16 @@
  * its mean. Runs of 16 rows are added in f32, the runs in double. A mean far above the deviation
  * therefore costs no digits.
  *
- * Speed: bound by memory; x is read twice forward, x and dy twice backward.
+ * Speed: bound by memory; x is read twice forward, x and dy twice backward. Each arrow above is one
+ * launch: the block that ends last adds what the others have. The sums begin at the last row, what
+ * reads x after them at the first, so part of x is still in the cache.
  *
  * Sources: Ioffe and Szegedy 2015, algorithm 1 and section 3. Running statistics as in
  * torch.nn.BatchNorm2d, which keeps the unbiased variance. */
 #ifndef KERNELS_BATCH_NORM_H
 #define KERNELS_BATCH_NORM_H
 
+#include "kernels/layers.h" /* kernel_columns_bytes, KERNEL_COLUMNS_COUNTERS */
 #include "kernels/types.h"
 
 #ifdef __cplusplus
@@ -28,7 +33,7 @@ extern "C" {
 #endif
 
 struct kernel_norm {
-    size_t rows;                 /* > 0 */
+    size_t rows;                 /* > 0; rows * channels / kernel_pack() is at most INT32_MAX */
     uint32_t channels;           /* a multiple of 4, > 0 */
     enum kernel_type type;       /* of x, y, dy, dx and the residual */
     enum kernel_type param_type; /* of gamma, beta and their gradients */
@@ -65,12 +70,13 @@ static inline size_t kernel_norm_mask_bytes(const struct kernel_norm *norm)
 }
 
 /* For each channel: sum over r of x, sum over r of x^2.
- *   x:       [rows][channels]
- *   sums:    kernel_norm_sum_count(channels) f64
- *   scratch: kernel_columns_bytes(type, rows, channels, 2) bytes, 8-byte aligned */
+ *   x:        [rows][channels]
+ *   sums:     kernel_norm_sum_count(channels) f64
+ *   scratch:  kernel_columns_bytes(type, rows, channels, 2) bytes, 16-byte aligned
+ *   counters: [KERNEL_COLUMNS_COUNTERS], 0 before and after */
 void kernel_norm_sums_ref(const struct kernel_norm *norm, const void *x, double *sums);
 int kernel_norm_sums(const struct kernel_norm *norm, const void *x, double *sums, void *scratch,
-                     struct CUstream_st *stream);
+                     uint32_t *counters, struct CUstream_st *stream);
 
 /* Batch statistics from sums, and the step of the running statistics, in double (n = rows):
  *   mean = sums_1 / n
@@ -86,6 +92,15 @@ void kernel_norm_finish_ref(const struct kernel_norm *norm, const double *sums, 
 int kernel_norm_finish(const struct kernel_norm *norm, const double *sums, const void *gamma,
                        const void *beta, float *running_mean, float *running_var, float *stats,
                        struct CUstream_st *stream);
+
+/* norm_sums and norm_finish as one launch, for statistics of this rank. sums: written. */
+void kernel_norm_statistics_ref(const struct kernel_norm *norm, const void *x, const void *gamma,
+                                const void *beta, float *running_mean, float *running_var,
+                                float *stats, double *sums);
+int kernel_norm_statistics(const struct kernel_norm *norm, const void *x, const void *gamma,
+                           const void *beta, float *running_mean, float *running_var, float *stats,
+                           double *sums, void *scratch, uint32_t *counters,
+                           struct CUstream_st *stream);
 
 /* stats from the running statistics, for evaluation. */
 void kernel_norm_running_ref(const struct kernel_norm *norm, const void *gamma, const void *beta,
@@ -104,12 +119,12 @@ int kernel_norm_apply(const struct kernel_norm *norm, const void *x, const float
 
 /* For each channel: sum over r of d, sum over r of d * (x - mean).
  *   d = dy where the mask bit is 1, else 0; mask NULL: d = dy
- *   sums, scratch: as in norm_sums */
+ *   sums, scratch, counters: as in norm_sums */
 void kernel_norm_backward_sums_ref(const struct kernel_norm *norm, const void *x, const void *dy,
                                    const uint8_t *mask, const float *stats, double *sums);
 int kernel_norm_backward_sums(const struct kernel_norm *norm, const void *x, const void *dy,
                               const uint8_t *mask, const float *stats, double *sums, void *scratch,
-                              struct CUstream_st *stream);
+                              uint32_t *counters, struct CUstream_st *stream);
 
 /* Gradients of gamma and beta, and the coefficients of norm_backward_apply (n: rows of `all`):
  *   dgamma = own_2 * inv_std
@@ -127,6 +142,15 @@ void kernel_norm_backward_finish_ref(const struct kernel_norm *norm, const doubl
 int kernel_norm_backward_finish(const struct kernel_norm *norm, const double *own,
                                 const double *all, const float *stats, void *dgamma, void *dbeta,
                                 float *coefs, struct CUstream_st *stream);
+
+/* norm_backward_sums and norm_backward_finish as one launch, for sums of this rank. sums: written. */
+void kernel_norm_gradients_ref(const struct kernel_norm *norm, const void *x, const void *dy,
+                               const uint8_t *mask, const float *stats, void *dgamma, void *dbeta,
+                               float *coefs, double *sums);
+int kernel_norm_gradients(const struct kernel_norm *norm, const void *x, const void *dy,
+                          const uint8_t *mask, const float *stats, void *dgamma, void *dbeta,
+                          float *coefs, double *sums, void *scratch, uint32_t *counters,
+                          struct CUstream_st *stream);
 
 /* dx    = a * d + b * (x - mean) + c
  * dskip = d, the gradient of the residual; NULL: not needed

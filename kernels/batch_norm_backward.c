@@ -80,6 +80,14 @@ void kernel_norm_backward_finish_ref(const struct kernel_norm *norm, const doubl
     }
 }
 
+void kernel_norm_gradients_ref(const struct kernel_norm *norm, const void *x, const void *dy,
+                               const uint8_t *mask, const float *stats, void *dgamma, void *dbeta,
+                               float *coefs, double *sums)
+{
+    kernel_norm_backward_sums_ref(norm, x, dy, mask, stats, sums);
+    kernel_norm_backward_finish_ref(norm, sums, sums, stats, dgamma, dbeta, coefs);
+}
+
 void kernel_norm_backward_apply_ref(const struct kernel_norm *norm, const void *x, const void *dy,
                                     const uint8_t *mask, const float *stats, const float *coefs,
                                     void *dx, void *dskip)

@@ -5,19 +5,25 @@
 namespace
 {
 template <typename T, int N> struct plain {
+    static constexpr uint32_t AT_ONCE = 8;
     struct at {
     };
+    using raw = pack<T, N>;
     const T *x;
 
     __device__ at begin(uint32_t) const
     {
         return {};
     }
-    __device__ void add(const at &, size_t element, float sums[1][N]) const
+    __device__ raw load(uint32_t pack, uint32_t, bool is_there) const
+    {
+        return is_there ? pack_load<N>(x, pack) : raw{};
+    }
+    __device__ void add(const at &, const raw &raw, float sums[1][N]) const
     {
         float in[N];
 
-        pack_read<N>(x, element, in);
+        pack_floats(raw, in);
 #pragma unroll
         for (int n = 0; n < N; n++)
             sums[0][n] += in[n];
@@ -35,7 +41,8 @@ template <typename T> struct rounded {
 } // namespace
 
 int kernel_columns(const void *x, enum kernel_type type, size_t rows, uint32_t channels, void *sums,
-                   enum kernel_type sums_type, void *scratch, struct CUstream_st *stream)
+                   enum kernel_type sums_type, void *scratch, uint32_t *counters,
+                   struct CUstream_st *stream)
 {
     if (channels % 4 != 0)
         return (int)cudaErrorInvalidValue;
@@ -48,7 +55,7 @@ int kernel_columns(const void *x, enum kernel_type type, size_t rows, uint32_t c
             constexpr int N = decltype(n)::value;
 
             return columns_launch<1, N>(plain<T, N>{(const T *)x}, rounded<S>{(S *)sums}, rows,
-                                        channels, scratch, stream);
+                                        channels, scratch, counters, stream);
         });
     });
 }

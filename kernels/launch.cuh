@@ -23,17 +23,24 @@ constexpr uint32_t LAUNCH_GRID_Y_MAX = 65535; /* CUDA's limit on blocks along y 
 constexpr uint32_t WARP = 32;
 constexpr uint32_t WARPS = LAUNCH_THREADS / WARP;
 
-/* kernel<<<grid, LAUNCH_THREADS, 0, stream>>>(args...), in plain C++: the tests compile kernels for
- * the CPU too. Returns 0 or the CUDA error. */
+/* kernel<<<grid, threads, 0, stream>>>(args...), in plain C++: the tests compile kernels for the CPU
+ * too. Returns 0 or the CUDA error. */
 template <typename... P, typename... A>
-static int launch(void (*kernel)(P...), dim3 grid, cudaStream_t stream, A... args)
+static int launch_wide(void (*kernel)(P...), dim3 grid, uint32_t threads, cudaStream_t stream,
+                       A... args)
 {
     cudaLaunchConfig_t config = {};
 
     config.gridDim = grid;
-    config.blockDim = dim3(LAUNCH_THREADS);
+    config.blockDim = dim3(threads);
     config.stream = stream;
     return (int)cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...);
+}
+
+template <typename... P, typename... A>
+static int launch(void (*kernel)(P...), dim3 grid, cudaStream_t stream, A... args)
+{
+    return launch_wide(kernel, grid, LAUNCH_THREADS, stream, args...);
 }
 
 static inline uint32_t launch_blocks(size_t items)
@@ -103,15 +110,27 @@ template <typename T, int N> struct alignas(pack_align(sizeof(T) * N)) pack {
     T v[N];
 };
 
+/* Pack i of values as it is in memory: for loads that shall begin before the first one is used. */
+template <int N, typename T>
+static __device__ inline struct pack<T, N> pack_load(const T *values, uint32_t i) {
+    return reinterpret_cast<const struct pack<T, N> *>(values)[i];
+}
+
+template <typename T, int N>
+static __device__ inline void pack_floats(const struct pack<T, N> &in, float out[N])
+{
+#pragma unroll
+    for (int k = 0; k < N; k++)
+        out[k] = as_float(in.v[k]);
+}
+
 /* out = values[i .. i + N), which must be there and aligned to the pack. */
 template <int N, typename T>
 static __device__ inline void pack_read(const T *values, size_t i, float out[N])
 {
     const struct pack<T, N> in = *reinterpret_cast<const struct pack<T, N> *>(values + i);
 
-#pragma unroll
-    for (int k = 0; k < N; k++)
-        out[k] = as_float(in.v[k]);
+    pack_floats(in, out); /* of a copy: through a reference they would be N loads */
 }
 
 template <int N, typename T>

@@ -136,12 +136,16 @@ int kernel_loss(const struct kernel_loss *loss, const void *logits, const void *
  * Runs of 16 rows are added in f32, the runs in double.
  *   x:       [rows][channels] of `type`, channels a multiple of 4
  *   sums:    [channels] of sums_type
- *   scratch: kernel_columns_bytes(type, rows, channels, 1) bytes, 8-byte aligned
- * Speed: bound by memory; x is read once. */
+ *   scratch:  kernel_columns_bytes(type, rows, channels, 1) bytes, 16-byte aligned
+ *   counters: [KERNEL_COLUMNS_COUNTERS], 0 before and after. Launches on one stream may share them
+ * Speed: bound by memory; x is read once. One launch: the block that ends last adds the others'
+ * sums. rows * channels / kernel_pack() is at most INT32_MAX. */
 void kernel_columns_ref(const void *x, enum kernel_type type, size_t rows, uint32_t channels,
                         void *sums, enum kernel_type sums_type);
 int kernel_columns(const void *x, enum kernel_type type, size_t rows, uint32_t channels, void *sums,
-                   enum kernel_type sums_type, void *scratch, struct CUstream_st *stream);
+                   enum kernel_type sums_type, void *scratch, uint32_t *counters,
+                   struct CUstream_st *stream);
+#define KERNEL_COLUMNS_COUNTERS 132
 
 /* Bytes of scratch for `kinds` sums of each column, made in one pass. Host code. */
 size_t kernel_columns_bytes(enum kernel_type type, size_t rows, uint32_t channels, uint32_t kinds);

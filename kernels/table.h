@@ -38,10 +38,13 @@ extern "C" {
     X(norm_backward_finish)                                                                        \
     X(norm_backward_sums)                                                                          \
     X(norm_finish)                                                                                 \
+    X(norm_gradients)                                                                              \
     X(norm_pool)                                                                                   \
     X(norm_pool_backward_apply)                                                                    \
     X(norm_pool_backward_sums)                                                                     \
+    X(norm_pool_gradients)                                                                         \
     X(norm_running)                                                                                \
+    X(norm_statistics)                                                                             \
     X(norm_sums)                                                                                   \
     X(rates)                                                                                       \
     X(relu)                                                                                        \

@@ -5,8 +5,10 @@
  *
  * Prints a table in Markdown, a row for each kind as it is measured, then one line "figure: ...".
  * The net is made as in training after --tune: plans and times come from the cache, where they are;
- * other plans are built and timed. The bytes are the least that such a norm moves: x once for its
- * sums and once to apply them, both ways, since sums must be complete before they are used. Small
+ * other plans are built, and timed for up to TUNE_US, so that all of it takes less than 20 s on a
+ * card. The bytes are the least that such a norm moves: x once for its
+ * sums and once to apply them, both ways, since sums must be complete before they are used; with a
+ * pool the backward sums read what forward kept. Small
  * values stay in the device's cache between runs and between parts: those rates can be above a
  * copy's, which is of the largest norm's input. */
 #include <getopt.h>
@@ -18,6 +20,8 @@
 #include "worker/device.h"
 #include "worker/model/model.h"
 #include "worker/net/net.h"
+
+#define TUNE_US 8000000
 
 /* `parts`: of our own kernels. Plans include the pool. Microseconds; 0: not known. */
 struct times {
@@ -103,7 +107,7 @@ static double part_bytes(const struct cuda *cuda, const struct cuda_layer *norm,
     const double elements = value / graph_dtype_bytes(norm->in[0]->dtype);
     const double out = (double)cuda_value_bytes(cuda, &norm->out);
     const bool pools = norm->graph->fused_pool;
-    const double pooled = out + (double)norm->out.image_size * cuda->rows; /* values and places */
+    const double places = (double)norm->out.image_size * cuda->rows;
     const double mask = norm->graph->fused_relu ? elements / 8 : 0;
     const double add = norm->graph->fused_add ? value : 0;
 
@@ -111,11 +115,11 @@ static double part_bytes(const struct cuda *cuda, const struct cuda_layer *norm,
     case CUDA_NORM_SUMS:
         return value;
     case CUDA_NORM_APPLY:
-        return pools ? value + pooled : 2 * value + add + mask;
+        return pools ? value + 2 * out + places : 2 * value + add + mask;
     case CUDA_NORM_BACKWARD_SUMS:
-        return pools ? value + pooled : 2 * value + mask;
+        return pools ? 2 * out + places : 2 * value + mask;
     case CUDA_NORM_BACKWARD_APPLY:
-        return pools ? 2 * value + pooled : 3 * value + add + mask;
+        return pools ? 2 * value + out + places : 3 * value + add + mask;
     case CUDA_NORM_PARTS:
         break;
     }
@@ -308,7 +312,7 @@ static enum status make_net(struct net **net, const struct options *options,
     struct graph *graph = NULL;
     struct amp amp;
     const struct net_options net_options = {.batch_max = options->batch,
-                                            .tune_us = NET_TUNE_ALL,
+                                            .tune_us = TUNE_US,
                                             .tunes_cold = true,
                                             .amp = &amp,
                                             .backend = backend};

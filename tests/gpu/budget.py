@@ -24,6 +24,7 @@ class Net:
         self.convs = [("stem", 4, 224, 64, 112, 7)]  # name, channels, side, channels, side, kernel
         self.norms = [("stem", 64, 112, False)]      # name, channels, side, adds the shortcut
         self.blocks = []                             # channels, side of the input
+        self.outs = []                               # channels, side of the output; whether the shortcut is a convolution
         channels, side = 64, 56
         for stage, (count, width) in enumerate(((3, 64), (4, 128), (6, 256), (3, 512))):
             for block in range(count):
@@ -35,17 +36,20 @@ class Net:
                     self.convs.append(("shortcut", channels, side, 4 * width, out, 1))
                     self.norms.append(("shortcut", 4 * width, out, False))
                 self.blocks.append((channels, side))
+                self.outs.append((4 * width, out, block == 0))
                 channels, side = 4 * width, out
 
 
-POOLED = value(64, 56) * 1.5  # the pool's value and the places of its maxima
+POOLED = value(64, 56)     # the pool's value
+PLACES = value(64, 56) / 2  # of its maxima
 
 
 def norm_moves(name, channels, side, adds):
-    """MB an image, forward and backward. The stem's includes its pool, whose input is never in memory."""
+    """MB an image, forward and backward. The stem's includes its pool, whose input is never in memory; it keeps
+    the norm's input of each maximum, which backward sums."""
     v = value(channels, side)
     if name == "stem":
-        return 2 * v + POOLED, 3 * v + 2 * POOLED
+        return 2 * v + 2 * POOLED + PLACES, 2 * v + 3 * POOLED + 2 * PLACES
     add, mask = (v if adds else 0), (0 if name == "shortcut" else v / 16)
     return 3 * v + add + mask, 5 * v + add + 2 * mask
 
@@ -79,8 +83,12 @@ def savings(net):
         ("norms inside a block applied on the way into the next convolution, their sums taken by its data gradient "
          "(DDP_CUDA_STATS=2), besides", sum(3 * v + 3 * v / 16 for v in inside), "off; `auto` where faster"),
         ("the stem's norm and max pool as one, both ways: our own kernels, where they are faster than plan and pool",
-         5 * stem + 3 * stem / 16 - POOLED,
+         6 * stem + 3 * stem / 16 - 3 * POOLED - PLACES,
          "in the table above"),
+        ("a convolution's shortcut: its norm reads gradient and mask of the norm that adds it, nothing is stored; our own kernels",
+         sum(value(c, h) for c, h, is_conv in net.outs if is_conv), "with our own kernels"),
+        ("any other shortcut: the data gradient before it reads gradient and mask, nothing is stored",
+         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "not done"),
     ]
 
 

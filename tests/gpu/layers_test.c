@@ -234,13 +234,17 @@ TEST(columns)
         struct mirror x = values_of(type, (size_t)rows * channels, 2.0F);
         struct mirror sums = poison_of(sums_type, channels);
         struct mirror scratch = mirror_new(kernel_columns_bytes(type, rows, channels, 1), 0);
+        struct mirror counters = mirror_zeros(KERNEL_COLUMNS_COUNTERS * sizeof(uint32_t));
 
         kernel_columns_ref(x.host, type, rows, channels, sums.host, sums_type);
-        RUN(columns, x.device, type, rows, channels, sums.device, sums_type, scratch.device);
+        RUN(columns, x.device, type, rows, channels, sums.device, sums_type, scratch.device,
+            counters.device);
         mirror_compare(&sums, "sums");
+        mirror_compare(&counters, "counters");
         mirror_compare(&x, "x");
         mirror_free(&x);
         mirror_free(&sums);
         mirror_free(&scratch);
+        mirror_free(&counters);
     }
 }

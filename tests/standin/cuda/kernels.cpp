@@ -50,6 +50,13 @@ void spoil(void *scratch, size_t bytes)
     memset(scratch, 0x7b, bytes);
 }
 
+/* What every launch that has counters finds and leaves. */
+void check_counters(const uint32_t *counters)
+{
+    for (uint32_t i = 0; i < KERNEL_COLUMNS_COUNTERS; i++)
+        assert(counters[i] == 0);
+}
+
 /* -- elements -- */
 
 int cast(void *to, enum kernel_type to_type, const void *from, enum kernel_type from_type,
@@ -128,9 +135,10 @@ int loss(const struct kernel_loss *given, const void *logits, const void *labels
 }
 
 int columns(const void *x, enum kernel_type type, size_t rows, uint32_t channels, void *sums,
-            enum kernel_type sums_type, void *scratch, stream on)
+            enum kernel_type sums_type, void *scratch, uint32_t *counters, stream on)
 {
     return queue(on, [=] {
+        check_counters(counters);
         spoil(scratch, kernel_columns_bytes(type, rows, channels, 1));
         kernel_columns_ref(x, type, rows, channels, sums, sums_type);
     });
@@ -139,9 +147,10 @@ int columns(const void *x, enum kernel_type type, size_t rows, uint32_t channels
 /* -- batch norm -- */
 
 int norm_sums(const struct kernel_norm *given, const void *x, double *sums, void *scratch,
-              stream on)
+              uint32_t *counters, stream on)
 {
     return queue(on, [=, norm = *given] {
+        check_counters(counters);
         spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
         kernel_norm_sums_ref(&norm, x, sums);
     });
@@ -152,6 +161,17 @@ int norm_finish(const struct kernel_norm *given, const double *sums, const void 
 {
     return queue(on, [=, norm = *given] {
         kernel_norm_finish_ref(&norm, sums, gamma, beta, running_mean, running_var, stats);
+    });
+}
+
+int norm_statistics(const struct kernel_norm *given, const void *x, const void *gamma,
+                    const void *beta, float *running_mean, float *running_var, float *stats,
+                    double *sums, void *scratch, uint32_t *counters, stream on)
+{
+    return queue(on, [=, norm = *given] {
+        check_counters(counters);
+        spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
+        kernel_norm_statistics_ref(&norm, x, gamma, beta, running_mean, running_var, stats, sums);
     });
 }
 
@@ -172,9 +192,10 @@ int norm_apply(const struct kernel_norm *given, const void *x, const float *stat
 
 int norm_backward_sums(const struct kernel_norm *given, const void *x, const void *dy,
                        const uint8_t *mask, const float *stats, double *sums, void *scratch,
-                       stream on)
+                       uint32_t *counters, stream on)
 {
     return queue(on, [=, norm = *given] {
+        check_counters(counters);
         spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
         kernel_norm_backward_sums_ref(&norm, x, dy, mask, stats, sums);
     });
@@ -188,6 +209,17 @@ int norm_backward_finish(const struct kernel_norm *given, const double *own, con
     });
 }
 
+int norm_gradients(const struct kernel_norm *given, const void *x, const void *dy,
+                   const uint8_t *mask, const float *stats, void *dgamma, void *dbeta, float *coefs,
+                   double *sums, void *scratch, uint32_t *counters, stream on)
+{
+    return queue(on, [=, norm = *given] {
+        check_counters(counters);
+        spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
+        kernel_norm_gradients_ref(&norm, x, dy, mask, stats, dgamma, dbeta, coefs, sums);
+    });
+}
+
 int norm_backward_apply(const struct kernel_norm *given, const void *x, const void *dy,
                         const uint8_t *mask, const float *stats, const float *coefs, void *dx,
                         void *dskip, stream on)
@@ -198,20 +230,35 @@ int norm_backward_apply(const struct kernel_norm *given, const void *x, const vo
 }
 
 int norm_pool(const struct kernel_norm *given, const struct kernel_pool *windows, const void *x,
-              const float *stats, void *y, uint8_t *places, stream on)
+              const float *stats, void *y, uint8_t *places, void *kept, stream on)
 {
     return queue(on, [=, norm = *given, pool = *windows] {
-        kernel_norm_pool_ref(&norm, &pool, x, stats, y, places);
+        kernel_norm_pool_ref(&norm, &pool, x, stats, y, places, kept);
     });
 }
 
 int norm_pool_backward_sums(const struct kernel_norm *given, const struct kernel_pool *windows,
-                            const void *x, const void *dy, const uint8_t *places,
-                            const float *stats, double *sums, void *scratch, stream on)
+                            const void *kept, const void *dy, const uint8_t *places,
+                            const float *stats, double *sums, void *scratch, uint32_t *counters,
+                            stream on)
 {
     return queue(on, [=, norm = *given, pool = *windows] {
+        check_counters(counters);
         spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
-        kernel_norm_pool_backward_sums_ref(&norm, &pool, x, dy, places, stats, sums);
+        kernel_norm_pool_backward_sums_ref(&norm, &pool, kept, dy, places, stats, sums);
+    });
+}
+
+int norm_pool_gradients(const struct kernel_norm *given, const struct kernel_pool *windows,
+                        const void *kept, const void *dy, const uint8_t *places, const float *stats,
+                        void *dgamma, void *dbeta, float *coefs, double *sums, void *scratch,
+                        uint32_t *counters, stream on)
+{
+    return queue(on, [=, norm = *given, pool = *windows] {
+        check_counters(counters);
+        spoil(scratch, kernel_columns_bytes(norm.type, norm.rows, norm.channels, 2));
+        kernel_norm_pool_gradients_ref(&norm, &pool, kept, dy, places, stats, dgamma, dbeta, coefs,
+                                       sums);
     });
 }
 

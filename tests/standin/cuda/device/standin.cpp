@@ -198,11 +198,15 @@ bool standin_launch(dim3 grid, dim3 block, void (*thread)(void *), void *user)
     body_user = user;
     gridDim = grid;
     blockDim = block;
-    for (uint32_t y = 0; y < grid.y; y++)
-        for (uint32_t x = 0; x < grid.x; x++) {
-            blockIdx = {x, y, 0};
-            run_block();
-        }
+
+    /* from a drawn block on, up or down */
+    const uint64_t count = (uint64_t)grid.x * grid.y, step = draw_below(2) == 0 ? 1 : count - 1;
+    uint64_t at = draw_below(grid.x) + (uint64_t)draw_below(grid.y) * grid.x;
+
+    for (uint64_t i = 0; i < count; i++, at = (at + step) % count) {
+        blockIdx = {(uint32_t)(at % grid.x), (uint32_t)(at / grid.x), 0};
+        run_block();
+    }
     return true;
 }
 

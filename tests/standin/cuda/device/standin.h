@@ -2,7 +2,8 @@
  * a .cu file compiled as C++ with this header in front. It finds wrong indices, wrong orders of
  * sums, missing barriers and races; it says nothing about speed.
  *
- * The threads of a block are coroutines, one block at a time. Between two barriers they run one
+ * The threads of a block are coroutines, one block at a time, which block is the first and which the
+ * last is drawn. Between two barriers they run one
  * after the other in an order that is drawn anew each time, so a kernel that needs a barrier and
  * has none gives a result that changes with the seed. A barrier or a shuffle that not all threads
  * reach aborts the program. Shared memory is static memory, filled with garbage for each launch's
@@ -86,6 +87,26 @@ static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*k
 }
 
 void __syncthreads(void);
+
+/* Blocks run one after the other, and a thread runs until it waits. */
+static inline void __threadfence(void)
+{
+}
+static inline uint32_t atomicAdd(uint32_t *at, uint32_t more)
+{
+    const uint32_t before = *at;
+
+    *at = before + more;
+    return before;
+}
+
+struct alignas(16) double2 {
+    double x, y;
+};
+template <typename T> static inline T __ldcg(const T *at)
+{
+    return *at;
+}
 
 template <typename T> static inline T __shfl_xor_sync(unsigned, T value, int lane_mask)
 {

@@ -103,16 +103,31 @@ static enum status tune_last(struct cuda *cuda, struct err *err)
     return status == STATUS_OK ? cuda_sets_use(cuda, cuda->batch_max, err) : status;
 }
 
+static enum status make(struct cuda *cuda, void **memory, size_t bytes, struct err *err)
+{
+    enum status status = cuda->runtime->memory_new(memory, bytes, err);
+
+    if (status == STATUS_OK)
+        cuda->bytes += bytes;
+    return status;
+}
+
 static enum status open_layers(struct cuda *cuda, struct err *err)
 {
+    const size_t counters = KERNEL_COLUMNS_COUNTERS * sizeof *cuda->counters;
     enum status status;
+    void *zeros = NULL;
 
     cuda->rows = cuda->batch_max;
     describe_layers(cuda);
     cuda_find_adds(cuda);
-    status = cuda_sets_use(cuda, cuda->batch_max, err);
+    status = make(cuda, &zeros, counters, err); /* memory_new clears it */
+    cuda->counters = zeros;
+    if (status == STATUS_OK)
+        status = cuda_sets_use(cuda, cuda->batch_max, err);
     if (status == STATUS_OK) {
         cuda_norms_choose(cuda);
+        cuda_norms_share(cuda);
         cuda_additions_time(cuda);
     }
     if (status == STATUS_OK)
@@ -141,15 +156,6 @@ static enum status open_streams(struct cuda *cuda, struct err *err)
         status = runtime->event_new(&cuda->bucket_done[i], err);
     for (uint32_t i = 0; i < NET_OUTCOMES && status == STATUS_OK; i++)
         status = runtime->event_new(&cuda->outcome_done[i], err);
-    return status;
-}
-
-static enum status make(struct cuda *cuda, void **memory, size_t bytes, struct err *err)
-{
-    enum status status = cuda->runtime->memory_new(memory, bytes, err);
-
-    if (status == STATUS_OK)
-        cuda->bytes += bytes;
     return status;
 }
 
@@ -194,9 +200,9 @@ static enum status open_small(struct cuda *cuda, struct err *err)
 
 static void close_small(struct cuda *cuda)
 {
-    void *const memory[] = {cuda->loss_rows,      cuda->loss_result,  cuda->flag,
-                            cuda->rates,          cuda->clip_scratch, cuda->rounded,
-                            cuda->lars_workspace, cuda->arena,        cuda->wide};
+    void *const memory[] = {
+        cuda->loss_rows, cuda->loss_result,    cuda->flag,  cuda->rates, cuda->clip_scratch,
+        cuda->rounded,   cuda->lars_workspace, cuda->arena, cuda->wide,  cuda->counters};
     void *outcomes = cuda->outcomes;
 
     for (size_t i = 0; i < sizeof memory / sizeof memory[0]; i++) {

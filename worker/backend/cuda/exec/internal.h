@@ -106,12 +106,15 @@ struct cuda_layer {
     uint8_t *place; /* pools: the position of each maximum in its window */
 
     /* BATCH_NORM */
-    bool uses_plans;            /* false: our own kernels; set by cuda_norms_choose */
-    uint8_t *mask;              /* where the ReLU passed the value */
-    float *stats, *coefs;       /* see kernels/batch_norm.h */
-    double *sums, *own_sums;    /* of our own kernels; own_sums: before the sum over ranks */
-    void *unused[2];            /* gradients that the plan writes but nothing reads */
+    bool uses_plans;         /* false: our own kernels; set by cuda_norms_choose */
+    uint8_t *mask;           /* where the ReLU passed the value */
+    float *stats, *coefs;    /* see kernels/batch_norm.h */
+    double *sums, *own_sums; /* of our own kernels; own_sums: before the sum over ranks */
+    void *unused[2];         /* gradients that the plan writes but nothing reads */
+    /* cuda_norms_share: the gradient of `given_by`, under its mask, is this norm's too */
+    const struct cuda_layer *given_by, *gives_to;
     void *inside, *inside_grad; /* with a fused pool and plans: the value before the pool */
+    void *kept;                 /* with a fused pool and our own kernels: see kernels/norm_pool.h */
     float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
     void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
     float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
@@ -237,6 +240,8 @@ struct cuda {
     struct kernel_loss_row *loss_rows; /* [batch_max] */
     struct kernel_loss_result *loss_result;
     uint32_t *flag; /* see cuda_is_finite */
+    uint32_t
+        *counters; /* [KERNEL_COLUMNS_COUNTERS], 0 between launches; of everything on `stream` */
     void *clip_scratch, *rounded, *lars_workspace;
     size_t lars_bytes;
     void *tables; /* on the host: the tables of one optimizer launch */
@@ -305,6 +310,8 @@ enum status cuda_request_until_backward(struct cuda *cuda, struct cuda_layer *la
 /* Only during its backward. */
 enum status cuda_request_in_backward(struct cuda *cuda, struct cuda_layer *layer, void **at,
                                      size_t bytes, struct err *err);
+/* The last time that reads the gradient of the layer's output, and its mask. */
+uint32_t cuda_grad_death(const struct cuda *cuda, const struct cuda_layer *layer);
 /* Call after every layer's open: lays out the arena and sets all pointers. */
 enum status cuda_memory_make(struct cuda *cuda, struct err *err);
 /* Sets `adds` of every layer; call when all layers are described. */
@@ -379,6 +386,10 @@ void cuda_additions_time(struct cuda *cuda);
 
 /* Call once for a net, with its first set of plans and before its layers are opened. */
 void cuda_norms_choose(struct cuda *cuda);
+/* A norm that is the shortcut of another one, with nobody else reading it, has the other's masked
+ * gradient for its own. Our own kernels read gradient and mask, so it is not stored. Call after
+ * cuda_norms_choose. */
+void cuda_norms_share(struct cuda *cuda);
 /* Whether two layers are batch norms that take the same time. */
 bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b);
 /* Microseconds of a pass over memory of its own; both get the norm as cuda_layer. 0: not known.

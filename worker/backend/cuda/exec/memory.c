@@ -89,6 +89,15 @@ size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value)
     return value->image_size * cuda->batch_max * graph_dtype_bytes(value->dtype);
 }
 
+uint32_t cuda_grad_death(const struct cuda *cuda, const struct cuda_layer *layer)
+{
+    const uint32_t own = memory_backward_time(cuda->graph, layer->index);
+
+    return layer->gives_to != NULL
+               ? memory_later(own, memory_backward_time(cuda->graph, layer->gives_to->index))
+               : own;
+}
+
 static enum status request_values(struct cuda *cuda, uint32_t index, struct err *err)
 {
     struct cuda_layer *layer = &cuda->layers[index];
@@ -99,11 +108,11 @@ static enum status request_values(struct cuda *cuda, uint32_t index, struct err 
     if (layer->is_view || layer->graph->op == GRAPH_CROSS_ENTROPY)
         return STATUS_OK; /* the loss is only sums, it has no value */
     status = cuda_request(cuda, layer, &layer->out.data, bytes, index, last_use(cuda, index), err);
-    if (status != STATUS_OK || !layer->out.needs_grad || user == GRAPH_NONE)
+    if (status != STATUS_OK || !layer->out.needs_grad || user == GRAPH_NONE ||
+        layer->given_by != NULL)
         return status;
     return cuda_request(cuda, layer, &layer->out.grad, bytes,
-                        memory_backward_time(cuda->graph, user),
-                        memory_backward_time(cuda->graph, index), err);
+                        memory_backward_time(cuda->graph, user), cuda_grad_death(cuda, layer), err);
 }
 
 /* If a value has several readers, the last one in forward order writes the gradient, the others add

@@ -19,6 +19,12 @@ static void *norm_out_grad(const struct cuda_layer *layer)
     return layer->graph->fused_pool ? layer->inside_grad : layer->out.grad;
 }
 
+/* What our own kernels read of the output's gradient: it may be that of the norm that adds this one. */
+static const struct cuda_layer *grad_of(const struct cuda_layer *layer)
+{
+    return layer->given_by != NULL ? layer->given_by : layer;
+}
+
 static uint32_t channels(const struct cuda_layer *layer)
 {
     return layer->in[0]->channels * layer->in[0]->planes;
@@ -105,7 +111,8 @@ static enum status request_grads(struct cuda *cuda, struct cuda_layer *layer, st
     return status;
 }
 
-/* Our own kernels do norm and pool as one, so the value between them is never in memory. */
+/* Our own kernels do norm and pool as one, so the value between them is never in memory. They keep
+ * the norm's input of each maximum. */
 static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, struct err *err)
 {
     const size_t bytes = cuda_value_bytes(cuda, layer->in[0]);
@@ -117,6 +124,9 @@ static enum status request_inside(struct cuda *cuda, struct cuda_layer *layer, s
         status = cuda_request(cuda, layer, &layer->inside, bytes, layer->index, layer->index, err);
     if (status == STATUS_OK && layer->uses_plans)
         status = cuda_request_in_backward(cuda, layer, &layer->inside_grad, bytes, err);
+    if (status == STATUS_OK && !layer->uses_plans && !cuda->evaluate_only)
+        status = cuda_request_until_backward(cuda, layer, &layer->kept,
+                                             cuda_value_bytes(cuda, &layer->out), err);
     if (status == STATUS_OK)
         status = cuda_request_until_backward(cuda, layer, (void **)&layer->place,
                                              layer->out.image_size * cuda->batch_max, err);
@@ -131,7 +141,8 @@ static enum status request_stats(struct cuda *cuda, struct cuda_layer *layer, st
         cuda_request_until_backward(cuda, layer, (void **)&layer->stats, needs.floats, err);
 
     if (status == STATUS_OK && layer->graph->fused_relu && !is_one && !cuda->evaluate_only)
-        status = cuda_request_until_backward(cuda, layer, (void **)&layer->mask, needs.mask, err);
+        status = cuda_request(cuda, layer, (void **)&layer->mask, needs.mask, layer->index,
+                              cuda_grad_death(cuda, layer), err);
     if (status != STATUS_OK || layer->uses_plans)
         return status;
     status = cuda_request_until_backward(cuda, layer, (void **)&layer->sums, needs.sums, err);
@@ -204,8 +215,14 @@ static enum status own_stats(struct cuda *cuda, struct cuda_layer *layer, struct
             cuda->kernels->norm_running(&norm, gamma, beta, mean, var, layer->stats, cuda->stream);
         return cuda_launched(cuda, layer, code, "running statistics", err);
     }
+    if (cuda->norm_sum == NULL) {
+        code = cuda->kernels->norm_statistics(&norm, layer->in[0]->data, gamma, beta, mean, var,
+                                              layer->stats, layer->sums, layer->scratch,
+                                              cuda->counters, cuda->stream);
+        return cuda_launched(cuda, layer, code, "statistics", err);
+    }
     code = cuda->kernels->norm_sums(&norm, layer->in[0]->data, layer->sums, layer->scratch,
-                                    cuda->stream);
+                                    cuda->counters, cuda->stream);
     status = cuda_launched(cuda, layer, code, "statistics", err);
     if (status == STATUS_OK)
         status = synchronise(cuda, layer, err);
@@ -225,7 +242,7 @@ static enum status own_apply(struct cuda *cuda, struct cuda_layer *layer, struct
     if (layer->graph->fused_pool) {
         code = cuda->kernels->norm_pool(&norm, &pool, layer->in[0]->data, layer->stats,
                                         layer->out.data, cuda->training ? layer->place : NULL,
-                                        cuda->stream);
+                                        cuda->training ? layer->kept : NULL, cuda->stream);
         return cuda_launched(cuda, layer, code, "batch norm and max pool", err);
     }
     code = cuda->kernels->norm_apply(&norm, layer->in[0]->data, layer->stats,
@@ -336,12 +353,28 @@ static int own_gradient_sums(struct cuda *cuda, struct cuda_layer *layer,
     const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
 
     if (layer->graph->fused_pool)
-        return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->in[0]->data,
-                                                      layer->out.grad, layer->place, layer->stats,
-                                                      layer->sums, layer->scratch, cuda->stream);
-    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, layer->out.grad, layer->mask,
-                                             layer->stats, layer->sums, layer->scratch,
-                                             cuda->stream);
+        return cuda->kernels->norm_pool_backward_sums(norm, &pool, layer->kept, layer->out.grad,
+                                                      layer->place, layer->stats, layer->sums,
+                                                      layer->scratch, cuda->counters, cuda->stream);
+    return cuda->kernels->norm_backward_sums(norm, layer->in[0]->data, grad_of(layer)->out.grad,
+                                             grad_of(layer)->mask, layer->stats, layer->sums,
+                                             layer->scratch, cuda->counters, cuda->stream);
+}
+
+/* Sums, and what follows from them, in one launch. */
+static int own_gradients_as_one(struct cuda *cuda, struct cuda_layer *layer,
+                                const struct kernel_norm *norm)
+{
+    const struct kernel_pool pool = cuda_pool_shape(cuda, layer);
+    void *dgamma = layer->tensors[GAMMA].grad, *dbeta = layer->tensors[BETA].grad;
+
+    if (layer->graph->fused_pool)
+        return cuda->kernels->norm_pool_gradients(
+            norm, &pool, layer->kept, layer->out.grad, layer->place, layer->stats, dgamma, dbeta,
+            layer->coefs, layer->sums, layer->scratch, cuda->counters, cuda->stream);
+    return cuda->kernels->norm_gradients(
+        norm, layer->in[0]->data, grad_of(layer)->out.grad, grad_of(layer)->mask, layer->stats,
+        dgamma, dbeta, layer->coefs, layer->sums, layer->scratch, cuda->counters, cuda->stream);
 }
 
 /* Sums, and what follows from them: the gradients of scale and shift, and layer->coefs. */
@@ -349,9 +382,14 @@ static enum status own_gradients(struct cuda *cuda, struct cuda_layer *layer, st
 {
     const struct kernel_norm norm = norm_shape(cuda, layer, cuda->rows);
     const size_t bytes = kernel_norm_sum_count(channels(layer)) * sizeof(double);
-    int code = own_gradient_sums(cuda, layer, &norm);
-    enum status status = cuda_launched(cuda, layer, code, "gradient sums", err);
+    enum status status;
+    int code;
 
+    if (cuda->norm_sum == NULL)
+        return cuda_launched(cuda, layer, own_gradients_as_one(cuda, layer, &norm), "gradient sums",
+                             err);
+    code = own_gradient_sums(cuda, layer, &norm);
+    status = cuda_launched(cuda, layer, code, "gradient sums", err);
     if (status == STATUS_OK)
         status = cuda->runtime->queue_copy(layer->own_sums, layer->sums, bytes, cuda->stream, err);
     if (status == STATUS_OK)
@@ -377,9 +415,9 @@ static enum status own_gradient_apply(struct cuda *cuda, struct cuda_layer *laye
                                                        layer->out.grad, layer->place, layer->stats,
                                                        layer->coefs, layer->dx[0], cuda->stream);
     else
-        code = cuda->kernels->norm_backward_apply(&norm, layer->in[0]->data, layer->out.grad,
-                                                  layer->mask, layer->stats, layer->coefs,
-                                                  layer->dx[0], skip_grad(layer), cuda->stream);
+        code = cuda->kernels->norm_backward_apply(
+            &norm, layer->in[0]->data, grad_of(layer)->out.grad, grad_of(layer)->mask, layer->stats,
+            layer->coefs, layer->dx[0], skip_grad(layer), cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
 }
 

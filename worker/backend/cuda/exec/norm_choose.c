@@ -42,6 +42,7 @@ static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda
         tensors[i].half = NULL;
     }
     layer->tensors = tensors;
+    layer->given_by = layer->gives_to = NULL;
     for (uint32_t k = 0; k < 2; k++) {
         if (layer->in[k] == NULL)
             continue;
@@ -54,6 +55,7 @@ static void point(const struct cuda *cuda, struct cuda_layer *layer, struct cuda
     layer->out.grad = take(layout, value);
     layer->inside = take(layout, value);
     layer->inside_grad = take(layout, value);
+    layer->kept = take(layout, value);
     layer->place = take(layout, value);
     layer->stats = take(layout, needs.floats);
     layer->coefs = take(layout, needs.floats);
@@ -127,7 +129,8 @@ static float time_now(struct cuda *cuda, void *user)
     return cuda_norm_time_us(cuda, timed->norm, NULL, timed->pass);
 }
 
-/* Norms that do the same work have one name. */
+/* Norms that do the same work have one name. `what` changes with the kernels, so that no time of
+ * older ones is taken from the cache. */
 static float time_once(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured pass,
                        const char *what)
 {
@@ -217,7 +220,7 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, struct choice *ch
         return;
     }
     plans = are_timed(cuda) ? plan_time(cuda, norm) : 0.0F;
-    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm") : 0.0F;
+    own = plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm, a launch a part") : 0.0F;
     if (own <= 0.0F) {
         choice->untimed += are_timed(cuda) && cuda->options.candidates != 1;
         return;
@@ -241,4 +244,31 @@ void cuda_norms_choose(struct cuda *cuda)
             choose(cuda, &cuda->layers[i], &choice);
     if (choice.norms > 0)
         report(cuda, &choice);
+}
+
+static bool is_read_by_others(const struct cuda *cuda, uint32_t index, uint32_t user)
+{
+    for (uint32_t i = index + 1; i < cuda->graph->layer_count; i++)
+        for (uint32_t k = 0; k < 2 && i != user; k++)
+            if (cuda->graph->layers[i].inputs[k] == index)
+                return true;
+    return false;
+}
+
+void cuda_norms_share(struct cuda *cuda)
+{
+    for (uint32_t i = 0; i < cuda->graph->layer_count && !cuda->evaluate_only; i++) {
+        struct cuda_layer *norm = &cuda->layers[i], *other;
+
+        if (norm->graph->op != GRAPH_BATCH_NORM || !norm->graph->fused_add || norm->uses_plans)
+            continue;
+        other = &cuda->layers[norm->graph->inputs[1]];
+        if (other->graph->op != GRAPH_BATCH_NORM || other->uses_plans || other->graph->fused_relu ||
+            other->graph->fused_add || other->graph->fused_pool || !other->out.needs_grad ||
+            norm->graph->inputs[0] == other->index || norm->gives_to != NULL ||
+            is_read_by_others(cuda, other->index, i))
+            continue;
+        norm->gives_to = other;
+        other->given_by = norm;
+    }
 }

@@ -126,7 +126,7 @@ static enum status bias_columns(struct cuda *cuda, struct cuda_layer *layer, siz
     const struct cuda_tensor *bias = &layer->tensors[BIAS];
     int code = cuda->kernels->columns(
         layer->out.grad, cuda_type(layer->out.dtype), rows, layer->out.channels, bias->grad,
-        cuda_type(bias->graph->grad_dtype), layer->scratch, cuda->stream);
+        cuda_type(bias->graph->grad_dtype), layer->scratch, cuda->counters, cuda->stream);
 
     return cuda_launched(cuda, layer, code, "gradient of the bias", err);
 }

@@ -214,15 +214,15 @@ TEST(residual_gradients_are_added_by_plans)
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
 }
 
-/* Our own kernels take 7 launches of 1 us. They are timed if plans were timed, and then the faster
- * way is taken. */
+/* Our own kernels take 4 launches of 1 us, the pool after a norm's plans takes 2. They are timed if
+ * plans were timed, and then the faster way is taken. */
 TEST(the_faster_batch_norm_is_taken)
 {
     static const struct {
         float forward, backward;
         bool deterministic, by_plans;
     } cases[] = {{0, 0, false, true},
-                 {1, 1, false, true},
+                 {0.5F, 1, false, true},
                  {50, 50, false, false},
                  {50, 50, true, true},
                  {50, 0, false, true}};
