@@ -415,12 +415,15 @@ static void fill_options(struct node_options *options, const struct settings *se
                          uint32_t gpus)
 {
     struct launcher_options *core = &options->core;
+    char in_state[PATH_MAX];
     options->server = settings->server;
     options->state_dir = settings->state_dir;
     options->allow_root = settings->allow_root;
     if (settings->job_memory != NULL)
         (void)cgroup_parse_size(settings->job_memory, &options->job_memory_bytes);
     options->logs_dir = settings->log_dir;
+    (void)snprintf(in_state, sizeof in_state, "%.*s/logs", PATH_MAX - 300, settings->state_dir);
+    options->logs_are_shared = strcmp(settings->log_dir, in_state) != 0;
     options->log_max = settings->log_max;
     options->keep_logs_us = settings->keep_logs_us;
     options->exit_with_parent = settings->service.exit_with_parent;

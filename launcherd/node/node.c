@@ -455,6 +455,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     node->host = (struct node_host){.loop = loop,
                                     .state_dir = options->state_dir,
                                     .logs_dir = options->logs_dir,
+                                    .logs_are_shared = options->logs_are_shared,
                                     .log_max = options->log_max,
                                     .keep_logs_us = options->keep_logs_us,
                                     .core = &node->core,
