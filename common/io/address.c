@@ -499,7 +499,7 @@ static enum status resolve_own_name(const char *address, const char *host, in_po
     int code = getaddrinfo(host, NULL, &hints, &found);
 
     if (code != 0)
-        return err_set(err, STATUS_BAD_INPUT, code,
+        return err_set(err, STATUS_NOT_FOUND, code,
                        "listen on %.80s: the name \"%.80s\" has no address: %s", address, host,
                        gai_strerror(code));
     *byte_count = 0;
@@ -511,7 +511,7 @@ static enum status resolve_own_name(const char *address, const char *host, in_po
     }
     freeaddrinfo(found);
     if (*byte_count == 0)
-        return err_set(err, STATUS_REFUSED, 0,
+        return err_set(err, STATUS_NOT_FOUND, 0,
                        "listen on %.80s: \"%.80s\" has only a loopback address here, where no "
                        "other machine reaches it; use 0.0.0.0:%u, or an address of this machine",
                        address, host, ntohs(port));

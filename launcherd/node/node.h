@@ -31,7 +31,6 @@ struct node_options {
     bool key_is_new;       /* from --join: saved once the server accepts it */
     bool address_is_fixed; /* core.address is given; else found on the way to the server */
     const char *logs_dir;  /* logs of jobs */
-    bool logs_are_shared;  /* it is not in the state directory: other launcherds may use it, too */
     uint64_t log_max;      /* bytes of the log of a rank; 0: no limit */
     uint64_t keep_logs_us; /* how long logs are kept after the end of their job */
     struct launcher_options core;

@@ -21,9 +21,9 @@ struct node_host {
     struct file_works *files;       /* all work on files (file_work.h) */
     struct node_children *children; /* processes that threads start (node_children.h) */
     const char *state_dir, *logs_dir;
-    bool logs_are_shared;          /* --log-dir: other launcherds may use it, too */
-    uint64_t log_max;              /* bytes of the log of a rank; 0: no limit */
-    uint64_t keep_logs_us;         /* how long logs are kept after their job's end */
+    bool logs_are_shared;  /* not in the state directory, so other launcherds may use it, too */
+    uint64_t log_max;      /* bytes of the log of a rank; 0: no limit */
+    uint64_t keep_logs_us; /* how long logs are kept after their job's end */
     const struct launcher *core;   /* read only */
     const struct devices *devices; /* the GPUs of the slots */
     const char *cgroups;           /* the folder for the jobs' cgroups; empty: none */
