@@ -448,7 +448,8 @@ static bool is_below(const char *path, const char *folder)
 {
     const size_t length = strlen(folder);
 
-    return strncmp(path, folder, length) == 0 && path[length] == '/';
+    return strncmp(path, folder, length) == 0 && path[length] == '/' &&
+           strstr(path + length, "/..") == NULL;
 }
 
 enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
