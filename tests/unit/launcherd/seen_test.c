@@ -143,6 +143,10 @@ TEST(what_has_the_name_is_not_lost)
     CHECK(strstr(note.text, "seen.damaged") != NULL);
     CHECK(stat(seen_path(".damaged"), &info) == 0 && info.st_size == 7);
     CHECK_EQ(seen_file_read(test_dir(), &record, &err), STATUS_OK);
+    fd = open(seen_path(""), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    CHECK(fd >= 0 && write(fd, "again", 5) == 5 && close(fd) == 0);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_OK);
+    CHECK(stat(seen_path(".damaged-2"), &info) == 0 && info.st_size == 5);
 }
 
 TEST(a_damaged_file_is_no_record)
