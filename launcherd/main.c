@@ -354,6 +354,7 @@ static int prepare(struct settings *settings, struct node_options *options, stru
     if (code < 0 && settings->server == NULL) {
         default_server_find(false, server);
         settings->server = server;
+        options->server_is_default = true;
     }
     if (code < 0 && settings->name == NULL) {
         (void)gethostname(host, sizeof host - 1);

@@ -389,6 +389,10 @@ static void open_dir(struct opening *opening, const char *dir, void (*run)(struc
         return;
     (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", core->boot_id);
     (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", core->machine_id);
+    files->wants_key = opening->node->options.server_is_default;
+    if (opening->node->options.key != NULL && !opening->node->options.key_is_new)
+        (void)snprintf(files->key_name, sizeof files->key_name, "%s",
+                       opening->node->options.key->name);
     files->work.run = run;
     files->work.done = on_opened;
     file_work_wait(opening->node->files, &files->work);

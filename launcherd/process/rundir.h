@@ -1,6 +1,7 @@
 /* The state directory of a node, and the files in it that a shim and launcherd share:
  *
  *   STATE/lock                                  locked by the one launcherd that uses it
+ *   STATE/key, key-of                           the node's key; that there was one (node/key_mark.h)
  *   STATE/seen                                  the newest job of each cluster (node/seen_files.h)
  *   STATE/slots.json                            the record of the slots (node/slots_file.h)
  *   STATE/state-id.json                         which state directory this is (node/state_id.h)

@@ -160,6 +160,10 @@ def a_node_joins_once_and_comes_back_without_a_key():
         node.ready()
         wait_until("the node", lambda: server.node_row("gpu01")["state"] == "up")
         assert secret_of(url) not in node.log(), "the secret is in the log"
+        node.stop()
+        os.unlink(path)
+        said = launch_fails(case, state="node", code=1)
+        assert f"{path}, the key of node gpu01, is gone: put it back" in said, said
 
 
 def a_node_that_cannot_keep_its_key_has_not_joined():
