@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io/bound_socket.h"
 #include "common/io/folder_lock.h"
 #include "common/io/own_path.h"
 
@@ -345,6 +346,9 @@ static enum status remove_stale(const struct place *place, struct err *err)
                        "unix:%.120s is a socket of user %u, on which nobody listens: remove it, or "
                        "name another path",
                        path, (unsigned)info.st_uid);
+    if (bound_socket_is(place->resolved.sun_path))
+        return err_set(err, STATUS_BUSY, 0,
+                       "another process has bound unix:%.150s, and does not listen yet", path);
     if (unlinkat(place->parent_fd, place->name, 0) < 0 && errno != ENOENT)
         return err_set(err, STATUS_IO, errno, "remove the stale socket %.150s: %s", path,
                        strerror(errno));
