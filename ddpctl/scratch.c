@@ -98,6 +98,8 @@ static bool is_name_of_ours(const char *name)
     static const char *const ends[] = {"", ".log", ".sock", ".key", ".key.new"};
     size_t length = 0;
 
+    if (strcmp(name, LOCK ".new") == 0)
+        return true;
     for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             length = strlen(begins[i]);
