@@ -2,24 +2,33 @@
 #include "common/io/bound_socket.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LINE_BYTES 512
+#define FIELDS 7 /* before the path */
 
 /* Flags 0: it does not listen; type 1: a stream; state 1: not connected, as an accepted one would be, which has the path of its
  * listener. NULL: another socket. */
 static const char *path_of(char *line)
 {
-    unsigned flags, type, state;
-    int at = 0;
-    char *path;
+    const char *fields[FIELDS];
+    char *rest = line;
 
-    if (sscanf(line, "%*s %*s %*s %x %x %x %*s %n", &flags, &type, &state, &at) != 3 || at == 0 ||
-        flags != 0 || type != 1 || state != 1)
-        return NULL;
-    path = line + at;
-    path[strcspn(path, "\n")] = '\0';
-    return path;
+    for (size_t i = 0; i < FIELDS; i++) {
+        while (*rest == ' ')
+            rest++;
+        fields[i] = rest;
+        rest += strcspn(rest, " \n");
+        if (*rest == '\0')
+            return NULL;
+        *rest++ = '\0';
+    }
+    rest[strcspn(rest, "\n")] = '\0';
+    return strtoul(fields[3], NULL, 16) == 0 && strtoul(fields[4], NULL, 16) == 1 &&
+                   strtoul(fields[5], NULL, 16) == 1
+               ? rest
+               : NULL;
 }
 
 bool bound_socket_is(const char *path)

@@ -116,6 +116,11 @@ def launcherds_with_one_log_dir_remove_only_their_own():
         wait_until("node1's own to go", lambda: len([name for name in os.listdir(f"{case.dir}/logs") if f"-{both}-" in name]) == 1)
         equal(cluster.ctl("logs", "--raw", "--rank", "0", both).stdout, "whole0\n")
         assert os.path.exists(f"{of_another}/g1-rank0.log"), "a folder that neither made was removed"
+        quiet = cluster.submit("--nodes", "2", "--", "sh", "-c", f"touch {ready}-$RANK; while ! test -e {go}; do sleep 0.05; done")
+        wait_until("a job that writes nothing", lambda: os.path.exists(f"{ready}-0") and os.path.exists(f"{ready}-1"))
+        folders = [f"{case.dir}/logs/{name}" for name in os.listdir(f"{case.dir}/logs") if f"-{quiet}-" in name]
+        before = [os.stat(folder).st_mtime_ns for folder in folders]
+        wait_until("node1 to say that it is known", lambda: before != [os.stat(folder).st_mtime_ns for folder in folders])
         with open(go, "w", encoding="ascii"):
             pass
         equal((cluster.ctl("wait", runs).returncode, cluster.ctl("logs", "--raw", runs).stdout), (0, "whole"), "the job of the other")
