@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,6 +25,8 @@
 #define LOCK "standalone.lock"
 #define HOST_BYTES 320
 #define ID_BYTES 64
+#define LOCK_BYTES 512
+#define FOLDER "\nfolder " /* after the machine's name and id: of which folder the lock is */
 
 static const char *temp_dir(void)
 {
@@ -51,11 +54,25 @@ static void own_name(char name[HOST_BYTES])
     (void)snprintf(name + length, HOST_BYTES - length, "\n%s", id);
 }
 
+/* The name, inode and device of a folder, as written into its lock file: a copy has another inode, and one that was given
+ * another name is somebody's. False: it cannot be read. */
+static bool own_folder(const char *dir, char text[LOCK_BYTES])
+{
+    const char *slash = strrchr(dir, '/');
+    struct stat info;
+
+    if (stat(dir, &info) != 0)
+        return false;
+    (void)snprintf(text, LOCK_BYTES, FOLDER "%.64s %" PRIu64 " %" PRIu64 "\n",
+                   slash != NULL ? slash + 1 : dir, (uint64_t)info.st_ino, (uint64_t)info.st_dev);
+    return true;
+}
+
 /* We lock the file before we give it its final name. So if a file of that name is not locked, its
  * owner is gone. */
 static int make_lock(const char *dir)
 {
-    char made[PATH_MAX], path[PATH_MAX], host[HOST_BYTES];
+    char made[PATH_MAX], path[PATH_MAX], host[HOST_BYTES], folder[LOCK_BYTES];
     int fd;
 
     (void)snprintf(made, sizeof made, "%s/" LOCK ".new", dir);
@@ -63,7 +80,7 @@ static int make_lock(const char *dir)
     fd = open(made, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     own_name(host);
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && write_all(fd, host, strlen(host)) &&
-        rename(made, path) == 0)
+        own_folder(dir, folder) && write_all(fd, folder, strlen(folder)) && rename(made, path) == 0)
         return fd;
     if (fd >= 0)
         (void)close(fd);
@@ -84,6 +101,47 @@ enum status scratch_make(struct scratch *scratch, struct err *err)
     if (scratch->lock_fd >= 0)
         return STATUS_OK;
     return err_set(err, STATUS_IO, errno, "make a lock in %.180s: %s", dir, strerror(errno));
+}
+
+/* The names that daemons and their folders have in it: all else is somebody's. */
+static bool is_name_of_ours(const char *name)
+{
+    static const char *const begins[] = {"rendezvous", "launcherd", "node"};
+    static const char *const ends[] = {"", ".log", ".sock", ".key", ".key.new"};
+    size_t length = 0;
+
+    if (strcmp(name, LOCK ".new") == 0)
+        return true;
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            length = strlen(begins[i]);
+    if (length == 0)
+        return false;
+    length += strspn(name + length, "0123456789");
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (strcmp(name + length, ends[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Removes what is ours in the folder, except the lock file. */
+static void empty(int fd)
+{
+    DIR *dir = own_folder_list(fd);
+    const struct dirent *entry;
+    struct stat info;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL) {
+        if (!is_name_of_ours(entry->d_name) ||
+            fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+            continue;
+        if (S_ISDIR(info.st_mode))
+            own_tree_remove(fd, entry->d_name);
+        else if (info.st_uid == geteuid())
+            (void)unlinkat(fd, entry->d_name, 0);
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
 }
 
 /* Whether nothing but the lock file is in the folder; else `other` is the name of something. */
@@ -121,7 +179,7 @@ static bool remove_tree(int parent_fd, const char *name, char other[NAME_MAX + 1
     (void)snprintf(other, NAME_MAX + 1, "?");
     if (own_folder_open_at(parent_fd, name, &fd, &none) != STATUS_OK)
         return false;
-    own_tree_empty(fd, LOCK);
+    empty(fd);
     if (is_emptied(fd, other)) {
         (void)unlinkat(fd, LOCK, 0);
         is_gone = unlinkat(parent_fd, name, AT_REMOVEDIR) == 0;
@@ -175,6 +233,8 @@ static bool is_of_this_machine(int lock_fd, const char *name, struct scratch_swe
 
     own_name(own);
     host[bytes > 0 ? bytes : 0] = '\0';
+    if (strstr(host, FOLDER) != NULL)
+        *strstr(host, FOLDER) = '\0';
     if (host[0] == '\0')
         keeps(swept,
               "%.120s/%s stays: its " LOCK " %s, so a run on another machine may use it; remove it "
@@ -183,6 +243,28 @@ static bool is_of_this_machine(int lock_fd, const char *name, struct scratch_swe
     if (strchr(host, '\n') == NULL)
         own[strcspn(own, "\n")] = '\0'; /* of a release that wrote the name only */
     return host[0] != '\0' && strcmp(host, own) == 0;
+}
+
+/* Whether the lock was made in this folder. If it has the folder's name, people are told why it stays. */
+static bool is_of_this_folder(int lock_fd, const char *name, struct scratch_swept *swept)
+{
+    char path[PATH_MAX], own[LOCK_BYTES], text[2 * LOCK_BYTES];
+    const ssize_t bytes = pread(lock_fd, text, sizeof text - 1, 0);
+    const char *folder;
+    size_t named = sizeof FOLDER + strlen(name); /* "\nfolder NAME " */
+
+    text[bytes > 0 ? bytes : 0] = '\0';
+    folder = strstr(text, FOLDER);
+    (void)snprintf(path, sizeof path, "%.3000s/%s", temp_dir(), name);
+    if (!own_folder(path, own))
+        return false;
+    if (folder == NULL || (strncmp(folder, own, named) == 0 && strcmp(folder, own) != 0))
+        keeps(swept, "%.120s/%s stays: its " LOCK " %s; remove it by hand if nobody needs it",
+              temp_dir(), name,
+              folder == NULL
+                  ? "does not say for which folder it was made, as those of earlier releases"
+                  : "was not made there: it is a copy");
+    return folder != NULL && strcmp(folder, own) == 0;
 }
 
 /* Takes the lock of a folder that may be one of ours; -1: it is not, or it is in use. */
@@ -198,7 +280,7 @@ static int take_lock(int parent_fd, const char *name, struct scratch_swept *swep
     (void)close(dir_fd);
     if (fd >= 0 && fstat(fd, &of_lock) == 0 && S_ISREG(of_lock.st_mode) &&
         of_lock.st_uid == geteuid() && flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-        is_of_this_machine(fd, name, swept))
+        is_of_this_machine(fd, name, swept) && is_of_this_folder(fd, name, swept))
         return fd;
     if (fd >= 0)
         (void)close(fd);

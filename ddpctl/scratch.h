@@ -1,8 +1,8 @@
 /* The temporary folder of `run --standalone`, and removal of old ones. Each folder has a lock that
  * is held as long as its ddpctl lives. So the next run can remove the folder of a killed one, and
  * nothing else: only folders of this user and this machine with our name and lock file, whose lock
- * is free and whose daemons and shims have ended. What others have put into one stays, with the
- * lock file. */
+ * is free and names this very folder (a copy is the user's), and whose daemons and shims have ended. What else is in
+ * one stays, with the lock file. */
 #ifndef DDPCTL_SCRATCH_H
 #define DDPCTL_SCRATCH_H
 

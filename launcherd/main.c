@@ -228,13 +228,15 @@ static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
     return cores < (long)SLOTS_PER_NODE_MAX ? (uint32_t)cores : SLOTS_PER_NODE_MAX;
 }
 
-/* Prints the error. Returns the exit code: 2 says that starting it again does not help, but what a
- * disk or the kernel refuses now may work later. */
+/* Prints the error. Returns the exit code: 2 says that starting it again does not help. What a disk or the kernel refuses
+ * now may work later, and what is not there may come: a device, its address, a GPU, a mounted file. */
 static int complain(const struct err *err)
 {
     (void)fprintf(stderr, "launcherd: %s\n", err->text);
-    return err->status == STATUS_IO || err->status == STATUS_SYSTEM ? EXIT_FAILURE
-                                                                    : SERVICE_EXIT_USAGE;
+    return err->status == STATUS_IO || err->status == STATUS_SYSTEM ||
+                   err->status == STATUS_NOT_FOUND
+               ? EXIT_FAILURE
+               : SERVICE_EXIT_USAGE;
 }
 
 /* Uses the key of --join, else the saved one. Takes server and name from it. Returns -1, or the exit code. */
@@ -273,26 +275,20 @@ static int find_key(struct settings *settings, struct node_options *options, str
  * Returns -1, or the exit code. */
 static int find_address(const struct settings *settings, struct node_options *options)
 {
-    char *address = options->core.address, name[IF_NAMESIZE];
-    struct err err;
+    char *address = options->core.address;
+    enum status status = STATUS_OK;
+    struct err err, why;
 
     (void)snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1");
     options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
     if (settings->address != NULL && settings->interface != NULL)
         return service_complain(&table, "give --address or --interface, not both");
-    if (settings->interface != NULL &&
-        interface_address(settings->interface, address, &err) != STATUS_OK)
-        return complain(&err);
-    if (settings->address == NULL)
-        return -1;
-    if (strlen(settings->address) >= ADDRESS_BYTES_MAX ||
-        !interface_of_address(settings->address, name))
-        return service_complain(&table,
-                                "--address %.80s: no interface of this machine has this numeric "
-                                "address; `ip address` lists those that do",
-                                settings->address);
-    (void)snprintf(address, ADDRESS_BYTES_MAX, "%s", settings->address);
-    return -1;
+    if (settings->interface != NULL)
+        status = interface_address(settings->interface, address, &err);
+    else if (settings->address != NULL &&
+             interface_take(settings->address, address, &why) != STATUS_OK)
+        status = err_set(&err, why.status, 0, "--address %s", why.text);
+    return status == STATUS_OK ? -1 : complain(&err);
 }
 
 static int check(const struct settings *settings, const struct node_options *options)
@@ -358,6 +354,7 @@ static int prepare(struct settings *settings, struct node_options *options, stru
     if (code < 0 && settings->server == NULL) {
         default_server_find(false, server);
         settings->server = server;
+        options->server_is_default = true;
     }
     if (code < 0 && settings->name == NULL) {
         (void)gethostname(host, sizeof host - 1);
@@ -395,14 +392,17 @@ static int choose_gpus(struct node_options *options, const struct settings *sett
         return EXIT_SUCCESS;
     }
     for (uint32_t i = 0; i < devices->count; i++)
-        if (devices->items[i] >= *gpus)
-            return *gpus == 0
-                       ? service_complain(&table,
-                                          "--gpus %s: this machine has no GPU that "
-                                          "can be used",
-                                          settings->gpus)
-                       : service_complain(&table, "--gpus %s: this machine has %u, numbered from 0",
-                                          settings->gpus, *gpus);
+        if (devices->items[i] >= *gpus) {
+            if (*gpus == 0)
+                (void)err_set(&err, STATUS_NOT_FOUND, 0,
+                              "--gpus %.99s: this machine has no GPU that can be used",
+                              settings->gpus);
+            else
+                (void)err_set(&err, STATUS_NOT_FOUND, 0,
+                              "--gpus %.99s: this machine has %u, numbered from 0", settings->gpus,
+                              *gpus);
+            return complain(&err);
+        }
     if (devices->all)
         return -1;
     *gpus = devices->count;

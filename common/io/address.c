@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io/bound_socket.h"
 #include "common/io/folder_lock.h"
 #include "common/io/own_path.h"
 
@@ -345,6 +346,9 @@ static enum status remove_stale(const struct place *place, struct err *err)
                        "unix:%.120s is a socket of user %u, on which nobody listens: remove it, or "
                        "name another path",
                        path, (unsigned)info.st_uid);
+    if (bound_socket_is(place->resolved.sun_path))
+        return err_set(err, STATUS_BUSY, 0,
+                       "another process has bound unix:%.150s, and does not listen yet", path);
     if (unlinkat(place->parent_fd, place->name, 0) < 0 && errno != ENOENT)
         return err_set(err, STATUS_IO, errno, "remove the stale socket %.150s: %s", path,
                        strerror(errno));
@@ -499,7 +503,7 @@ static enum status resolve_own_name(const char *address, const char *host, in_po
     int code = getaddrinfo(host, NULL, &hints, &found);
 
     if (code != 0)
-        return err_set(err, STATUS_BAD_INPUT, code,
+        return err_set(err, STATUS_NOT_FOUND, code,
                        "listen on %.80s: the name \"%.80s\" has no address: %s", address, host,
                        gai_strerror(code));
     *byte_count = 0;
@@ -511,7 +515,7 @@ static enum status resolve_own_name(const char *address, const char *host, in_po
     }
     freeaddrinfo(found);
     if (*byte_count == 0)
-        return err_set(err, STATUS_REFUSED, 0,
+        return err_set(err, STATUS_NOT_FOUND, 0,
                        "listen on %.80s: \"%.80s\" has only a loopback address here, where no "
                        "other machine reaches it; use 0.0.0.0:%u, or an address of this machine",
                        address, host, ntohs(port));

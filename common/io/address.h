@@ -43,8 +43,8 @@ enum status address_connect(const char *address, int *fd, struct err *err);
 /* A socket to listen on. unix: it listens, the file gets `mode`, a stale socket file is replaced, and
  * `made` identifies the new file. TCP: it is bound and listens on the caller's order. HOST may be
  * any address or name of this machine; a name blocks for as long as the resolver takes.
- *   STATUS_BAD_INPUT  not of that form, or a name without an address
- *   STATUS_REFUSED    a name that has only a loopback address
+ *   STATUS_BAD_INPUT  not of that form
+ *   STATUS_NOT_FOUND  a name that has no address, or only a loopback address: at the start of a machine that may pass
  *   STATUS_BUSY       somebody listens there
  *   STATUS_CONFLICT   another kind of file is there, or a socket of another user */
 enum status address_listen(const char *address, int mode, int *fd, struct stat *made,

@@ -10,6 +10,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#define DAMAGED ".damaged"
+#define DAMAGED_MAX 99 /* kept side by side */
 #define LINKS_MAX 40u  /* as the kernel's */
 #define RESERVED_MAX 3 /* of a walk: a folder, the next one, and one that its caller holds */
 #define ACL_USER 0x02u
@@ -473,6 +475,19 @@ enum status own_file_put_aside(const char *path, const char *end, uint32_t ours,
     close_it(parent_fd);
     restore_reserve();
     return status;
+}
+
+enum status own_file_keep_damaged(const char *path, uint32_t ours, struct err *err)
+{
+    char end[sizeof DAMAGED + 8] = DAMAGED;
+    struct err why;
+    enum status status = own_file_put_aside(path, end, ours, &why);
+
+    for (int i = 2; status == STATUS_CONFLICT && i <= DAMAGED_MAX; i++) {
+        (void)snprintf(end, sizeof end, DAMAGED "-%d", i);
+        status = own_file_put_aside(path, end, ours, &why);
+    }
+    return status == STATUS_OK ? STATUS_OK : err_set(err, status, why.code, "%s", why.text);
 }
 
 enum status own_file_remove(const char *path, uint32_t ours, struct err *err)

@@ -48,6 +48,8 @@ enum status own_file_rename(const char *from, const char *to, uint32_t ours, str
 /* Renames what has the name, of whatever kind, to `path` with `end` added. STATUS_CONFLICT: that name is
  * taken, and nothing was done. */
 enum status own_file_put_aside(const char *path, const char *end, uint32_t ours, struct err *err);
+/* Renames a damaged file to `path` with ".damaged" added, or with ".damaged-2" and so on if earlier ones are there. */
+enum status own_file_keep_damaged(const char *path, uint32_t ours, struct err *err);
 /* A symbolic link is removed itself. */
 enum status own_file_remove(const char *path, uint32_t ours, struct err *err);
 

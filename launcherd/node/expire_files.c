@@ -25,7 +25,7 @@ static bool is_stopping(void *owner)
     return file_work_is_late(&((struct expire_files *)owner)->work);
 }
 
-struct expire_files *expire_files_new(const char *logs_dir, uint64_t keep_us, void *owner)
+struct expire_files *expire_files_new(const struct rundir_logs *logs, uint64_t keep_us, void *owner)
 {
     struct expire_files *files = calloc(1, sizeof *files);
 
@@ -35,12 +35,14 @@ struct expire_files *expire_files_new(const char *logs_dir, uint64_t keep_us, vo
     files->work.run = expire_files_remove;
     files->work.drop = drop;
     files->owner = owner;
-    (void)snprintf(files->logs_dir, sizeof files->logs_dir, "%s", logs_dir);
-    files->folders = (struct log_folders){.logs_dir = files->logs_dir,
-                                          .keep_us = keep_us,
-                                          .is_used = is_used,
-                                          .is_stopping = is_stopping,
-                                          .owner = files};
+    (void)snprintf(files->logs_dir, sizeof files->logs_dir, "%s", logs->dir);
+    (void)snprintf(files->owner_id, sizeof files->owner_id, "%s", logs->owner);
+    files->folders =
+        (struct log_folders){.logs = {.dir = files->logs_dir, .owner = files->owner_id},
+                             .keep_us = keep_us,
+                             .is_used = is_used,
+                             .is_stopping = is_stopping,
+                             .owner = files};
     return files;
 }
 

@@ -12,7 +12,7 @@
 struct expire_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char logs_dir[PATH_MAX];
+    char logs_dir[PATH_MAX], owner_id[IDENTITY_BYTES_MAX];
     struct log_folders folders;                      /* `told`: in and out */
     struct log_folder_name used[SHIMS_PER_NODE_MAX]; /* [used_count]: jobs with a shim here */
     uint32_t used_count;
@@ -20,7 +20,8 @@ struct expire_files {
 };
 
 /* NULL: no memory. `drop` is set. */
-struct expire_files *expire_files_new(const char *logs_dir, uint64_t keep_us, void *owner);
+struct expire_files *expire_files_new(const struct rundir_logs *logs, uint64_t keep_us,
+                                      void *owner);
 /* `run`; ends early once nobody waits for it. */
 void expire_files_remove(struct file_work *work);
 

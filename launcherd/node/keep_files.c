@@ -5,6 +5,7 @@
 
 #include "common/io/key_file.h"
 #include "launcherd/node/slots_file.h"
+#include "launcherd/node/key_mark.h"
 #include "launcherd/process/rundir.h"
 
 static void drop_slots(struct file_work *work)
@@ -63,6 +64,7 @@ struct key_files *key_files_new(const char *state_dir, const char *name, const s
     files->work.drop = drop_key;
     files->owner = owner;
     files->key = *key;
+    (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
     rundir_join(files->path, state_dir, name);
     return files;
 }
@@ -73,4 +75,6 @@ void key_files_write(struct file_work *work)
 
     file_work_at(work, FILE_DISK_STATE, "write");
     files->status = key_file_write(files->path, &files->key, &files->err);
+    if (files->status == STATUS_OK)
+        key_mark_write(files->state_dir, files->key.name);
 }

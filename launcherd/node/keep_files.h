@@ -29,7 +29,7 @@ void slots_files_write(struct file_work *work);
 struct key_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char path[PATH_MAX];
+    char state_dir[PATH_MAX], path[PATH_MAX];
     struct key key; /* overwritten when it is dropped */
     /* Results. */
     enum status status;

@@ -33,7 +33,7 @@ struct log_files {
     void *owner; /* for the loop */
     struct msg_log_read request;
     struct log_place place; /* of the next two: */
-    char cluster[33], logs_dir[PATH_MAX];
+    char cluster[33], logs_dir[PATH_MAX], owner_id[IDENTITY_BYTES_MAX];
     bool is_other; /* the shim with this number is of another job */
     char path[PATH_MAX], dir[PATH_MAX],
         job_dir[PATH_MAX]; /* path: found by the thread; dir, job_dir: to watch */

@@ -389,6 +389,10 @@ static void open_dir(struct opening *opening, const char *dir, void (*run)(struc
         return;
     (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", core->boot_id);
     (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", core->machine_id);
+    files->wants_key = opening->node->options.server_is_default;
+    if (opening->node->options.key != NULL && !opening->node->options.key_is_new)
+        (void)snprintf(files->key_name, sizeof files->key_name, "%s",
+                       opening->node->options.key->name);
     files->work.run = run;
     files->work.done = on_opened;
     file_work_wait(opening->node->files, &files->work);
@@ -444,6 +448,14 @@ static void open_handles(struct node *node)
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* the orphans of a killed shim become our children */
 }
 
+static bool is_below(const char *path, const char *folder)
+{
+    const size_t length = strlen(folder);
+
+    return strncmp(path, folder, length) == 0 && path[length] == '/' &&
+           strstr(path + length, "/..") == NULL;
+}
+
 enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
                       struct err *err)
 {
@@ -452,24 +464,26 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     if (node == NULL)
         return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
     node->options = *options;
-    node->host = (struct node_host){.loop = loop,
-                                    .state_dir = options->state_dir,
-                                    .logs_dir = options->logs_dir,
-                                    .log_max = options->log_max,
-                                    .keep_logs_us = options->keep_logs_us,
-                                    .core = &node->core,
-                                    .cgroups = node->cgroups,
-                                    .job_memory_bytes = options->job_memory_bytes,
-                                    .allow_root = options->allow_root,
-                                    .devices = &node->options.devices,
-                                    .ends_shims = options->exit_with_parent,
-                                    .owner = node,
-                                    .step = step,
-                                    .post = post,
-                                    .send_server = send_server,
-                                    .is_helper = is_helper,
-                                    .helper_reaped = helper_reaped,
-                                    .explain_gpu = explain_gpu};
+    node->host =
+        (struct node_host){.loop = loop,
+                           .state_dir = options->state_dir,
+                           .logs_dir = options->logs_dir,
+                           .logs_are_shared = !is_below(options->logs_dir, options->state_dir),
+                           .log_max = options->log_max,
+                           .keep_logs_us = options->keep_logs_us,
+                           .core = &node->core,
+                           .cgroups = node->cgroups,
+                           .job_memory_bytes = options->job_memory_bytes,
+                           .allow_root = options->allow_root,
+                           .devices = &node->options.devices,
+                           .ends_shims = options->exit_with_parent,
+                           .owner = node,
+                           .step = step,
+                           .post = post,
+                           .send_server = send_server,
+                           .is_helper = is_helper,
+                           .helper_reaped = helper_reaped,
+                           .explain_gpu = explain_gpu};
     node->lock = FOLDER_LOCK_NONE;
     node->server = (struct node_server){.host = &node->host,
                                         .options = &node->options,

@@ -27,12 +27,13 @@ struct gpu_watch;
 struct node_options {
     const char *server; /* "unix:PATH" or "HOST:PORT" */
     const char *state_dir;
-    const struct key *key; /* for a server over TCP; NULL: none */
-    bool key_is_new;       /* from --join: saved once the server accepts it */
-    bool address_is_fixed; /* core.address is given; else found on the way to the server */
-    const char *logs_dir;  /* logs of jobs */
-    uint64_t log_max;      /* bytes of the log of a rank; 0: no limit */
-    uint64_t keep_logs_us; /* how long logs are kept after the end of their job */
+    const struct key *key;  /* for a server over TCP; NULL: none */
+    bool server_is_default; /* nobody named one: it is this machine's */
+    bool key_is_new;        /* from --join: saved once the server accepts it */
+    bool address_is_fixed;  /* core.address is given; else found on the way to the server */
+    const char *logs_dir;   /* logs of jobs */
+    uint64_t log_max;       /* bytes of the log of a rank; 0: no limit */
+    uint64_t keep_logs_us;  /* how long logs are kept after the end of their job */
     struct launcher_options core;
     struct devices devices;    /* the GPUs of the slots */
     bool allow_root;           /* jobs of root and of system accounts may run */

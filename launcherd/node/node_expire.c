@@ -43,8 +43,8 @@ static void on_removed(struct file_work *work, const char *late)
 static void begin_work(struct node_expire *expire)
 {
     const struct launcher *core = expire->host->core;
-    struct expire_files *files =
-        expire_files_new(expire->host->logs_dir, expire->host->keep_logs_us, expire);
+    const struct rundir_logs logs = node_logs_of(expire->host);
+    struct expire_files *files = expire_files_new(&logs, expire->host->keep_logs_us, expire);
 
     if (files == NULL) {
         arm(expire);
@@ -91,6 +91,6 @@ void node_expire_touch(const struct node_host *host, const char *cluster, uint64
     files->work.lane = FILE_LANE_EXPIRE;
     files->work.key = 0;
     files->work.run = shim_files_touch;
-    rundir_log_dir(files->log_dir, host->logs_dir, cluster, job_id, submitted_ms);
+    node_log_dir(host, files->log_dir, cluster, job_id, submitted_ms);
     (void)file_work_start(host->files, &files->work);
 }

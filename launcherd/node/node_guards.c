@@ -65,7 +65,7 @@ static void add_arguments(const struct node_shim *shim, struct child_order *orde
     const struct node_host *host = shim->shims->host;
     char log_dir[PATH_MAX], log[PATH_MAX], name[64];
 
-    rundir_log_dir(log_dir, host->logs_dir, shim->cluster, shim->job_id, shim->submitted_ms);
+    node_log_dir(host, log_dir, shim->cluster, shim->job_id, shim->submitted_ms);
     (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
     rundir_join(log, log_dir, name);
     child_order_add(order, shim->dir);

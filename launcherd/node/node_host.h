@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "launcherd/core/launcher.h"
 #include "launcherd/process/devices.h"
+#include "launcherd/process/rundir.h"
 
 struct file_works;
 struct node_children;
@@ -20,8 +21,9 @@ struct node_host {
     struct file_works *files;       /* all work on files (file_work.h) */
     struct node_children *children; /* processes that threads start (node_children.h) */
     const char *state_dir, *logs_dir;
-    uint64_t log_max;              /* bytes of the log of a rank; 0: no limit */
-    uint64_t keep_logs_us;         /* how long logs are kept after their job's end */
+    bool logs_are_shared;  /* not in the state directory, so other launcherds may use it, too */
+    uint64_t log_max;      /* bytes of the log of a rank; 0: no limit */
+    uint64_t keep_logs_us; /* how long logs are kept after their job's end */
     const struct launcher *core;   /* read only */
     const struct devices *devices; /* the GPUs of the slots */
     const char *cgroups;           /* the folder for the jobs' cgroups; empty: none */
@@ -47,6 +49,21 @@ struct node_host {
 static inline struct log_about node_about(const struct node_host *host)
 {
     return (struct log_about){.node = host->core->options.name, .rank = -1};
+}
+
+static inline struct rundir_logs node_logs_of(const struct node_host *host)
+{
+    return (struct rundir_logs){.dir = host->logs_dir,
+                                .owner = host->logs_are_shared ? host->core->options.state_id : ""};
+}
+
+/* The folder for the logs of a job. */
+static inline void node_log_dir(const struct node_host *host, char out[PATH_MAX],
+                                const char *cluster, uint64_t job_id, int64_t submitted_ms)
+{
+    const struct rundir_logs logs = node_logs_of(host);
+
+    rundir_log_dir(out, &logs, cluster, job_id, submitted_ms);
 }
 
 #endif

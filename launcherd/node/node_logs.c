@@ -63,16 +63,18 @@ static void fill_place(const struct node_logs *logs, struct log_files *files)
     const struct msg_log_read *request = &files->request;
     const struct launcher_shim *shim = shim_of(logs, request);
     const bool is_told = shim != NULL && shim->submitted_ms != 0;
+    const struct rundir_logs place = node_logs_of(logs->host);
 
     (void)snprintf(files->cluster, sizeof files->cluster, "%s", logs->host->core->cluster);
-    (void)snprintf(files->logs_dir, sizeof files->logs_dir, "%s", logs->host->logs_dir);
+    (void)snprintf(files->logs_dir, sizeof files->logs_dir, "%s", place.dir);
+    (void)snprintf(files->owner_id, sizeof files->owner_id, "%s", place.owner);
     files->is_other = is_other(logs, request);
     files->place =
-        (struct log_place){.logs_dir = files->logs_dir,
+        (struct log_place){.logs = {.dir = files->logs_dir, .owner = files->owner_id},
                            .cluster = files->cluster,
                            .job_id = request->job_id,
                            .submitted_ms = is_told ? shim->submitted_ms : request->submitted_ms};
-    rundir_log_dir(files->job_dir, logs->host->logs_dir, files->cluster, request->job_id,
+    rundir_log_dir(files->job_dir, &place, files->cluster, request->job_id,
                    shim != NULL ? shim->submitted_ms : request->submitted_ms);
     if (request->what == LOG_OUTPUT)
         rundir_join(files->dir, files->job_dir, ".");

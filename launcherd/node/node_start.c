@@ -284,8 +284,7 @@ static bool begin(struct node_shims *shims, struct node_shim *shim, const struct
     files->work.done = on_started;
     files->shims = shims;
     files->log_mode = geteuid() == 0 ? 0711 : 0700;
-    rundir_log_dir(files->log_dir, shims->host->logs_dir, shim->cluster, shim->job_id,
-                   shim->submitted_ms);
+    node_log_dir(shims->host, files->log_dir, shim->cluster, shim->job_id, shim->submitted_ms);
     (void)snprintf(name, sizeof name, "shim-g%u.log", shim->generation);
     rundir_join(files->log, files->log_dir, name);
     (void)snprintf(files->dir, sizeof files->dir, "%s", shim->dir);

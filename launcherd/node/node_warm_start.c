@@ -183,8 +183,8 @@ static const char *make(struct node_warm_job *job)
     files->work.run = warm_files_make;
     files->work.done = on_made;
     files->log_mode = geteuid() == 0 ? 0711 : 0700;
-    rundir_log_dir(files->log_dir, host->logs_dir, job->order.warm.cluster, job->order.warm.job_id,
-                   job->order.warm.submitted_ms);
+    node_log_dir(host, files->log_dir, job->order.warm.cluster, job->order.warm.job_id,
+                 job->order.warm.submitted_ms);
     rundir_join(files->log, files->log_dir, WARM_LOG);
     if (!add_process(job, files)) {
         files->work.drop(&files->work);

@@ -11,6 +11,7 @@
 
 #include "common/io/lock_holder.h"
 #include "common/io/own_path.h"
+#include "launcherd/node/key_mark.h"
 #include "launcherd/process/rundir.h"
 
 static void drop(struct file_work *work)
@@ -126,4 +127,8 @@ void open_files_state(struct file_work *work)
     if (files->status == STATUS_OK)
         files->status = state_id_load(files->dir, files->boot_id, files->machine_id,
                                       files->state_id, &files->found, files->aside, &files->err);
+    if (files->status == STATUS_OK && files->key_name[0] != '\0')
+        key_mark_write(files->dir, files->key_name);
+    else if (files->status == STATUS_OK && files->wants_key)
+        files->status = key_mark_check(files->dir, &files->err);
 }

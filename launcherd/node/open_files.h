@@ -14,6 +14,8 @@ struct open_files {
     void *owner; /* for the loop */
     char dir[PATH_MAX];
     char boot_id[64], machine_id[IDENTITY_BYTES_MAX]; /* for the state directory's id */
+    char key_name[NODE_NAME_BYTES_MAX]; /* of the key in the state directory; "": there is none */
+    bool wants_key; /* without one launcherd would have a server and a name that nobody gave it */
     /* Results. */
     enum status status; /* STATUS_BUSY: another launcherd has the state directory */
     struct err err;

@@ -120,11 +120,11 @@ static enum status make_way(const char *state_dir, struct err *note, struct err 
     if (status != STATUS_BAD_INPUT)
         return status;
     (void)snprintf(path, sizeof path, "%.*s/" NAME, PATH_MAX - 300, state_dir);
-    status = own_file_put_aside(path, ".damaged", 0, err);
+    status = own_file_keep_damaged(path, 0, err);
     if (status == STATUS_OK)
         (void)err_set(note, STATUS_BAD_INPUT, 0,
                       "the record of the newest jobs was damaged, and begins anew; it is kept as "
-                      "%.150s.damaged",
+                      "%.150s.damaged, with a number if there was one",
                       path);
     return status;
 }

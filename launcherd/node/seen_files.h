@@ -35,7 +35,7 @@ void seen_files_write(struct file_work *work);
  * plain file of ours. STATUS_IO: it cannot be read. */
 enum status seen_file_read(const char *state_dir, struct seen_record *record, struct err *err);
 /* Replaces the file as a whole, and syncs it: it must outlive the machine's next loss of power. Waits for the disk. A
- * damaged file is renamed to "seen.damaged", and `note` says so. What is no plain file of ours, or cannot be read, is
+ * damaged file is renamed to "seen.damaged", with a number if there is one, and `note` says so. What is no plain file of ours, or cannot be read, is
  * left alone. Errors: as seen_file_read, but for STATUS_NOT_FOUND. */
 enum status seen_file_write(const char *state_dir, const struct seen_record *record,
                             struct err *note, struct err *err);

@@ -195,7 +195,7 @@ static enum status keep_damaged(const char *state_dir, struct err *err)
     char path[PATH_MAX];
 
     rundir_join(path, state_dir, FILE_NAME);
-    return own_file_put_aside(path, STATE_ID_DAMAGED_END, 0, err);
+    return own_file_keep_damaged(path, 0, err);
 }
 
 /* Moves a folder of the original aside, and makes an empty one. */

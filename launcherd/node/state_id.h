@@ -17,8 +17,6 @@
 #include "common/log.h"
 #include "common/status.h"
 
-#define STATE_ID_DAMAGED_END ".damaged"
-
 enum state_id_found {
     STATE_ID_KNOWN, /* the file is where it was made */
     STATE_ID_NEW,   /* there was none */
@@ -30,7 +28,7 @@ enum state_id_found {
 
 /* Fills `id`, and makes a new one where it must. `aside`: for STATE_ID_COPY where the old folders are,
  * "run-of-copy-0123abcd"; empty if there was nothing in them. The caller has locked the directory.
- * Errors: STATUS_REFUSED: it is no plain file of ours, and left alone; STATUS_CONFLICT: a damaged one was kept before;
+ * Errors: STATUS_REFUSED: it is no plain file of ours, and left alone; STATUS_CONFLICT: too many damaged ones were kept before;
  * STATUS_IO, also if there is a file that cannot be read: then nobody knows whose it is. */
 enum status state_id_load(const char *state_dir, const char *boot_id, const char *machine_id,
                           char id[IDENTITY_BYTES_MAX], enum state_id_found *found, char aside[64],

@@ -7,8 +7,9 @@ void state_id_log(enum state_id_found found, struct log_about about, const char 
 {
     if (found == STATE_ID_DAMAGED)
         log_line(LOG_WARNING, about,
-                 "%s/state-id.json was damaged, and is kept as state-id.json" STATE_ID_DAMAGED_END
-                 ": the state directory has a new id, and the server waits for the leases of the "
+                 "%s/state-id.json was damaged, and is kept as state-id.json.damaged, with a "
+                 "number if there was one: the state directory has a new id, and the server waits "
+                 "for the leases of the "
                  "old one",
                  state_dir);
     else if (found == STATE_ID_RESTORED)

@@ -1,20 +1,39 @@
 #include "launcherd/process/cgroup.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcherd/process/clone_child.h"
 
 #define FILE_BYTES_MAX 65536u
 #define BASE "ddp" /* the folder of all groups */
+#define TRY "try-" /* "try-PID-TIME"; earlier releases left the time out */
+#define TRY_S 60   /* no try takes that long */
+
+static bool is_group(const char *dir)
+{
+    const int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    bool is_cgroup = false;
+    struct statfs info;
+
+    if (fd < 0)
+        return false;
+    is_cgroup = fstatfs(fd, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
+    close(fd);
+    return is_cgroup;
+}
 
 static bool make_path(char path[PATH_MAX], const char *dir, const char *name)
 {
@@ -170,12 +189,48 @@ static int try_child(const char *dir)
     return WIFEXITED(how) ? WEXITSTATUS(how) : EIO;
 }
 
+/* Whether a group is one that a process of that name was killed in while it tried it out. It may be of another pid namespace,
+ * but trying takes a moment only. */
+static bool is_left(int base_fd, const char *name)
+{
+    struct stat info;
+    char *end;
+    long pid;
+
+    if (strncmp(name, TRY, sizeof TRY - 1) != 0 || name[sizeof TRY - 1] < '1' ||
+        name[sizeof TRY - 1] > '9')
+        return false;
+    pid = strtol(name + sizeof TRY - 1, &end, 10);
+    return (end[0] == '\0' || end[0] == '-') && pid <= INT_MAX && kill((pid_t)pid, 0) != 0 &&
+           errno == ESRCH && fstatat(base_fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+           time(NULL) - info.st_mtim.tv_sec > TRY_S;
+}
+
+/* Only empty ones: the kernel refuses others. */
+static void sweep_tries(const char *base)
+{
+    DIR *dir = is_group(base) ? opendir(base) : NULL;
+    const struct dirent *entry;
+
+    while (dir != NULL && (entry = readdir(dir)) != NULL)
+        if (is_left(dirfd(dir), entry->d_name))
+            (void)unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR);
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
 /* Tries it out, because permissions, delegation, group types and the namespace all matter. */
 static enum status try_base(const char *base, struct err *err)
 {
-    char dir[PATH_MAX], name[32];
+    char dir[PATH_MAX], name[48];
     const struct cgroup_limits none = {0};
-    (void)snprintf(name, sizeof name, "try-%d", (int)getpid());
+    struct timespec now;
+
+    sweep_tries(base);
+    (void)clock_gettime(CLOCK_REALTIME,
+                        &now); /* a pid is used again, and other pid namespaces have the same */
+    (void)snprintf(name, sizeof name, TRY "%d-%llx%08lx", (int)getpid(),
+                   (unsigned long long)now.tv_sec, (unsigned long)now.tv_nsec);
     if (!make_path(dir, base, name))
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the own cgroup is too long");
     enum status status = cgroup_make(dir, &none, err);
@@ -242,15 +297,7 @@ enum status cgroup_make(const char *dir, const struct cgroup_limits *limits, str
  * another boot or another machine. */
 static bool is_ours(const char *dir)
 {
-    const int fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    bool is_cgroup = false;
-    struct statfs info;
-
-    if (fd < 0)
-        return false;
-    is_cgroup = fstatfs(fd, &info) == 0 && info.f_type == CGROUP2_SUPER_MAGIC;
-    close(fd);
-    return is_cgroup && strstr(dir, "/" BASE "/") != NULL;
+    return is_group(dir) && strstr(dir, "/" BASE "/") != NULL;
 }
 
 bool cgroup_kill(const char *dir)

@@ -61,6 +61,23 @@ bool interface_of_address(const char *address, char name[IF_NAMESIZE])
     return is_found;
 }
 
+enum status interface_take(const char *wanted, char address[ADDRESS_BYTES_MAX], struct err *err)
+{
+    char text[INET6_ADDRSTRLEN], name[IF_NAMESIZE];
+
+    if (strlen(wanted) >= ADDRESS_BYTES_MAX || !normalize(wanted, text))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%.80s is no numeric address; `ip address` lists those of this machine",
+                       wanted);
+    if (!interface_of_address(wanted, name))
+        return err_set(err, STATUS_NOT_FOUND, 0,
+                       "%.80s: no interface of this machine has this numeric address; `ip "
+                       "address` lists those that do",
+                       wanted);
+    (void)snprintf(address, ADDRESS_BYTES_MAX, "%s", wanted);
+    return STATUS_OK;
+}
+
 static bool has_name(const struct ifaddrs *at, const char *name)
 {
     const size_t bytes = strlen(name);

@@ -11,6 +11,9 @@
 /* The interface with that numeric `address`; an IPv6 address may end in %ZONE. False: none has
  * it. */
 bool interface_of_address(const char *address, char name[IF_NAMESIZE]);
+/* Copies a numeric address that an interface has now. STATUS_BAD_INPUT: it is not numeric; STATUS_NOT_FOUND: no interface
+ * has it, or not yet. */
+enum status interface_take(const char *wanted, char address[ADDRESS_BYTES_MAX], struct err *err);
 /* The address of an interface by which other machines can reach it: its first IPv4 address,
  * otherwise its first IPv6 address that is not link-local. STATUS_NOT_FOUND: no such interface or
  * address. */

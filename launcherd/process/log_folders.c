@@ -32,6 +32,11 @@ bool log_folder_parse(const char *text, const char *suffix, struct log_folder_na
     name->job_id = strtoull(text + digits + 1, &end, 10);
     if (end[0] == '-' && end[1] >= '1' && end[1] <= '9')
         end += 1 + strspn(end + 1, "0123456789");
+    name->owner[0] = '\0';
+    if (end[0] == '.' && strspn(end + 1, "0123456789abcdef") == RUNDIR_OWNER_CHARS) {
+        (void)snprintf(name->owner, sizeof name->owner, "%.*s", RUNDIR_OWNER_CHARS, end + 1);
+        end += 1 + RUNDIR_OWNER_CHARS;
+    }
     return errno == 0 && strcmp(end, suffix) == 0;
 }
 
@@ -93,13 +98,22 @@ static bool is_folder_of_job(const char *name, const struct stat *info)
 struct content {
     char other[NAME_MAX + 1]; /* something that launcherd did not make; "": nothing */
     struct timespec newest;   /* the last write */
+    struct timespec
+        changed; /* the last change, also of a name or an owner: nobody can set it back */
 };
 
-static void later(struct timespec *newest, const struct stat *info)
+static void later(struct timespec *newest, const struct timespec *time)
 {
-    if (info->st_mtim.tv_sec > newest->tv_sec ||
-        (info->st_mtim.tv_sec == newest->tv_sec && info->st_mtim.tv_nsec > newest->tv_nsec))
-        *newest = info->st_mtim;
+    if (time->tv_sec > newest->tv_sec ||
+        (time->tv_sec == newest->tv_sec && time->tv_nsec > newest->tv_nsec))
+        *newest = *time;
+}
+
+static void note(struct content *content, const struct stat *info)
+{
+    later(&content->newest, &info->st_mtim);
+    later(&content->changed, &info->st_mtim);
+    later(&content->changed, &info->st_ctim);
 }
 
 /* False: the folder cannot be read. */
@@ -113,7 +127,7 @@ static bool look_into(int fd, struct content *content)
     if (dir == NULL)
         return false;
     if (fstat(fd, &info) == 0)
-        later(&content->newest, &info);
+        note(content, &info);
     while ((entry = readdir(dir)) != NULL) {
         if (is_dots(entry->d_name))
             continue;
@@ -121,7 +135,7 @@ static bool look_into(int fd, struct content *content)
             (!is_our_file(entry->d_name, &info) && !is_folder_of_job(entry->d_name, &info)))
             (void)snprintf(content->other, sizeof content->other, "%s", entry->d_name);
         else
-            later(&content->newest, &info);
+            note(content, &info);
     }
     (void)closedir(dir);
     return true;
@@ -166,7 +180,7 @@ static void tell_once(struct log_folders *folders, const char *name, const char 
         return;
     folders->told[folders->told_count++] = hash;
     log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s/%s is old (--keep-logs) and is left alone: %s",
-             folders->logs_dir, name, why);
+             folders->logs.dir, name, why);
 }
 
 static void empty(int fd)
@@ -200,8 +214,26 @@ static bool remove_folder(int logs_fd, const char *name, int fd)
     return unlinkat(logs_fd, removed, AT_REMOVEDIR) == 0;
 }
 
-/* `is_begun`: an earlier removal of it was cut short. */
-static bool try_remove(struct log_folders *folders, int logs_fd, const char *name, bool is_begun)
+/* Whether the removal is ours. In a folder that only we use, one without an owner is, too. */
+static bool is_ours(const struct log_folders *folders, const struct log_folder_name *name)
+{
+    return strncmp(name->owner, folders->logs.owner, RUNDIR_OWNER_CHARS) == 0;
+}
+
+/* `is_begun`: an earlier removal of ours was cut short. */
+static bool may_go(const struct log_folders *folders, const struct content *content, bool is_ours,
+                   bool is_begun)
+{
+    if (is_ours)
+        return is_begun || is_old(&content->newest, folders->keep_us);
+    return is_old(&content->changed, folders->keep_us > LOG_FOLDERS_FOREIGN_US
+                                         ? folders->keep_us
+                                         : LOG_FOLDERS_FOREIGN_US);
+}
+
+/* `is_begun`: a removal of it was cut short. */
+static bool try_remove(struct log_folders *folders, int logs_fd, const char *name, bool is_ours,
+                       bool is_begun)
 {
     struct content content;
     struct err err;
@@ -214,7 +246,7 @@ static bool try_remove(struct log_folders *folders, int logs_fd, const char *nam
             tell_once(folders, name, err.text);
         return false;
     }
-    if (look_into(fd, &content) && (is_begun || is_old(&content.newest, folders->keep_us))) {
+    if (look_into(fd, &content) && may_go(folders, &content, is_ours, is_begun)) {
         if (content.other[0] == '\0')
             look_deeper(fd, &content);
         (void)snprintf(text, sizeof text, "launcherd did not make \"%s\" in it", content.other);
@@ -231,6 +263,23 @@ static bool try_remove(struct log_folders *folders, int logs_fd, const char *nam
     return is_removed;
 }
 
+/* So that other launcherds see that the job is known. */
+static void touch(const struct log_folders *folders, int logs_fd, const char *name,
+                  const char *owner)
+{
+    char path[64];
+    struct err err;
+    int fd;
+
+    if (folders->logs.owner[0] == '\0' ||
+        (owner[0] != '\0' && strncmp(owner, folders->logs.owner, RUNDIR_OWNER_CHARS) != 0) ||
+        own_folder_open_at(logs_fd, name, &fd, &err) != STATUS_OK)
+        return;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    (void)utimensat(AT_FDCWD, path, NULL, 0);
+    (void)close(fd);
+}
+
 uint32_t log_folders_expire(struct log_folders *folders)
 {
     struct log_folder_name name;
@@ -240,15 +289,18 @@ uint32_t log_folders_expire(struct log_folders *folders)
     DIR *dir;
     int fd;
 
-    if (own_folder_open(folders->logs_dir, 0, &fd, &err) != STATUS_OK)
+    if (own_folder_open(folders->logs.dir, 0, &fd, &err) != STATUS_OK)
         return 0;
     dir = own_folder_list(fd);
     while (dir != NULL && !folders->is_stopping(folders->owner) && (entry = readdir(dir)) != NULL) {
         if (log_folder_parse(entry->d_name, REMOVED, &name))
-            (void)try_remove(folders, fd, entry->d_name, true);
-        else if (log_folder_parse(entry->d_name, "", &name) &&
-                 !folders->is_used(folders->owner, &name))
-            count += try_remove(folders, fd, entry->d_name, false);
+            (void)try_remove(folders, fd, entry->d_name, is_ours(folders, &name), true);
+        else if (!log_folder_parse(entry->d_name, "", &name))
+            continue;
+        else if (folders->is_used(folders->owner, &name))
+            touch(folders, fd, entry->d_name, name.owner);
+        else
+            count += try_remove(folders, fd, entry->d_name, is_ours(folders, &name), false);
     }
     if (dir != NULL)
         (void)closedir(dir);

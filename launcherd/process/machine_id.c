@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "launcherd/process/sha256.h"
@@ -45,11 +46,28 @@ static bool is_id(const char *text)
     return has_other;
 }
 
+/* Ids that firmware has on all boards of a kind, where nobody has written one. */
+static bool is_everywhere(const char *text)
+{
+    static const char *const ids[] = {
+        "03000200-0400-0500-0006-000700080009", "00020003-0004-0005-0006-000700080009",
+        "02000300-0400-0500-0006-000700080009", "4c4c4544-0000-2010-8020-80c04f202020",
+        "fefefefe-fefe-fefe-fefe-fefefefefefe", "12345678-1234-5678-90ab-cddeefaabbcc",
+        "12345678-1234-1234-1234-123456789abc", "01234567-89ab-cdef-0123-456789abcdef",
+        "11111111-2222-3333-4444-555555555555", "00000000-0000-0000-0000-000000000001"};
+
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (strcasecmp(text, ids[i]) == 0)
+            return true;
+    return false;
+}
+
 void machine_id_of(const struct machine_facts *facts, char id[IDENTITY_BYTES_MAX])
 {
     char text[sizeof USE + 3 * TEXT_MAX];
     uint8_t hash[SHA256_BYTES];
-    const bool has_firmware = is_id(facts->firmware), has_card = facts->card != NULL;
+    const bool has_firmware = is_id(facts->firmware) && !is_everywhere(facts->firmware);
+    const bool has_card = facts->card != NULL;
     int length;
 
     id[0] = '\0';
@@ -76,10 +94,26 @@ static bool is_of_hardware(const char *net, const char *name)
     return read_line(path, text) && strcmp(text, "0") == 0;
 }
 
+/* The beginnings that makers of virtual machines have of their own: such an address is in the machine's configuration, and
+ * is copied with it. */
+static bool is_virtual(const char *text)
+{
+    static const char *const makers[] = {"00:05:69", "00:0c:29", "00:50:56", "00:15:5d",
+                                         "00:16:3e", "00:1c:42", "08:00:27"};
+
+    for (size_t i = 0; i < sizeof makers / sizeof makers[0]; i++)
+        if (strncmp(text, makers[i], strlen(makers[i])) == 0)
+            return true;
+    return false;
+}
+
+/* The address that a maker gave to one card: neither of a group (bit 0 of the first byte) nor set locally (bit 1), as
+ * those of virtual machines are, IEEE 802, 8.2. All machines of one image may have the same: 52:54:00:12:34:56. */
 static bool is_address(const char *text)
 {
-    return strspn(text, "0123456789abcdef:") == strlen(text) &&
-           strspn(text, "0:") != strlen(text) && strspn(text, "f:") != strlen(text);
+    return strlen(text) >= 2 && strspn(text, "0123456789abcdef:") == strlen(text) &&
+           strchr("048c", text[1]) != NULL && strspn(text, "0:") != strlen(text) &&
+           !is_virtual(text);
 }
 
 bool machine_card(const char *net, char card[MACHINE_CARD_BYTES])

@@ -20,7 +20,8 @@ struct machine_facts {
 };
 void machine_id_of(const struct machine_facts *facts, char id[IDENTITY_BYTES_MAX]);
 /* The smallest address that a card brings with it, of the devices in `net`. False: there is none. Those that were set, drawn
- * at random, or are of devices without hardware (bridges, the ends of tunnels, a container's) do not count. */
+ * at random, are of devices without hardware (bridges, the ends of tunnels, a container's), or of virtual machines, which
+ * have them from their configuration, do not count. */
 bool machine_card(const char *net, char card[MACHINE_CARD_BYTES]);
 
 #endif

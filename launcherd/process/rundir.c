@@ -41,15 +41,16 @@ void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *clu
                    (unsigned long long)job_id);
 }
 
-void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id,
-                    int64_t submitted_ms)
+void rundir_log_dir(char out[PATH_MAX], const struct rundir_logs *logs, const char *cluster,
+                    uint64_t job_id, int64_t submitted_ms)
 {
     char submitted[24] = "";
 
     if (submitted_ms != 0)
         (void)snprintf(submitted, sizeof submitted, "-%lld", (long long)submitted_ms);
-    (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu%s", PATH_MAX - 300, logs_dir, cluster,
-                   (unsigned long long)job_id, submitted);
+    (void)snprintf(out, PATH_MAX, "%.*s/%s-%llu%s%s%.*s", PATH_MAX - 300, logs->dir, cluster,
+                   (unsigned long long)job_id, submitted, logs->owner[0] != '\0' ? "." : "",
+                   RUNDIR_OWNER_CHARS, logs->owner);
 }
 
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank)

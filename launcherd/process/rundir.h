@@ -1,6 +1,7 @@
 /* The state directory of a node, and the files in it that a shim and launcherd share:
  *
  *   STATE/lock                                  locked by the one launcherd that uses it
+ *   STATE/key, key-of                           the node's key; that there was one (node/key_mark.h)
  *   STATE/seen                                  the newest job of each cluster (node/seen_files.h)
  *   STATE/slots.json                            the record of the slots (node/slots_file.h)
  *   STATE/state-id.json                         which state directory this is (node/state_id.h)
@@ -15,7 +16,8 @@
  *   STATE/warm/<cluster>-<job>/                 for processes that wait for a start order (shim/warm_main.h)
  *     shim.json                                 the process that keeps them. A start order moves it to the run
  *                                               directory: that process becomes the shim
- *   STATE/logs/<cluster>-<job>-<submitted_ms>/  stays; under --log-dir where that is given (log_place.h)
+ *   STATE/logs/<cluster>-<job>-<submitted_ms>/  stays; with --log-dir LOGS/<cluster>-<job>-<submitted_ms>.<owner>/, since
+ *                                               several launcherds may have the same LOGS (log_place.h)
  *     shim-g<generation>.log                    the log of the shim
  *     warm.log                                  the log of processes that waited for a start order (shim/warm_main.h)
  *     g<generation>-rank<rank>.log              the output of that rank, byte for byte
@@ -55,10 +57,16 @@ void rundir_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
                  uint32_t generation);
 void rundir_warm_path(char out[PATH_MAX], const char *state_dir, const char *cluster,
                       uint64_t job_id);
-/* `logs_dir`: STATE/logs, or launcherd's --log-dir. `submitted_ms`: of the job; 0: a server of
- * release 0.1.0 did not say it (log_place.h). */
-void rundir_log_dir(char out[PATH_MAX], const char *logs_dir, const char *cluster, uint64_t job_id,
-                    int64_t submitted_ms);
+/* The folder of a node's logs. */
+struct rundir_logs {
+    const char *dir; /* STATE/logs, or launcherd's --log-dir */
+    const char *
+        owner; /* the id of the state directory, of which RUNDIR_OWNER_CHARS count; "": only we use `dir` */
+};
+#define RUNDIR_OWNER_CHARS 16
+/* `submitted_ms`: of the job; 0: a server of release 0.1.0 did not say it (log_place.h). */
+void rundir_log_dir(char out[PATH_MAX], const struct rundir_logs *logs, const char *cluster,
+                    uint64_t job_id, int64_t submitted_ms);
 void rundir_rank_log(char out[PATH_MAX], const char *log_dir, uint32_t generation, uint32_t rank);
 /* The folder of that generation where the ranks may write, and the files of a rank in it: metrics,
  * error. */

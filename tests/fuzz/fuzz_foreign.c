@@ -539,7 +539,8 @@ static void sweep(void)
     char dir[PATH_MAX];
 
     at(dir, "state/logs");
-    logs = (struct log_folders){.logs_dir = dir, .is_used = is_used, .is_stopping = is_stopping};
+    logs = (struct log_folders){
+        .logs = {.dir = dir, .owner = ""}, .is_used = is_used, .is_stopping = is_stopping};
     remove_each("state/run");
     remove_each("state/warm");
     (void)log_folders_expire(&logs);

@@ -43,7 +43,7 @@ CORE_SYMBOLS = re.compile(
 # that name a path, change a file, ask the user database, start a process or wait for one. Reading and writing descriptors is not: the loop's are sockets, pipes
 # and memory. LOOP_THREADS: what runs on threads; the loop may take the address of its functions, and call only LOOP_MAY_CALL.
 LOOP_FOLDERS = {"launcherd/node": "launcherd", "launcherd/shim": "a shim", "rendezvous/server": "rendezvous"}
-LOOP_THREADS = re.compile(r"^(launcherd/(node|shim)|rendezvous/server)/(\w+_files|slots_file|state_id)\.c$")
+LOOP_THREADS = re.compile(r"^(launcherd/(node|shim)|rendezvous/server)/(\w+_files|slots_file|state_id|key_mark)\.c$")
 LOOP_MAY_CALL = re.compile(r"_(new|new_unwatch|free|drop|fd)$")
 LOOP_FILE_CALLS = re.compile(
     r"^(open|openat|creat|fopen|freopen|mkdir|mkdirat|rmdir|unlink|unlinkat|remove|rename|renameat2?|link|linkat|symlink|symlinkat|"

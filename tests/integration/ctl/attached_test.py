@@ -262,7 +262,7 @@ def what_a_killed_run_has_left_is_removed():
         starting = f"{case.temp}/ddp-abcdeg"  # its ddpctl runs and has no daemons yet
         os.mkdir(starting)
         with open(f"{starting}/standalone.lock", "w", encoding="ascii") as lock:
-            lock.write(socket.gethostname())
+            lock.write(f"{socket.gethostname()}\nfolder ddp-abcdeg {os.stat(starting).st_ino} {os.stat(starting).st_dev}\n")
             lock.flush()
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = case.ctl(*RUN, "--", "true")  # the first still runs

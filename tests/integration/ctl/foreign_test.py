@@ -12,7 +12,7 @@ import own_namespace  # noqa: E402  pylint: disable=wrong-import-position
 
 own_namespace.enter()
 
-from ctl_lib import BUILD, Case, Cluster, equal, run_tests  # pylint: disable=wrong-import-position
+from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
 from keys_test import Server  # pylint: disable=wrong-import-position
 
 NOBODY = 65534
@@ -24,9 +24,15 @@ def killed_run(case, name, machine=None):
     path = f"{case.temp}/{name}"
     os.makedirs(f"{path}/node0/logs")
     os.chmod(path, 0o700)
+    write_lock(path, machine)
+    return path
+
+
+def write_lock(path, machine=None):
+    folder = os.stat(path)
     with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
         lock.write(socket.gethostname() if machine is None else machine)
-    return path
+        lock.write(f"\nfolder {os.path.basename(path)} {folder.st_ino} {folder.st_dev}\n")
 
 
 def what_others_have_put_into_a_killed_runs_folder_stays():
@@ -63,8 +69,36 @@ def a_lock_that_names_no_machine_is_not_ours():
         equal(done.returncode, 0, done.stderr)
         assert f"{path} stays: its standalone.lock names no machine" in done.stderr, done.stderr
         equal(sorted(os.listdir(path)), ["node0", "standalone.lock"])
-        with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
-            lock.write(socket.gethostname())
+        write_lock(path)
+        done = case.ctl(*STANDALONE)
+        assert "removed 1 temporary folder of earlier runs" in done.stderr, done.stderr
+        equal(os.listdir(case.temp), [])
+
+
+def a_copy_of_a_killed_runs_folder_stays():
+    with Case() as case:
+        process = case.start("run", "--standalone", "--", "sh", "-c", "echo up; sleep 600")
+        equal(process.stdout.readline(), "up\n")
+        process.kill()
+        process.communicate(timeout=60)
+        wait_until("the daemons' end", lambda: not case.processes())
+        (name,) = os.listdir(case.temp)
+        path = f"{case.temp}/{name}"
+        subprocess.run(["cp", "-a", path, f"{case.temp}/ddp-saved1"], check=True)
+        with open(f"{path}/notes", "w", encoding="ascii") as notes:
+            notes.write("ours, and of value")
+        os.rename(path, f"{case.temp}/kept")
+        subprocess.run(["cp", "-a", f"{case.temp}/kept", path], check=True)  # the same name, but another folder
+        done = case.ctl(*STANDALONE)
+        equal((done.returncode, sorted(os.listdir(case.temp))), (0, sorted(["ddp-saved1", "kept", name])), done.stderr)
+        assert f"{path} stays: its standalone.lock was not made there" in done.stderr, done.stderr
+        equal(sorted(os.listdir(path)), sorted(os.listdir(f"{case.temp}/kept")))
+        subprocess.run(["rm", "-r", path, f"{case.temp}/ddp-saved1"], check=True)
+        os.rename(f"{case.temp}/kept", path)
+        done = case.ctl(*STANDALONE)
+        equal((done.returncode, sorted(os.listdir(path))), (0, ["notes", "standalone.lock"]), done.stderr)
+        assert f"{path}, of an earlier run that was killed, cannot be removed as a whole: \"notes\" in it stays" in done.stderr, done.stderr
+        os.unlink(f"{path}/notes")
         done = case.ctl(*STANDALONE)
         assert "removed 1 temporary folder of earlier runs" in done.stderr, done.stderr
         equal(os.listdir(case.temp), [])
@@ -132,6 +166,6 @@ def a_backup_is_not_written_through_a_link_of_others():
 
 
 if __name__ == "__main__":
-    run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours,
+    run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours, a_copy_of_a_killed_runs_folder_stays,
                a_lock_of_another_machine_of_our_name_is_not_ours, a_machine_without_dev_null_or_proc_is_told,
                login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])

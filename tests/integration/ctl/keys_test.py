@@ -126,11 +126,11 @@ def secret_of(url):
     return url.split("#")[1]
 
 
-def launch_fails(case, *args, state="failed", stdin=None):
-    """Runs a launcherd that must exit by itself with 2. Returns its stderr, without notes such as that this machine has no cgroups."""
+def launch_fails(case, *args, state="failed", stdin=None, code=2):
+    """Runs a launcherd that must exit by itself with `code`: 2 says that starting it again does not help. Returns its stderr, without notes such as that this machine has no cgroups."""
     done = subprocess.run([LAUNCHERD, *args, "--state-dir", f"{case.dir}/{state}"], env=case.environ(),
                           capture_output=True, text=True, timeout=WAIT_S, input=stdin or "")
-    equal(done.returncode, 2, done.stderr)
+    equal(done.returncode, code, done.stderr)
     equal(done.stdout, "")
     return "".join(line for line in done.stderr.splitlines(keepends=True) if not re.match(r"\S+ info ", line))
 
@@ -160,6 +160,10 @@ def a_node_joins_once_and_comes_back_without_a_key():
         node.ready()
         wait_until("the node", lambda: server.node_row("gpu01")["state"] == "up")
         assert secret_of(url) not in node.log(), "the secret is in the log"
+        node.stop()
+        os.unlink(path)
+        said = launch_fails(case, state="node", code=1)
+        assert f"{path}, the key of node gpu01, is gone: put it back" in said, said
 
 
 def a_node_that_cannot_keep_its_key_has_not_joined():
@@ -221,20 +225,23 @@ def what_a_command_line_can_be_wrong_about_is_said_at_once():
     cases = (
         (("--join", "ddp://127.0.0.1:1"), "no /NAME after the server"),
         (("--join", key[:-1]), "was the end of the string cut off?"),
-        (("--join", "@/no/such/file"), "/no/such/file"),
         (("--join", key, "--name", "n2"), "the key is of n1"),
-        (("--join", key, "--address", "240.0.0.1"), "240.0.0.1: no interface of this machine"),
         (("--join", key, "--address", "here"), "numeric"),
-        (("--join", key, "--interface", "nosuch0"), "nosuch0 does not exist here"),
         (("--join", key, "--interface", "lo", "--address", "127.0.0.1"), "not both"),
         (("--join", key, "--server", "nonsense"), "expected unix:PATH or HOST:PORT"),
         (("--join", f"ddp://{'x' * 70}.invalid:1/n1#{OTHER_SECRET}"), "has no address"),
         (("--server", "192.0.2.1:7400", "--name", "gpu07"), "ddpctl node add gpu07"),
         (("--server", "head.example.org:7400"), "--join"),
     )
+    later = (  # what may come: a device, its address, a file
+        (("--join", "@/no/such/file"), "/no/such/file"),
+        (("--join", key, "--address", "240.0.0.1"), "240.0.0.1: no interface of this machine"),
+        (("--join", key, "--interface", "nosuch0"), "nosuch0 does not exist here"),
+        (("--join", key, "--gpus", "63"), "--gpus 63: this machine has"),
+    )
     with Case() as case:
-        for args, expected in cases:
-            said = launch_fails(case, *args)
+        for args, expected in cases + later:
+            said = launch_fails(case, *args, code=1 if (args, expected) in later else 2)
             assert expected in said and OTHER_SECRET not in said, f"{args}: {said}"
             equal(len(said.splitlines()), 1, said)
         os.makedirs(f"{case.dir}/open")

@@ -94,6 +94,38 @@ def logs_go_when_their_time_is_over():
         wait_until("the end of all logs", lambda: len(os.listdir(cluster.logs())) == 1)
 
 
+def launcherds_with_one_log_dir_remove_only_their_own():
+    with Case() as case, Keeping(case, node_options=("--log-dir", f"{case.dir}/logs")) as cluster:
+        os.mkdir(f"{case.dir}/source")
+        with open(f"{case.dir}/source/data", "w", encoding="ascii") as file:
+            file.write("whole")
+        of_another = f"{case.dir}/logs/{'a' * 32}-7-12345"
+        os.mkdir(of_another)
+        with open(f"{of_another}/g1-rank0.log", "w", encoding="ascii") as file:
+            file.write("quiet")
+        for path in (f"{of_another}/g1-rank0.log", of_another):
+            os.utime(path, (1, 1))
+        ready, go = f"{case.dir}/ready", f"{case.dir}/go"
+        runs = cluster.submit("--stage", f"{case.dir}/source", "--", "sh", "-c", f"touch {ready}; while ! test -e {go}; do sleep 0.05; done; cat data")
+        wait_until("the first job", lambda: os.path.exists(ready))
+        cluster.launch("node1", "launcherd", "--server", cluster.server, "--name", "node1", "--slots", "4", "--allow-root",
+                       "--log-dir", f"{case.dir}/logs", "--keep-logs", "1s")
+        both = cluster.submit("--nodes", "2", "--stage", f"{case.dir}/source", "--max-restarts", "0", "--", "sh", "-c",
+                              "cat data; echo $RANK > out; sleep 1; cat out")
+        equal(cluster.ctl("wait", both).returncode, 0, cluster.ctl("why", both).stdout)
+        wait_until("node1's own to go", lambda: len([name for name in os.listdir(f"{case.dir}/logs") if f"-{both}-" in name]) == 1)
+        equal(cluster.ctl("logs", "--raw", "--rank", "0", both).stdout, "whole0\n")
+        assert os.path.exists(f"{of_another}/g1-rank0.log"), "a folder that neither made was removed"
+        quiet = cluster.submit("--nodes", "2", "--", "sh", "-c", f"touch {ready}-$RANK; while ! test -e {go}; do sleep 0.05; done")
+        wait_until("a job that writes nothing", lambda: os.path.exists(f"{ready}-0") and os.path.exists(f"{ready}-1"))
+        folders = [f"{case.dir}/logs/{name}" for name in os.listdir(f"{case.dir}/logs") if f"-{quiet}-" in name]
+        before = [os.stat(folder).st_mtime_ns for folder in folders]
+        wait_until("node1 to say that it is known", lambda: before != [os.stat(folder).st_mtime_ns for folder in folders])
+        with open(go, "w", encoding="ascii"):
+            pass
+        equal((cluster.ctl("wait", runs).returncode, cluster.ctl("logs", "--raw", runs).stdout), (0, "whole"), "the job of the other")
+
+
 def rows(case, table):
     with sqlite3.connect(f"file:{case.dir}/rendezvous/state.db?mode=ro", uri=True) as db:
         # The newest event of any job is kept, so that no event number is used twice.
@@ -162,5 +194,5 @@ def sizes_and_times_are_checked():
 
 
 if __name__ == "__main__":
-    run_tests([a_long_log_is_cut_in_the_middle, a_log_below_the_limit_is_whole, logs_go_when_their_time_is_over,
+    run_tests([a_long_log_is_cut_in_the_middle, a_log_below_the_limit_is_whole, logs_go_when_their_time_is_over, launcherds_with_one_log_dir_remove_only_their_own,
                ended_jobs_are_forgotten, what_a_job_waits_for_stays, sizes_and_times_are_checked])

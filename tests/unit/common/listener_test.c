@@ -157,6 +157,28 @@ TEST(a_stale_socket_of_another_user_stays)
     CHECK(access(name.sun_path, F_OK) != 0);
 }
 
+/* Its process is about to listen, or never does: connecting to it is refused as to a stale one. */
+TEST(a_socket_that_is_bound_and_does_not_listen_stays)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    struct err err = {.text = ""};
+    struct stat made;
+    char address[PATH_MAX];
+    int fd, listening;
+
+    (void)snprintf(name.sun_path, sizeof name.sun_path, "%.90s/bound", test_dir());
+    (void)snprintf(address, sizeof address, "unix:%s", name.sun_path);
+    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(bind(fd, (const struct sockaddr *)&name, sizeof name) == 0);
+    CHECK_EQ(address_listen(address, 0600, &listening, &made, &err), STATUS_BUSY);
+    CHECK(strstr(err.text, "another process has bound unix:") != NULL);
+    CHECK(access(name.sun_path, F_OK) == 0);
+    CHECK_EQ(close(fd), 0);
+    CHECK_EQ(address_listen(address, 0600, &listening, &made, &err), STATUS_OK);
+    (void)close(listening);
+    address_remove_socket(name.sun_path, &made);
+}
+
 TEST(stale_sockets_are_replaced_live_ones_are_not)
 {
     struct err err = {.text = ""};
@@ -307,7 +329,8 @@ TEST(invalid_addresses_are_refused)
         {"127.0.0.1:", STATUS_BAD_INPUT, "\"127.0.0.1:\" is no address"},
         {"127.0.0.1:65536", STATUS_BAD_INPUT, "\"127.0.0.1:65536\" is no address"},
         {"127.0.0.1:-1", STATUS_BAD_INPUT, "\"127.0.0.1:-1\" is no address"},
-        {"127.1:80", STATUS_REFUSED, "listen on 127.1:80: \"127.1\" has only a loopback address"},
+        {"127.1:80", STATUS_NOT_FOUND, "listen on 127.1:80: \"127.1\" has only a loopback address"},
+        {"nobody.invalid:80", STATUS_NOT_FOUND, "listen on nobody.invalid:80: the name"},
         {"::1:80", STATUS_BAD_INPUT, "\"::1:80\" is no address"},
         {":7400", STATUS_BAD_INPUT, "\":7400\" is no address"},
         {"", STATUS_BAD_INPUT, "\"\" is no address"},

@@ -185,6 +185,40 @@ TEST(only_groups_are_removed)
 }
 
 /* A process in its own session, which is in none of our lists. */
+/* A group as a process leaves it that is killed while it tries out whether it can make one; "": it cannot. */
+static void leave_try(const char *base, char dir[PATH_MAX], pid_t pid, const char *rest,
+                      bool is_old)
+{
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    (void)snprintf(dir, PATH_MAX, "%.4000s/try-%d%s", base, (int)pid, rest);
+    CHECK_EQ(mkdir(dir, 0755), 0);
+    CHECK(!is_old || utimensat(AT_FDCWD, dir, times, 0) == 0);
+}
+
+TEST(what_a_killed_start_has_left_is_removed)
+{
+    char base[PATH_MAX], of_earlier[PATH_MAX], of_dead[PATH_MAX], of_live[PATH_MAX],
+        fresh[PATH_MAX];
+    struct err err;
+    pid_t dead;
+
+    if (cgroup_find_base(base, &err) != STATUS_OK)
+        SKIP("no cgroups of ours");
+    dead = fork();
+    if (dead == 0)
+        _exit(0);
+    CHECK_EQ(waitpid(dead, NULL, 0), dead);
+    leave_try(base, of_earlier, dead, "", true); /* of an earlier release */
+    leave_try(base, of_dead, dead, "-1f", true);
+    leave_try(base, fresh, dead, "-2f", false); /* another's, in a pid namespace of its own */
+    leave_try(base, of_live, getpid(), "-1f", true);
+    CHECK_EQ(cgroup_find_base(base, &err), STATUS_OK);
+    CHECK(access(of_earlier, F_OK) != 0 && access(of_dead, F_OK) != 0);
+    CHECK_EQ(rmdir(of_live), 0);
+    CHECK_EQ(rmdir(fresh), 0);
+}
+
 TEST(the_kernel_kills_a_group)
 {
     char base[PATH_MAX], dir[PATH_MAX];

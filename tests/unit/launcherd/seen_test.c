@@ -143,6 +143,10 @@ TEST(what_has_the_name_is_not_lost)
     CHECK(strstr(note.text, "seen.damaged") != NULL);
     CHECK(stat(seen_path(".damaged"), &info) == 0 && info.st_size == 7);
     CHECK_EQ(seen_file_read(test_dir(), &record, &err), STATUS_OK);
+    fd = open(seen_path(""), O_WRONLY | O_TRUNC | O_CLOEXEC);
+    CHECK(fd >= 0 && write(fd, "again", 5) == 5 && close(fd) == 0);
+    CHECK_EQ(seen_file_write(test_dir(), &written, &note, &err), STATUS_OK);
+    CHECK(stat(seen_path(".damaged-2"), &info) == 0 && info.st_size == 5);
 }
 
 TEST(a_damaged_file_is_no_record)
@@ -175,18 +179,26 @@ TEST(a_damaged_file_is_no_record)
 
 static struct log_place folder_of(int64_t submitted_ms)
 {
-    return (struct log_place){
-        .logs_dir = test_dir(), .cluster = "c", .job_id = 7, .submitted_ms = submitted_ms};
+    return (struct log_place){.logs = {.dir = test_dir(), .owner = ""},
+                              .cluster = "c",
+                              .job_id = 7,
+                              .submitted_ms = submitted_ms};
+}
+
+static void make_log_of(const char *owner, int64_t submitted_ms)
+{
+    const struct rundir_logs logs = {.dir = test_dir(), .owner = owner};
+    char dir[PATH_MAX];
+    struct err err;
+
+    rundir_log_dir(dir, &logs, "c", 7, submitted_ms);
+    CHECK(rundir_make(dir, 0700, &err) == STATUS_OK);
+    CHECK(rundir_write(dir, "g1-rank0.log", "x", 1, &err) == STATUS_OK);
 }
 
 static void make_log(int64_t submitted_ms)
 {
-    char dir[PATH_MAX];
-    struct err err;
-
-    rundir_log_dir(dir, test_dir(), "c", 7, submitted_ms);
-    CHECK(rundir_make(dir, 0700, &err) == STATUS_OK);
-    CHECK(rundir_write(dir, "g1-rank0.log", "x", 1, &err) == STATUS_OK);
+    make_log_of("", submitted_ms);
 }
 
 static bool finds(int64_t submitted_ms, const char *name)
@@ -209,6 +221,29 @@ TEST(a_folder_is_of_one_job_alone)
     CHECK(finds(1000, "c-7-1000"));
     CHECK(finds(2000, "c-7-2000"));
     CHECK(finds(0, "c-7"));
+}
+
+/* Several launcherds use the folder. */
+TEST(a_folder_of_another_launcherd_is_the_last_choice)
+{
+    static const char mine[] = "00112233445566778899aabbccddeeff", other[] = "ffeeddccbbaa99887766";
+    struct log_place place = folder_of(1000);
+    char dir[PATH_MAX];
+
+    place.logs.owner = mine;
+    make_log_of(other, 1000);
+    log_place_find(dir, &place, "g1-rank0.log");
+    CHECK(strstr(dir, "/c-7-1000.ffeeddccbbaa9988") != NULL); /* of an earlier state directory */
+    place.submitted_ms = 0;
+    log_place_find(dir, &place, "g1-rank0.log");
+    CHECK(strstr(dir, "/c-7.0011223344556677") != NULL);
+    place.submitted_ms = 1000;
+    make_log(1000);
+    log_place_find(dir, &place, "g1-rank0.log");
+    CHECK(strcmp(strrchr(dir, '/'), "/c-7-1000") == 0); /* of an earlier release */
+    make_log_of(mine, 1000);
+    log_place_find(dir, &place, "g1-rank0.log");
+    CHECK(strstr(dir, "/c-7-1000.0011223344556677") != NULL);
 }
 
 TEST(a_folder_of_0_1_0_is_of_a_job_from_before)

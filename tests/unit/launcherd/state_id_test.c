@@ -163,7 +163,10 @@ TEST(a_damaged_file_is_kept_aside_and_the_shims_stay)
         CHECK(is_there("a/state-id.json.damaged"));
         CHECK_EQ(rundir_write(dir_of("a"), "state-id.json", texts[i], strlen(texts[i]), &err),
                  STATUS_OK);
-        CHECK_EQ(load("a", "boot1", "m1"), STATUS_CONFLICT); /* the one before is not overwritten */
+        CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK); /* the one before is not overwritten */
+        CHECK_EQ(found, STATE_ID_RESTORED);
+        CHECK(is_there("a/state-id.json.damaged"));
+        CHECK_EQ(unlink(dir_of("a/state-id.json.damaged-2")), 0);
         CHECK_EQ(unlink(dir_of("a/state-id.json.damaged")), 0);
     }
     end();
@@ -266,6 +269,8 @@ TEST(a_machine_has_an_id)
     CHECK_STR(machine("", "", NULL), "");
     CHECK_STR(machine(NULL, NULL, NULL), "");
     CHECK_STR(machine(NULL, "ffffffff-ffff-ffff-ffff-ffffffffffff", NULL), "");
+    CHECK_STR(machine(etc, "03000200-0400-0500-0006-000700080009", NULL), "");
+    CHECK_STR(machine(etc, "4C4C4544-0000-2010-8020-80C04F202020", NULL), "");
 }
 
 /* A device as the kernel shows it. */
@@ -296,6 +301,11 @@ TEST(only_the_address_of_a_card_is_that_of_a_machine)
     add_device("veth1", "0a:58:0a:f4:00:01\n", "0\n", false);
     add_device("vf0", "1a:2b:3c:4d:5e:6f\n", "1\n", true); /* drawn at each boot */
     add_device("none0", "00:00:00:00:00:00\n", "0\n", true);
+    add_device("qemu0", "52:54:00:12:34:56\n", "0\n",
+               true); /* the same in all machines of one image */
+    add_device("fire0", "02:fc:00:00:00:01\n", "0\n", true);
+    add_device("vbox0", "08:00:27:12:34:56\n", "0\n", true);
+    add_device("group0", "01:00:5e:00:00:01\n", "0\n", true);
     CHECK(!machine_card(dir_of("net"), card));
     add_device("eth1", "b4:2e:99:00:00:02\n", "0\n", true);
     CHECK(machine_card(dir_of("net"), card));
