@@ -332,17 +332,32 @@ static void begin_look(struct log_wait *wait)
     end_wait(wait);
 }
 
-/* The oldest request that is due, of the job after the one whose turn was last. */
+/* See MSG_LOG_READ. */
+static uint8_t user_of(const struct log_wait *wait)
+{
+    return (uint8_t)wait->request.request_id;
+}
+
+/* How far it is from having its turn: the user after the last one is first, and of that user the job after the last one. */
+static bool is_sooner(const struct node_logs *logs, const struct log_wait *one,
+                      const struct log_wait *other)
+{
+    const uint8_t user = user_of(one), users = (uint8_t)(user - logs->turn_user - 1);
+    const uint8_t other_users = (uint8_t)(user_of(other) - logs->turn_user - 1);
+    const uint64_t jobs = one->request.job_id - logs->turn_jobs[user] - 1; /* modulo 2^64 */
+
+    return users != other_users ? users < other_users
+                                : jobs < other->request.job_id - logs->turn_jobs[user] - 1;
+}
+
+/* The oldest of those whose turn it is. */
 static struct log_wait *next_due(const struct node_logs *logs)
 {
     struct log_wait *next = NULL;
 
-    for (struct log_wait *wait = logs->waits; wait != NULL; wait = wait->next) {
-        const uint64_t step = wait->request.job_id - logs->turn_job - 1; /* modulo 2^64 */
-
-        if (wait->is_due && (next == NULL || step < next->request.job_id - logs->turn_job - 1))
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = wait->next)
+        if (wait->is_due && (next == NULL || is_sooner(logs, wait, next)))
             next = wait;
-    }
     return next;
 }
 
@@ -356,7 +371,8 @@ void node_logs_room(struct node_logs *logs)
     while (logs->look_count < LOOKS_MAX &&
            logs->host->unsent_bytes(logs->host->owner) <= UNSENT_BYTES_MAX &&
            (wait = next_due(logs)) != NULL) {
-        logs->turn_job = wait->request.job_id;
+        logs->turn_user = user_of(wait);
+        logs->turn_jobs[logs->turn_user] = wait->request.job_id;
         if (clock_boot_us() - wait->due_us <= TURN_US) {
             begin_look(wait);
             continue;

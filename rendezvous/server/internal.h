@@ -242,6 +242,8 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
 /* The same without a status. If the answer to a client cannot be encoded, it gets error
  * `internal`. */
 void peer_send(struct peer *peer, struct msg *msg);
+/* Whether what a user wants sent to this node may be queued: most of the queue is for orders. */
+bool peer_takes_more(const struct peer *node);
 void peer_close(struct peer *peer, enum status why, const char *text);
 /* Logs that the hello of this connection is refused, once in TOLD_HELLO_US for each address (user, on a unix
  * socket) and reason. `reason`: static. The text says who, why, and what to do. */
