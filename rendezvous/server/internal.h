@@ -268,8 +268,8 @@ const char *peer_user(struct peer *peer);
 uint32_t peer_uid(const struct peer *peer);
 
 /* Layers: each file calls only those before it in this list: access, principals, peer and backlog, clients, names, stage,
- * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello.
- * listen.c calls them all. */
+ * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello, door (which
+ * tells listen when there is room). listen.c calls them all. */
 
 /* standby.c: one of several servers. */
 /* A connection's first message came to a standby: answers with the address of the leader, and
