@@ -457,14 +457,21 @@ def still_open(crowd):
 
 
 def test_a_crowd_keeps_nobody_out():
-    """Connections without a hello have 256 places, those of one address 64. A newcomer gets in for the oldest of them, from the same address too."""
+    """Strangers have 256 places, those of one address 64. A newcomer gets in for the oldest of them, from the same address too."""
     with server(*LISTEN) as process, Client(process.address) as admin, contextlib.ExitStack() as stack:
         address = network(process)
         ann, n1 = add(admin, "ann"), add(admin, "n1", "node")
-        crowd = [stack.enter_context(open_silent(address)) for _ in range(100)]
+        slow = stack.enter_context(Peer(address, key=ann))  # says no hello yet
+        with Client(address, key=ann):
+            crowd = [stack.enter_context(open_silent(address)) for _ in range(100)]
+        for one in crowd:
+            with contextlib.suppress(OSError):
+                one.sendall(b"\x16")
         with Client(address, key=ann) as client, node(address, "n1", n1):
             client.submit()
             assert 50 <= still_open(crowd) <= 64, still_open(crowd)  # so it was not their time-out that let others in
+        slow.send("client_hello", **CLIENT_HELLO)  # it has shown a key, so no stranger has got its place
+        assert slow.recv()["type"] == "client_welcome"
         crowd = [stack.enter_context(open_silent(address, "127.0.%d.9" % (1 + i % 150))) for i in range(300)]
         with Client(address, key=ann) as client, node(address, "n1", n1, instance=2):
             client.submit()
