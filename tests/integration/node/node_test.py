@@ -296,6 +296,8 @@ def test_many_log_readers_do_not_end_the_connection():
                 server.send("log_read", request_id=request, job_id=1, **asked)
             server.send("log_read", request_id=another, job_id=2, **asked)
             server.send("log_read", request_id=other_user, job_id=1, **asked)
+            server.start(3, 1, ["true"])  # launcherd has read all of it when it does this
+            wait_until(lambda: os.path.exists(node.run_dir(3, 1)), "the run directory")
         answers = server.wait(lambda: (found := [m for _, m in list(server.messages) if m["type"] == "log_data"])
                               and {m["request_id"] for m in found} >= {another, other_user, *many} and found, "all answers")
         assert server.connections == 1, server.connections
@@ -303,7 +305,9 @@ def test_many_log_readers_do_not_end_the_connection():
             assert len(base64.b64decode(answer["bytes"])) == size or answer["problem"].endswith("ask again"), answer
         order = [m["request_id"] for m in answers]
         assert max(order.index(another), order.index(other_user)) < 100, (order.index(another), order.index(other_user))
-        for job in (1, 2):
+        server.stop(3, 1)
+        server.wait_phase(3, 1, "ended")
+        for job in (1, 2, 3):
             world.forget(node, job, 1)
 
 
