@@ -178,7 +178,8 @@
 #define MSG_EVENTS(F, E, L)                                                                        \
     L(events, event, 200)
 
-/* client -> server -> node: bytes of one rank's log, by cursor */
+/* client -> server -> node: bytes of one rank's log, by cursor. To a node the last byte of request_id is the same for all
+ * requests of one user, and mostly another for others: the node takes turns between them. */
 #define MSG_LOG_READ(F, E, L)                                                                      \
     F(U64, request_id, 0, UINT64_MAX)            /* comes back in log_data */                      \
     F(U64, job_id, 1, JOB_ID_MAX)                                                                  \

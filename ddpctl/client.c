@@ -28,7 +28,7 @@ static void fail(struct client *client, enum status status, const char *text)
  * for a while until another one takes over. */
 static uint64_t patience_of(const struct client *client)
 {
-    const bool is_patient = client->was_open || client->first_is_patient;
+    const bool is_patient = client->was_open || client->was_dropped || client->first_is_patient;
     const bool has_others = client->stands_by || (client->was_open && client->list.count > 1);
 
     if (!client->is_once && has_others)
@@ -154,6 +154,7 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
     }
     /* It cannot say whether our key is valid: it stands by, and the leader may know the key. */
     client->stands_by = client->stands_by || (client->tls != NULL && why == STATUS_BUSY);
+    client->was_dropped = client->was_dropped || (!client->is_answered && why == STATUS_CLOSED);
     /* One of several servers may not know the key yet: try the others first. */
     if (refused != NULL && !client->closing && client->list.failures + 1 >= client->list.count)
         fail(client, STATUS_REFUSED, refused);

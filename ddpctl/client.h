@@ -53,6 +53,8 @@ struct client {
     uint64_t delay_ms;
     uint64_t expect_us, expect_at_us; /* client_expect, and when it was called */
     bool was_open, conn_live, open, closing, loss_reported;
+    bool
+        was_dropped; /* the server took a connection and closed it without a word: it had no place */
     bool is_answered;                      /* the server has answered on this connection */
     bool is_useful;                        /* with more than its welcome */
     bool was_useful;                       /* is_useful before the current message */

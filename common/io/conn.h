@@ -98,6 +98,8 @@ enum status conn_secure(struct conn *conn, struct tls_context *context, struct e
 bool conn_is_proved(const struct conn *conn);
 /* On the server's side, once proved: the peer's identity (common/key.h). Otherwise "". */
 const char *conn_identity(const struct conn *conn);
+/* See tls_offered. */
+const char *conn_offered(const struct conn *conn);
 
 /* Encode, write or queue. A message over its limits is STATUS_TOO_BIG or STATUS_BAD_INPUT
  * and is not sent. STATUS_CLOSED: the connection is closing; STATUS_BUSY: the peer reads too

@@ -162,6 +162,11 @@ const char *conn_identity(const struct conn *conn)
     return conn_is_proved(conn) ? tls_identity(conn->tls) : "";
 }
 
+const char *conn_offered(const struct conn *conn)
+{
+    return conn->tls != NULL ? tls_offered(conn->tls) : "";
+}
+
 enum status conn_peer(const struct conn *conn, uid_t *uid, pid_t *pid, struct err *err)
 {
     struct ucred peer;

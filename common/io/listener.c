@@ -10,7 +10,7 @@
 #include "common/io/conn.h"
 #include "common/log.h"
 
-#define BACKLOG 128
+#define BACKLOG 1024 /* the kernel may take fewer: somaxconn */
 
 static void on_connection(uv_stream_t *stream, int code)
 {

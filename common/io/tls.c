@@ -27,7 +27,8 @@ struct tls {
     struct tls_context *context;
     char identity[KEY_IDENTITY_BYTES_MAX]; /* of the key that was offered; proved once is_ready */
     bool is_ready, is_closed, is_failed;
-    bool is_known; /* the server knows the identity; only for the log */
+    bool is_known;   /* the server knows the identity */
+    bool is_offered; /* the first message of a client shows its key, or was recorded when it did */
     /* Set only while one of our calls runs, otherwise NULL: the buffers that SSL reads and
      * writes. */
     const char *in;
@@ -438,6 +439,8 @@ enum status tls_receive(struct tls *tls, const void *bytes, size_t byte_count, s
     tls->out_before = wire->byte_count;
     if (!tls->is_ready)
         status = handshake(tls, err);
+    if (status == STATUS_OK && tls->is_known && wire->byte_count > tls->out_before)
+        tls->is_offered = true; /* OpenSSL answers only what has the right binder */
     if (status == STATUS_OK && tls->is_ready)
         status = read_all(tls, plain, err);
     assert(status != STATUS_OK || tls->in_bytes == 0 || tls->is_closed);
@@ -491,4 +494,9 @@ bool tls_is_closed(const struct tls *tls)
 const char *tls_identity(const struct tls *tls)
 {
     return tls->identity;
+}
+
+const char *tls_offered(const struct tls *tls)
+{
+    return tls->is_offered ? tls->identity : "";
 }

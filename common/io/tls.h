@@ -67,5 +67,8 @@ bool tls_is_ready(const struct tls *tls);
 bool tls_is_closed(const struct tls *tls);
 /* For a server's session that is ready: the identity that the peer proved. Never NULL. */
 const char *tls_identity(const struct tls *tls);
+/* For a server's session: the identity whose key the client's first message shows, "" before. Others can send a recorded
+ * one, so it counts for nothing but who is served first. */
+const char *tls_offered(const struct tls *tls);
 
 #endif

@@ -163,11 +163,12 @@ static void count_short(struct launcher *launcher, struct launcher_actions *acti
         return;
     launcher->short_count++;
     if (launcher->short_count == LAUNCHER_SHORT_TOLD)
-        launcher_log(actions,
-                     "the connection to the server has ended %u times in a row within %u s of its "
-                     "welcome: it does not hold. Small messages arrive; if large ones are lost on "
-                     "the way, look at the MTU of the network",
-                     launcher->short_count, LAUNCHER_STEADY_US / 1000000u);
+        launcher_log(
+            actions,
+            "the connection to the server has ended %u times in a row within %u s of its "
+            "welcome: it does not hold. If it ended after silence, large messages may be lost "
+            "on the way: look at the MTU of the network",
+            launcher->short_count, LAUNCHER_STEADY_US / 1000000u);
 }
 
 /* The first attempt after a working connection comes almost at once. The next ones wait for a

@@ -150,6 +150,18 @@ static void send_server(void *owner, const struct msg *msg)
     node_server_send(&node->server, msg);
 }
 
+static size_t unsent_bytes(void *owner)
+{
+    const struct node *node = owner;
+    return node_server_unsent(&node->server);
+}
+
+static void on_room(void *owner)
+{
+    struct node *node = owner;
+    node_logs_room(&node->logs);
+}
+
 static bool is_helper(void *owner, pid_t pid)
 {
     struct node *node = owner;
@@ -481,6 +493,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                            .step = step,
                            .post = post,
                            .send_server = send_server,
+                           .unsent_bytes = unsent_bytes,
                            .is_helper = is_helper,
                            .helper_reaped = helper_reaped,
                            .explain_gpu = explain_gpu};
@@ -488,6 +501,7 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     node->server = (struct node_server){.host = &node->host,
                                         .options = &node->options,
                                         .on_message = on_server_message,
+                                        .on_room = on_room,
                                         .on_key_kept = on_key_kept};
     own_reserve();
     enum status status =

@@ -38,6 +38,7 @@ struct node_host {
     /* Queues an event from within an action until the step is over. `event.text` is copied. */
     void (*post)(void *owner, struct launcher_event event);
     void (*send_server)(void *owner, const struct msg *msg);
+    size_t (*unsent_bytes)(void *owner); /* to the server: queued, not yet with the kernel */
     /* Whether this child is a helper and not a shim, so that a sweep spares it. */
     bool (*is_helper)(void *owner, pid_t pid);
     /* This helper was reaped. */

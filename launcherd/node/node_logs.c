@@ -7,10 +7,14 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include "common/io/conn.h"
 #include "launcherd/node/log_files.h"
 #include "launcherd/process/rundir.h"
 
-#define LATE_MS 5000u /* the server waits 10 s for an answer */
+#define LATE_MS 5000u    /* the server waits 10 s for an answer */
+#define TURN_US 4000000u /* and after so long it is told to ask again: the rest is for the look */
+#define LOOKS_MAX 8u     /* at a time */
+#define UNSENT_BYTES_MAX (128u * 1024u) /* no look is begun while more waits for the connection */
 
 /* A request, from its arrival to its answer. */
 struct log_wait {
@@ -22,6 +26,8 @@ struct log_wait {
     bool is_watched;         /* the watch is on the file's own folder */
     bool must_answer;        /* its time is over: answer even without anything new */
     bool is_wanted;          /* a look is to be made after this one */
+    bool is_due;             /* a look is to be made when it is its turn */
+    uint64_t due_us;         /* since when */
     int wd;                  /* -1: no watch */
     struct file_work *looks; /* a thread looks now; NULL: none */
 };
@@ -90,7 +96,15 @@ static bool may_grow(const struct node_logs *logs, const struct msg_log_read *re
            request->rank - shim->rank_base < shim->local_count;
 }
 
-static void look(struct log_wait *wait);
+/* A thread is to look at the file when it is its turn, or once more after the present look: node_logs_room follows. */
+static void look(struct log_wait *wait)
+{
+    wait->is_wanted = wait->looks != NULL;
+    if (wait->is_wanted || wait->is_due)
+        return;
+    wait->is_due = true;
+    wait->due_us = clock_boot_us();
+}
 
 static void unwatch(struct node_logs *logs, int wd)
 {
@@ -192,15 +206,14 @@ static void on_wait_timer(uv_timer_t *timer)
 
     wait->must_answer = true;
     look(wait);
+    node_logs_room(wait->logs);
 }
 
 static void look_at_watched(struct node_logs *logs, int wd)
 {
-    for (struct log_wait *wait = logs->waits, *next; wait != NULL; wait = next) {
-        next = wait->next;
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = wait->next)
         if (wait->wd == wd)
             look(wait);
-    }
 }
 
 static void on_changed(uv_poll_t *poll, int status, int events)
@@ -219,6 +232,7 @@ static void on_changed(uv_poll_t *poll, int status, int events)
             at += (ssize_t)(sizeof *event + event->len);
         }
     }
+    node_logs_room(logs);
 }
 
 static void open_watches(struct node_logs *logs)
@@ -260,12 +274,13 @@ static void take_watch(struct log_wait *wait, const struct log_files *files)
     wait->is_watched = files->is_watched;
 }
 
-static void on_looked(struct file_work *work, const char *late)
+static void take_looked(struct file_work *work, const char *late)
 {
     const struct log_files *files = (struct log_files *)work;
     struct node_logs *logs = files->owner;
     struct log_wait *wait = logs->waits;
 
+    logs->look_count--;
     while (wait != NULL && wait->looks != work)
         wait = wait->next;
     if (wait == NULL) {
@@ -287,16 +302,20 @@ static void on_looked(struct file_work *work, const char *late)
         look(wait);
 }
 
-/* A thread looks at the file, now or once more after the present look. */
-static void look(struct log_wait *wait)
+static void on_looked(struct file_work *work, const char *late)
+{
+    struct node_logs *logs = ((struct log_files *)work)->owner;
+
+    take_looked(work, late);
+    node_logs_room(logs);
+}
+
+static void begin_look(struct log_wait *wait)
 {
     struct node_logs *logs = wait->logs;
-    struct log_files *files;
+    struct log_files *files = log_files_new(logs->watches, logs);
 
-    wait->is_wanted = wait->looks != NULL;
-    if (wait->is_wanted)
-        return;
-    files = log_files_new(logs->watches, logs);
+    wait->is_due = false;
     if (files != NULL) {
         files->work.limit_ms = LATE_MS;
         files->work.done = on_looked;
@@ -305,12 +324,65 @@ static void look(struct log_wait *wait)
         files->wants_watch = logs->watches != NULL && wait->has_begun && !wait->is_watched;
         fill_place(logs, files);
         wait->looks = &files->work;
-        if (file_work_start(logs->host->files, &files->work))
+        if (file_work_start(logs->host->files, &files->work)) {
+            logs->look_count++;
             return;
+        }
         wait->looks = NULL;
     }
     answer_late(logs, wait, "too much waits for the disks already");
     end_wait(wait);
+}
+
+/* See MSG_LOG_READ. */
+static uint8_t user_of(const struct log_wait *wait)
+{
+    return (uint8_t)wait->request.request_id;
+}
+
+/* How far it is from having its turn: the user after the last one is first, and of that user the job after the last one. */
+static bool is_sooner(const struct node_logs *logs, const struct log_wait *one,
+                      const struct log_wait *other)
+{
+    const uint8_t user = user_of(one), users = (uint8_t)(user - logs->turn_user - 1);
+    const uint8_t other_users = (uint8_t)(user_of(other) - logs->turn_user - 1);
+    const uint64_t jobs = one->request.job_id - logs->turn_jobs[user] - 1; /* modulo 2^64 */
+
+    return users != other_users ? users < other_users
+                                : jobs < other->request.job_id - logs->turn_jobs[user] - 1;
+}
+
+/* The oldest of those whose turn it is. */
+static struct log_wait *next_due(const struct node_logs *logs)
+{
+    struct log_wait *next = NULL;
+
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = wait->next)
+        if (wait->is_due && (next == NULL || is_sooner(logs, wait, next)))
+            next = wait;
+    return next;
+}
+
+void node_logs_room(struct node_logs *logs)
+{
+    struct log_wait *wait;
+
+    if (logs->is_turning)
+        return; /* a look that has failed has just sent its answer */
+    logs->is_turning = true;
+    while (logs->look_count < LOOKS_MAX &&
+           logs->host->unsent_bytes(logs->host->owner) <= UNSENT_BYTES_MAX &&
+           (wait = next_due(logs)) != NULL) {
+        logs->turn_user = user_of(wait);
+        logs->turn_jobs[logs->turn_user] = wait->request.job_id;
+        if (clock_boot_us() - wait->due_us <= TURN_US) {
+            begin_look(wait);
+            continue;
+        }
+        answer_late(logs, wait, "other logs are sent first; ask again");
+        end_wait(wait);
+    }
+    logs->is_turning = false;
 }
 
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
@@ -332,17 +404,15 @@ void node_logs_read(struct node_logs *logs, const struct msg_log_read *request)
         at = &(*at)->next;
     *at = wait;
     look(wait);
+    node_logs_room(logs);
 }
 
 void node_logs_check(struct node_logs *logs)
 {
-    struct log_wait *next;
-
-    for (struct log_wait *wait = logs->waits; wait != NULL; wait = next) {
-        next = wait->next;
+    for (struct log_wait *wait = logs->waits; wait != NULL; wait = wait->next)
         if (!may_grow(logs, &wait->request))
             look(wait);
-    }
+    node_logs_room(logs);
 }
 
 void node_logs_close(struct node_logs *logs)

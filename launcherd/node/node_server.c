@@ -155,6 +155,14 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
 
 static const struct conn_handlers handlers = {on_message, on_closed};
 
+static void on_moved(struct conn *conn)
+{
+    struct node_server *server = conn->owner;
+
+    if (!server->host->closed)
+        server->on_room(server->host->owner);
+}
+
 /* The address of this end of the connection: other nodes can reach us there if they reach the
  * server the same way. NULL: keep the one from the options. */
 static const char *own_address(struct node_server *server)
@@ -180,6 +188,7 @@ static struct launcher_event open_event(struct node_server *server)
 {
     server->is_open = true;
     server->is_welcomed = false;
+    server->conn.on_moved = on_moved;
     return (struct launcher_event){
         .type = LAUNCHER_EVENT_SERVER_OPEN,
         .text = own_address(server),
@@ -287,6 +296,25 @@ void node_server_welcomed(struct node_server *server)
     server->is_welcomed = server->was_welcomed = true;
 }
 
+size_t node_server_unsent(const struct node_server *server)
+{
+    return server->is_open ? server->conn.queued_bytes : 0;
+}
+
+static void leave_bytes_out(struct msg *msg)
+{
+    static const char why[] = "too many answers wait for the connection of this node; ask again";
+
+    if (msg->type == MSG_TYPE_LOG_DATA && msg->log_data.bytes.count > 0) {
+        msg->log_data.bytes.count = msg->log_data.runs.count = 0;
+        msg->log_data.is_final = false;
+        msg->log_data.problem = why;
+    } else if (msg->type == MSG_TYPE_NODE_DATA && msg->node_data.bytes.count > 0) {
+        msg->node_data.bytes.count = 0;
+        msg->node_data.problem = why;
+    }
+}
+
 void node_server_send(struct node_server *server, const struct msg *msg)
 {
     struct msg copy = *msg;
@@ -294,6 +322,8 @@ void node_server_send(struct node_server *server, const struct msg *msg)
 
     if (!server->is_open)
         return;
+    if (node_server_unsent(server) > NODE_BULK_BYTES_MAX)
+        leave_bytes_out(&copy);
     if (conn_send(&server->conn, &copy, &err) != STATUS_OK && err.status != STATUS_CLOSED)
         log_line(LOG_WARNING, node_about(server->host), "a %s was not sent: %s",
                  msg_type_name(msg->type), err.text);

@@ -13,6 +13,8 @@
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_host.h"
 
+#define NODE_BULK_BYTES_MAX (1u << 20) /* a quarter of CONN_QUEUE_BYTES_MAX */
+
 struct node_server {
     const struct node_host *host;
     const struct node_options *options;
@@ -35,6 +37,8 @@ struct node_server {
     void (*on_key_kept)(void *owner);
     /* Called for each message of the server, with host->owner. */
     void (*on_message)(void *owner, const struct msg *msg);
+    /* The same, when queued bytes may have left. */
+    void (*on_room)(void *owner);
 };
 
 /* Zero it and set host, options, on_message and on_key_kept first. STATUS_LIBRARY: no TLS. */
@@ -44,7 +48,11 @@ enum status node_server_init(struct node_server *server, struct err *err);
 void node_server_connect(struct node_server *server);
 /* The server has accepted the hello: a key from --join is saved now, on a thread. */
 void node_server_welcomed(struct node_server *server);
+/* Beats, reports and orders have the queue almost to themselves: answers to people (log_data, node_data) leave without
+ * their bytes when NODE_BULK_BYTES_MAX wait already, and are asked for again. */
 void node_server_send(struct node_server *server, const struct msg *msg);
+/* What is queued; 0 without a connection. */
+size_t node_server_unsent(const struct node_server *server);
 /* Also cancels a connect in progress. */
 void node_server_close(struct node_server *server, enum status why, const char *text);
 /* Call when the loop has ended. */

@@ -342,8 +342,7 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
             job->gang.parts[part].has_joined = false;
 }
 
-/* Whether this rank failed before the one that is recorded as the cause: reports of two nodes may
- * arrive in the wrong order. Delays make a failure look later than it was, never earlier. */
+/* Whether this rank failed before the recorded cause: reports of two nodes may arrive in the wrong order, and late. */
 static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
                        const struct msg_shim_report *report)
 {

@@ -18,11 +18,12 @@ void trouble_hello(struct rdzv *rdzv, struct trouble *trouble, const char *node,
     trouble->hello_at_us = now_us;
     if (trouble->reconnects < TROUBLE_RECONNECTS)
         return;
-    text_format(text,
-                "has connected again %u times within %llu s: its connection does not hold. Small "
-                "messages arrive there; if large ones are lost on the way, look at the MTU of the "
-                "network",
-                trouble->reconnects, (unsigned long long)((now_us - trouble->since_us) / 1000000));
+    text_format(
+        text,
+        "has connected again %u times within %llu s: its connection does not hold. Its log says "
+        "how each one ended; after silence large messages may be lost on the way: look at "
+        "the MTU of the network",
+        trouble->reconnects, (unsigned long long)((now_us - trouble->since_us) / 1000000));
     if (trouble->reconnects == TROUBLE_RECONNECTS)
         action_log(&rdzv->out, 0, 0, "node %s %s", node, text);
     if (!trouble->is_overdue)

@@ -57,6 +57,8 @@ void input_request(struct peer *peer, const struct msg_input *request)
         answer_input_problem(peer, request->request_id, "the rank does not run now");
     else if ((node = peer_find(server, rdzv_node_conn(server->core, name))) == NULL)
         answer_input_problem(peer, request->request_id, "its node is not connected");
+    else if (!peer_takes_more(node))
+        answer_input_problem(peer, request->request_id, "much waits for its node already");
     else
         forward(peer, node, request);
 }

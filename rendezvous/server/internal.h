@@ -9,6 +9,7 @@
 #include "common/io/conn.h"
 #include "common/io/file_work.h"
 #include "common/io/tls.h"
+#include "rendezvous/core/crowd.h"
 #include "rendezvous/core/rdzv.h"
 #include "rendezvous/server/access.h"
 #include "rendezvous/server/election.h"
@@ -17,13 +18,14 @@
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
 
-#define ENDPOINTS_MAX 2u        /* the unix socket; TCP */
-#define PEERS_UNKNOWN_MAX 64u   /* connections without a hello, of each endpoint */
-#define PEERS_PER_SOURCE_MAX 8u /* of them, from one network address */
+#define ENDPOINTS_MAX 2u      /* the unix socket; TCP */
+#define PEERS_UNKNOWN_MAX 64u /* connections without a hello on the unix socket */
+#define DOOR_PLACES_MAX                                                                            \
+    256u /* on TCP: those of strangers, and those that offer a key; see door.c */
 #define PEERS_PARKED_MAX 256u /* connections of one user on the unix socket that wait for a place */
 #define PEERS_MAX (CONNS_MAX + 64u) /* those above CONNS_MAX get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
-    (CONNS_MAX - NODES_MAX - ENDPOINTS_MAX * PEERS_UNKNOWN_MAX) /* nodes always find room */
+    (CONNS_MAX - NODES_MAX - PEERS_UNKNOWN_MAX - 2 * DOOR_PLACES_MAX) /* nodes always find room */
 #define WAITERS_MAX 4096u
 #define WAITERS_PER_PEER_MAX 64u
 #define SUBMITTED_MAX 1024u      /* submits that share one transaction */
@@ -127,6 +129,14 @@ struct server_counts {
     uint64_t submitted, succeeded, failed, cancelled;
 };
 
+/* Connections without a hello, the oldest first, and one above the limit. */
+struct door {
+    uint32_t count;
+    bool is_over; /* nobody can make room for the last one yet */
+    struct peer *peers[DOOR_PLACES_MAX + 1];
+    struct crowd_place places[DOOR_PLACES_MAX + 1];
+};
+
 /* One address that the server listens on. */
 struct endpoint {
     struct listener listener;
@@ -135,7 +145,8 @@ struct endpoint {
     bool is_started;   /* false: it waits for the first key */
     bool accept_waits; /* a connection waits in the backlog for a free place */
     uint32_t unknown_count;
-    struct peer *unknown[PEERS_UNKNOWN_MAX]; /* those without a hello */
+    struct peer *unknown[PEERS_UNKNOWN_MAX]; /* on the unix socket: those without a hello */
+    struct door strangers, known;            /* on TCP; see door.c */
 };
 
 struct server {
@@ -172,7 +183,7 @@ struct server {
     struct waiter *waiters; /* [WAITERS_MAX] */
     uint32_t waiter_count;
     uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer,
-        names_timer, lease_timer;
+        names_timer, lease_timer, door_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
     uint32_t lookup_count, known_count, parked_count;
@@ -232,6 +243,8 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err);
 /* The same without a status. If the answer to a client cannot be encoded, it gets error
  * `internal`. */
 void peer_send(struct peer *peer, struct msg *msg);
+/* Whether what a user wants sent to this node may be queued: most of the queue is for orders. */
+bool peer_takes_more(const struct peer *node);
 void peer_close(struct peer *peer, enum status why, const char *text);
 /* Logs that the hello of this connection is refused, once in TOLD_HELLO_US for each address (user, on a unix
  * socket) and reason. `reason`: static. The text says who, why, and what to do. */
@@ -256,8 +269,8 @@ const char *peer_user(struct peer *peer);
 uint32_t peer_uid(const struct peer *peer);
 
 /* Layers: each file calls only those before it in this list: access, principals, peer and backlog, clients, names, stage,
- * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello.
- * listen.c calls them all. */
+ * answer, waiter, relay, input, look (which passes its answer to apply), apply, expire, keys, request, hello, door (which
+ * tells listen when there is room). listen.c calls them all. */
 
 /* standby.c: one of several servers. */
 /* A connection's first message came to a standby: answers with the address of the leader, and
@@ -273,6 +286,19 @@ uint32_t standby_list(const struct server *server, struct election_view *view,
 bool clients_take(struct peer *peer);
 /* From now on clients that are idle for that long are closed; 0: never. */
 void clients_begin(struct server *server, uint64_t client_idle_us);
+
+/* door.c: TCP connections that have said no hello. */
+void door_open(struct server *server);
+/* It was accepted. Another one may be closed for it. */
+void door_enter(struct peer *peer);
+/* Bytes have come from it. */
+void door_moved(struct peer *peer);
+/* It has said hello, or is gone. */
+void door_leave(struct peer *peer);
+/* Whether further ones may be accepted. */
+bool door_is_open(const struct endpoint *endpoint);
+/* listen.c: accepts what has waited in the backlog. */
+void listen_again(struct server *server);
 
 /* names.c: the names of local users. */
 void names_open(struct server *server);

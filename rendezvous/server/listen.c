@@ -3,7 +3,6 @@
 
 #include <assert.h>
 #include <errno.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +21,7 @@ static void unpark(struct peer *peer);
 static void admit_parked(struct server *server);
 
 /* A place is free again. */
-static void accept_waiting(struct server *server)
+void listen_again(struct server *server)
 {
     admit_parked(server);
     for (uint32_t i = 0; i < server->endpoint_count && !server->is_stopping; i++) {
@@ -38,6 +37,7 @@ static void drop_unknown(struct peer *peer)
 {
     struct endpoint *endpoint = peer->endpoint;
 
+    door_leave(peer);
     for (uint32_t i = 0; i < endpoint->unknown_count; i++) {
         if (endpoint->unknown[i] != peer)
             continue;
@@ -52,7 +52,7 @@ static void on_first(struct peer *peer, const struct msg *msg)
     if (peer->kind == PEER_UNKNOWN)
         return;
     drop_unknown(peer);
-    accept_waiting(peer->server);
+    listen_again(peer->server);
 }
 
 static void on_message(struct conn *conn, const struct msg *msg)
@@ -107,7 +107,17 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     if (peer->is_core_node && !server->is_stopping)
         server_step(server, &event);
     free(peer);
-    accept_waiting(server);
+    listen_again(server);
+}
+
+static void on_moved(struct conn *conn)
+{
+    struct peer *peer = conn->owner;
+
+    if (peer->kind == PEER_UNKNOWN)
+        door_moved(peer);
+    else
+        backlog_on_moved(conn);
 }
 
 static const struct conn_handlers handlers = {.on_message = on_message, .on_closed = on_closed};
@@ -133,50 +143,17 @@ static struct peer *peer_new(struct endpoint *endpoint)
     return NULL;
 }
 
-static void find_source(struct peer *peer)
-{
-    struct sockaddr_storage from = {0};
-    int byte_count = sizeof from;
-
-    if (uv_tcp_getpeername(&peer->conn.handle.tcp, (struct sockaddr *)&from, &byte_count) != 0)
-        return; /* it is gone already */
-    if (from.ss_family == AF_INET6) {
-        memcpy(peer->source, &((struct sockaddr_in6 *)&from)->sin6_addr, sizeof peer->source);
-    } else {
-        peer->source[10] = peer->source[11] = 0xff; /* ::ffff:a.b.c.d, RFC 4291 */
-        memcpy(peer->source + 12, &((struct sockaddr_in *)&from)->sin_addr, 4);
-    }
-}
-
-/* Whether too many connections from that address have not said hello yet. */
-static bool is_crowded(const struct peer *peer)
-{
-    const struct endpoint *endpoint = peer->endpoint;
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < endpoint->unknown_count; i++)
-        count += memcmp(endpoint->unknown[i]->source, peer->source, sizeof peer->source) == 0;
-    return count >= PEERS_PER_SOURCE_MAX;
-}
-
-/* Sets up a TCP connection: keepalive; for network addresses also TLS and the limit for each
- * address. */
+/* Sets up a TCP connection: keepalive, TLS, and a place before the hello. */
 static void admit_tcp(struct peer *peer)
 {
     uv_os_fd_t fd;
 
     if (uv_fileno((const uv_handle_t *)&peer->conn.handle.stream, &fd) == 0)
         dial_keep_alive(fd);
-    if (!peer->endpoint->uses_tls)
-        return;
-    find_source(peer);
-    if (is_crowded(peer)) {
-        peer->kind = PEER_REFUSED;
+    if (peer->endpoint->uses_tls && conn_secure(&peer->conn, peer->server->tls, NULL) != STATUS_OK)
         peer->is_closing = true;
-        conn_abort(&peer->conn, STATUS_BUSY, "too many connections without a key from its address");
-    } else if (conn_secure(&peer->conn, peer->server->tls, NULL) != STATUS_OK) {
-        peer->is_closing = true;
-    }
+    if (!peer->is_closing && !peer->conn.closing)
+        door_enter(peer);
 }
 
 /* Whether a connection of the unix socket may say hello now. One user may have half of the places;
@@ -196,7 +173,8 @@ static bool has_place(const struct peer *peer)
 
 static void give_place(struct peer *peer)
 {
-    peer->endpoint->unknown[peer->endpoint->unknown_count++] = peer;
+    if (peer->endpoint == &peer->server->endpoints[0])
+        peer->endpoint->unknown[peer->endpoint->unknown_count++] = peer;
     conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
     if (!peer->endpoint->uses_tls)
         names_find(peer);
@@ -251,16 +229,14 @@ static void admit_parked(struct server *server)
     } while (!server->is_stopping);
 }
 
-/* On the network, while too many connections have sent no hello, further ones stay in the kernel's
- * backlog. So a burst of clients is served in turn, and a silent connection frees its place within
- * HELLO_TIMEOUT_US. */
+/* On the network, while the newest connection without a hello has no place, further ones stay in the kernel's
+ * backlog. */
 static void on_connection(struct listener *listener)
 {
     struct endpoint *endpoint = listener->owner;
     struct server *server = endpoint->server;
     const bool is_local = endpoint == &server->endpoints[0];
-    struct peer *peer =
-        is_local || endpoint->unknown_count < PEERS_UNKNOWN_MAX ? peer_new(endpoint) : NULL;
+    struct peer *peer = is_local || door_is_open(endpoint) ? peer_new(endpoint) : NULL;
 
     if (peer == NULL) {
         endpoint->accept_waits = true;
@@ -269,7 +245,7 @@ static void on_connection(struct listener *listener)
     (void)conn_open_accept(&peer->conn, &listener->handle.stream, FRAME_BYTES_MAX, &handlers,
                            NULL); /* a failure is reported by on_closed */
     peer->conn.owner = peer;
-    peer->conn.on_moved = backlog_on_moved;
+    peer->conn.on_moved = on_moved;
     server->peers[peer->id % PEERS_MAX] = peer;
     server->peer_count++;
     if (!endpoint->uses_tls)
@@ -412,6 +388,7 @@ static void timers_init(struct server *server)
     (void)uv_timer_init(server->loop, &server->clients_timer);
     (void)uv_timer_init(server->loop, &server->names_timer);
     (void)uv_timer_init(server->loop, &server->lease_timer);
+    door_open(server);
     server->lease_timer.data = server;
     server->expire_timer.data = server->clients_timer.data = server->names_timer.data = server;
     server->tick_timer.data = server;
@@ -544,6 +521,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->expire_timer, NULL);
     uv_close((uv_handle_t *)&server->clients_timer, NULL);
     uv_close((uv_handle_t *)&server->lease_timer, NULL);
+    uv_close((uv_handle_t *)&server->door_timer, NULL);
     names_stop(server);
 }
 

@@ -54,6 +54,11 @@ enum status peer_try_send(struct peer *peer, struct msg *msg, struct err *err)
     return status;
 }
 
+bool peer_takes_more(const struct peer *node)
+{
+    return node->conn.queued_bytes <= CONN_QUEUE_BYTES_MAX / 4;
+}
+
 void peer_send(struct peer *peer, struct msg *msg)
 {
     struct err err;
@@ -192,6 +197,7 @@ void peer_log_closed(const struct peer *peer, enum status why, const char *text)
                                     .rank = -1};
     const bool is_unknown = peer->kind == PEER_UNKNOWN || peer->kind == PEER_REFUSED;
     const bool is_bad = why == STATUS_BAD_INPUT || why == STATUS_TOO_BIG;
+    const bool is_slow_node = peer->kind == PEER_NODE && why == STATUS_BUSY;
     char who[NODE_NAME_BYTES_MAX + sizeof peer->conn.label + 8];
 
     name_peer(peer, who, sizeof who);
@@ -199,6 +205,6 @@ void peer_log_closed(const struct peer *peer, enum status why, const char *text)
         (is_bad || (is_unknown && why != STATUS_CLOSED && why != STATUS_OK)))
         log_limited(peer->server, who, "was refused", text);
     else
-        log_line(is_bad ? LOG_WARNING : LOG_DEBUG, about, "connection %s closed: %s",
-                 peer->conn.label, text);
+        log_line(is_bad || is_slow_node ? LOG_WARNING : LOG_DEBUG, about,
+                 "connection %s closed: %s", peer->conn.label, text);
 }

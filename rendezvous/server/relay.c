@@ -115,11 +115,14 @@ void relay_request(struct peer *peer, const struct msg_node_read *request)
         return;
     }
     node = peer_find(server, rdzv_node_conn(server->core, request->node));
-    if (node != NULL) {
+    if (node != NULL && peer_takes_more(node)) {
         forward(peer, node, request);
         return;
     }
-    (void)snprintf(problem, sizeof problem, "%s is not connected", request->node);
+    (void)snprintf(problem, sizeof problem,
+                   node == NULL ? "%s is not connected"
+                                : "much waits for %s already; ask again later",
+                   request->node);
     answer_question_problem(peer, request->request_id, problem);
 }
 

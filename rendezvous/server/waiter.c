@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
@@ -217,6 +218,14 @@ static void log_nowhere(struct peer *peer, const struct msg_log_read *request)
     send_log(peer, request, true, problem);
 }
 
+/* A new id. Its last byte tells users apart, so that the node can take turns between them. */
+static uint64_t log_id(struct peer *peer)
+{
+    const uint64_t user = peer_user_key(peer);
+
+    return ++peer->server->forward_serial << 8 | (fnv_add(FNV_START, &user, sizeof user) & 0xff);
+}
+
 static void log_forward(struct peer *peer, const struct msg_log_read *request, const char *name)
 {
     struct server *server = peer->server;
@@ -232,7 +241,7 @@ static void log_forward(struct peer *peer, const struct msg_log_read *request, c
         send_log(peer, request, false, problem);
         return;
     }
-    msg.log_read.request_id = ++server->forward_serial;
+    msg.log_read.request_id = log_id(peer);
     msg.log_read.submitted_ms = store_submitted_ms(server->store, request->job_id);
     if (wait_add(peer,
                  &(struct waiter){.kind = WAIT_LOG_NODE,
@@ -240,7 +249,7 @@ static void log_forward(struct peer *peer, const struct msg_log_read *request, c
                                   .job_id = request->job_id,
                                   .log = *request,
                                   .node_peer_id = node->id,
-                                  .forward_id = server->forward_serial},
+                                  .forward_id = msg.log_read.request_id},
                  request->wait_us + LOG_ANSWER_US))
         peer_send(node, &msg);
 }

@@ -121,6 +121,7 @@ RENDEZVOUS_ALLOWED = {
     # for each new connection; a server whose loop hangs there gives the lead up (core/leader.h)
     "rendezvous/store/etcd_files.c": r"etcd_files_\w+$", "rendezvous/store/etcd_place.c": r"etcd_place_make$",
     # before the loop runs
+    "rendezvous/store/witness_files.c": r"witness_(open|close)$",
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",
     "common/io/own_path.c": r"own_reserve$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
     "common/io/spare_threads.c": r"spare_threads_check$", "common/io/standard_missing.c": r"standard_missing$",

@@ -110,8 +110,7 @@ def a_lock_of_another_machine_of_our_name_is_not_ours():
         equal(case.ctl(*STANDALONE).returncode, 0)
         equal(os.listdir(case.temp), ["ddp-abcdef"])
         own = subprocess.run(["cat", "/etc/machine-id"], capture_output=True, text=True, check=False).stdout.strip()  # some have none
-        with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
-            lock.write(f"{socket.gethostname()}\n{own}")
+        write_lock(path, machine=f"{socket.gethostname()}\n{own}")
         equal(case.ctl(*STANDALONE).returncode, 0)
         equal(os.listdir(case.temp), [])
 

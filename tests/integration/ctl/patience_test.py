@@ -92,6 +92,18 @@ class FullRelay(UnixRelay):
             far.sendall(frame({"type": "error", "code": "full", "message": "the server has its 2 clients", "hint": "try again later"}))
 
 
+class CrowdedRelay(UnixRelay):
+    """A relay to the real server. `crowded` connections are closed before anything is read from them."""
+
+    crowded = 0
+
+    def connect(self):
+        if self.crowded == 0:
+            return super().connect()
+        self.crowded -= 1
+        raise OSError("no place")
+
+
 def next_frame(sock):
     data = b""
     while len(data) < 4 or len(data) < 4 + struct.unpack_from(">I", data)[0]:
@@ -271,6 +283,17 @@ def a_server_that_says_later_is_asked_again():
             assert "job 1 cannot be read now" in done.stderr, done.stderr
 
 
+def a_server_that_closes_before_its_welcome_is_called_again():
+    """It had no place, or no descriptor."""
+    with Case() as case, Cluster(case) as cluster, CrowdedRelay(f"{case.dir}/crowded.sock", f"{case.dir}/rendezvous.sock") as relay:
+        case.ctl("--server", cluster.server, "submit", "--", "sleep", "1000")
+        for words in ("ps",), ("nodes",), ("status", "1"), ("submit", "--", "true"), ("cancel", "1"):
+            relay.crowded = 3
+            done = case.ctl("--server", relay.address, *words, timeout=30)
+            equal((words, done.returncode, relay.crowded), (words, 0, 0), done.stderr)
+    ends_slowly(b"", 5, "status", "1")
+
+
 def a_welcome_is_no_answer():
     ends_slowly(frame(WELCOME), 5, "status", "1")
 
@@ -374,7 +397,7 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, a_welcome_is_no_answer,
+    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, a_server_that_closes_before_its_welcome_is_called_again, a_welcome_is_no_answer,
                nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,

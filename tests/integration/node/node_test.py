@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """launcherd and its shim as real processes, with orders from a scripted server: node_test.py LAUNCHERD [NAME...]"""
+import base64
 import json
 import os
 import pwd
@@ -280,6 +281,34 @@ def test_log_bytes_exact():
         assert world.server.log_bytes(1, 1, 0) == expected  # the logs stay
         problem = world.server.log_read(1, 1, 5)["problem"]
         assert problem == "node node0 has no log of job 1, generation 1, rank 5", problem
+
+
+def test_many_log_readers_do_not_end_the_connection():
+    """Answers of 17 MB are asked for at once. What another user asks for last, or for another job, does not come last."""
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        server, size, many, another, other_user = world.server, 32768, range(0x101, 0x19101, 0x100), 0x20001, 0x20102  # a user is a last byte
+        for job in (1, 2):
+            server.run(job, [SHELL, "-c", f"head -c {size} /dev/zero | tr '\\0' x"])
+        asked = dict(what="output", generation=1, rank=0, offset=0, tail_lines=0, bytes_max=size, wait_us=0, submitted_ms=0)
+        with server.changed:  # the server takes no message meanwhile
+            for request in many:
+                server.send("log_read", request_id=request, job_id=1, **asked)
+            server.send("log_read", request_id=another, job_id=2, **asked)
+            server.send("log_read", request_id=other_user, job_id=1, **asked)
+            server.start(3, 1, ["true"])  # launcherd has read all of it when it does this
+            wait_until(lambda: os.path.exists(node.run_dir(3, 1)), "the run directory")
+        answers = server.wait(lambda: (found := [m for _, m in list(server.messages) if m["type"] == "log_data"])
+                              and {m["request_id"] for m in found} >= {another, other_user, *many} and found, "all answers")
+        assert server.connections == 1, server.connections
+        for answer in answers:  # a slow machine may say that one is to be asked for again
+            assert len(base64.b64decode(answer["bytes"])) == size or answer["problem"].endswith("ask again"), answer
+        order = [m["request_id"] for m in answers]
+        assert max(order.index(another), order.index(other_user)) < 100, (order.index(another), order.index(other_user))
+        server.stop(3, 1)
+        server.wait_phase(3, 1, "ended")
+        for job in (1, 2, 3):
+            world.forget(node, job, 1)
 
 
 def test_tail_of_a_line_without_end_is_bounded():

@@ -452,21 +452,49 @@ def test_strangers():
         assert process.stop() == 0
 
 
+def still_open(crowd):
+    """How many of these silent connections the server has not closed."""
+    return len(crowd) - len(select.select(crowd, [], [], 0)[0])
+
+
+def test_a_crowd_keeps_nobody_out():
+    """Strangers have 256 places, those of one address 64. A newcomer gets in for the oldest of them, from the same address too."""
+    with server(*LISTEN) as process, Client(process.address) as admin, contextlib.ExitStack() as stack:
+        address = network(process)
+        ann, n1 = add(admin, "ann"), add(admin, "n1", "node")
+        slow = stack.enter_context(Peer(address, key=ann))  # says no hello yet
+        with Client(address, key=ann):
+            crowd = [stack.enter_context(open_silent(address)) for _ in range(100)]
+        for one in crowd:
+            with contextlib.suppress(OSError):
+                one.sendall(b"\x16")
+        with Client(address, key=ann) as client, node(address, "n1", n1):
+            client.submit()
+            assert 50 <= still_open(crowd) <= 64, still_open(crowd)  # so it was not their time-out that let others in
+        slow.send("client_hello", **CLIENT_HELLO)  # it has shown a key, so no stranger has got its place
+        assert slow.recv()["type"] == "client_welcome"
+        crowd = [stack.enter_context(open_silent(address, "127.0.%d.9" % (1 + i % 150))) for i in range(300)]
+        with Client(address, key=ann) as client, node(address, "n1", n1, instance=2):
+            client.submit()
+            assert 200 <= still_open(crowd) <= 256, still_open(crowd)
+        assert process.stop() == 0
+
+
 def test_a_crowd_from_one_address():
-    """At most eight connections without a key from each address. Others still get in, also from the same address once some of those end."""
     begin = time.monotonic()
     with server(*LISTEN) as process, Client(process.address) as admin:
         address = network(process)
         key = add(admin, "ann")
-        crowd = [open_silent(address, "127.0.0.9") for _ in range(20)]
+        crowd = [open_silent(address, "127.0.0.9") for _ in range(100)]
         open_ones = set(crowd)
         end = time.monotonic() + PATIENCE_S
-        while len(open_ones) > 8 and time.monotonic() < end:
+        while len(open_ones) > 64 and time.monotonic() < end:
             for one in select.select(list(open_ones), [], [], 1)[0]:
                 with contextlib.suppress(ConnectionResetError):
                     assert one.recv(1) == b""
                 open_ones.remove(one)
-        assert len(open_ones) == 8, len(open_ones)
+        assert len(open_ones) == 64, len(open_ones)
+        assert open_ones == set(crowd[36:]), [crowd.index(one) for one in open_ones]
         with Client(address, key=key) as ann:  # from 127.0.0.1
             ann.submit()
         for one in crowd:

@@ -126,5 +126,30 @@ def test_who_reads_slowly_is_not_closed_for_others():
             client.close()
 
 
+def test_input_leaves_room_for_orders():
+    """A node reads nothing for a while. What a user types meanwhile does not end its connection."""
+    with server(0) as process, contextlib.ExitStack() as stack:
+        node = Node(process.address, "n1")
+        stack.callback(node.close)
+        clients = [stack.enter_context(Client(process.address)) for _ in range(5)]
+        job = clients[0].submit()["job_id"]
+        node.wait_phase(int(job), 1, "running")
+        with node.lock:
+            for client in clients:
+                for request in range(64):
+                    client.send("input", request_id=request, job_id=int(job), generation=1, rank=0, offset=0, bytes="A" * 21844, is_end=False, rows=0,
+                                columns=0)
+                client.send("server_get", request_id=99)
+            said = [[] for _ in clients]
+            for client, messages in zip(clients, said):
+                while not messages or messages[-1]["type"] != "server_info":
+                    messages.append(client.recv())
+        before = len(node.orders)
+        clients[0].send("cancel", job=str(job), signal=15, grace_us=0)  # an order arrives on the same connection
+        node.wait(lambda n: n.error or any(order["type"] == "stop" for order in n.orders[before:]), "the stop")
+        assert not node.error, node.error
+        assert any("much waits" in one.get("problem", "") for messages in said for one in messages), said
+
+
 if __name__ == "__main__":
     sys.exit(run_tests([value for name, value in list(globals().items()) if name.startswith("test_")], sys.argv[2:]))
