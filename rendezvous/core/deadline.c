@@ -106,7 +106,8 @@ static void give_up(struct rdzv *rdzv, struct job *job, uint32_t part, const cha
 
     fence_note(rdzv, job, node);
     generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
-    if (!lists && node->conn != 0 && actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
+    if (!lists && node->conn != 0 &&
+        actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
         roster_drop(rdzv, node, "an order of this connection was not carried out in time");
 }
 

@@ -20,6 +20,7 @@ static uint64_t conns[NODES], last_conn;
 static bool was_closed[NODES]; /* its connection, by the server */
 static uint32_t starts[NODES]; /* start orders to node i since begin() */
 static uint32_t stops[NODES];
+static uint32_t lines;               /* events */
 static char cause[REASON_BYTES_MAX]; /* the newest event that names a deadline */
 
 static uint32_t node_of(uint64_t conn)
@@ -38,6 +39,7 @@ static void count_orders(void)
 
         if (action->type == RDZV_LOG_EVENT && strstr(action->text, "although it is up") != NULL)
             (void)snprintf(cause, sizeof cause, "%s", action->text);
+        lines += action->type == RDZV_LOG_EVENT;
         starts[node_of(action->conn)] += action->type == RDZV_SEND_START;
         stops[node_of(action->conn)] += action->type == RDZV_SEND_STOP;
         if (action->type == RDZV_CLOSE_NODE)
@@ -86,6 +88,14 @@ static void pass(uint32_t nodes, uint32_t seconds)
             count_orders();
         }
     }
+}
+
+static struct part_node shown(uint32_t node)
+{
+    struct part_node part;
+
+    rdzv_node_at(core, node, now_us, &part);
+    return part;
 }
 
 static const struct rdzv_record *job(void)
@@ -372,14 +382,6 @@ TEST(a_list_that_comes_and_goes_is_no_progress)
     CHECK_STR(job()->where, "n2");
 }
 
-static struct part_node shown(uint32_t node)
-{
-    struct part_node part;
-
-    rdzv_node_at(core, node, now_us, &part);
-    return part;
-}
-
 TEST(what_a_node_has_not_done_is_shown_until_a_start_goes_on)
 {
     begin(1);
@@ -488,6 +490,28 @@ TEST(a_stop_on_a_node_whose_connection_is_cut_again_and_again)
     CHECK_EQ(job()->state, JOB_STARTING);
     pass_cut(1, 3);
     CHECK(job() == NULL || job()->state == JOB_CANCELLED);
+}
+
+/* The end of a connection is told three times, for the node and for its job, and that it is back as often; then only that it
+ * does not hold, and at the end how often. */
+TEST(a_connection_that_ends_again_and_again_fills_no_log)
+{
+    begin(1);
+    submit((struct msg_submit){.nodes = 1});
+    report(0, 0, SHIM_READY, false);
+    report(0, 0, SHIM_RUNNING, false);
+    lines = 0;
+    pass_cut(1, 100);
+    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 1);
+    CHECK_EQ(shown(0).reconnects, 200);
+    hello(0);
+    pass(1, 31);
+    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 2);
+    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conns[0]});
+    count_orders();
+    hello(0);
+    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 2 + 4);
+    CHECK_EQ(job()->state, JOB_RUNNING);
 }
 
 /* One that stays away is not late: it is lost, or comes back. */
