@@ -161,10 +161,12 @@ static void stop_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     }
     job->gang.parts[part].is_late = true;
-    action_log(&rdzv->out, job->record.job_id, job->record.generation,
-               "%s: ranks may run there yet, so the job waits; ending the launcherd of that node "
-               "lets it count as lost",
-               text);
+    text_format(job->silent,
+                "%.170s: the job waits, as ranks may run there; ending its launcherd lets the "
+                "node count as lost",
+                text);
+    job_log(rdzv, job, job->silent);
+    job_set_changed(rdzv, job);
 }
 
 /* Nobody is to blame: who got the orders has no connection, and who has one got none. */

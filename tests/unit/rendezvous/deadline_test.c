@@ -279,6 +279,7 @@ TEST(a_cancelled_start_ends_although_the_stop_does_not_arrive)
 TEST(a_stop_that_is_not_carried_out_is_told_and_waited_for)
 {
     struct msg cancel = {.type = MSG_TYPE_CANCEL, .cancel = {.signal = SIGTERM, .grace_us = -1}};
+    struct part_job shown;
     uint32_t told = 0;
 
     begin(1);
@@ -299,6 +300,10 @@ TEST(a_stop_that_is_not_carried_out_is_told_and_waited_for)
     }
     CHECK_EQ(told, 1);
     CHECK_EQ(job()->state, JOB_RUNNING);
+    rdzv_job_part(core, 1, &shown);
+    CHECK_STR(shown.reason,
+              "node n1 did not carry out a stop within 95 s, although it is up: the job waits, as "
+              "ranks may run there; ending its launcherd lets the node count as lost");
     report(0, 0, SHIM_ENDED, false);
     CHECK(job() == NULL || job()->state == JOB_CANCELLED);
 }
