@@ -301,7 +301,8 @@
     F(U32, connections, 0, UINT32_MAX)           /* of nodes and clients, now */                   \
     F(U64, token, 0, INT64_MAX)                  /* on etcd: rises with each new leader; else 0 */ \
     F(U32, schema, 0, UINT32_MAX)                /* of its store */                                \
-    F(BOOL, is_of_past, 0, 0)                    /* nodes have seen newer jobs than its store */   \
+    F(BOOL, is_of_past, 0, 0)                    /* more was done than its store knows */          \
+    F(LINE, past_why, 0, REASON_BYTES_MAX - 1)   /* then: who knows what */                        \
     F(I64, keys_lost_ms, 0, TIME_US_MAX)         /* wall clock: its keys are of a time before; 0: no */ \
     L(servers, server, SERVERS_MAX)              /* on one etcd: that leads, then who stands by; else empty */
 

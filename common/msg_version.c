@@ -40,6 +40,7 @@ static const struct {
     {"log_read", "submitted_ms", 3},
     {"submit", "restarts_given", 3},
     {"server_info", "is_of_past", 3},
+    {"server_info", "past_why", 3},
     {"server_info", "keys_lost_ms", 3},
     {"refer", "why", 3},
 };

@@ -102,7 +102,10 @@ int ctl_fail_server(struct ctl *ctl, const struct err *err)
     (void)snprintf(message, sizeof message, "the server at %.180s cannot be reached: %.250s",
                    ctl->server.address, err->text);
     return ctl_fail(ctl, CTL_UNREACHABLE, message,
-                    is_local    ? "start one (rendezvous & launcherd &), name it with --server "
+                    err->status == STATUS_TIMEOUT
+                        ? "it may be stopped, or wait for a disk: look at its log (journalctl -u "
+                          "rendezvous); or a firewall drops what is sent"
+                    : is_local  ? "start one (rendezvous & launcherd &), name it with --server "
                                   "unix:PATH or HOST:PORT (or DDP_SERVER), or "
                                   "use ddpctl run --standalone, which needs none"
                     : wants_key ? "does it take only clients with a key? ddpctl login"

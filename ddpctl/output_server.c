@@ -19,9 +19,10 @@ void output_server(const struct msg_server_info *info, struct buf *out)
     if (info->store_is_low)
         buf_add_text(out, "the disk or etcd under its store is nearly full: no jobs are taken\n");
     if (info->is_of_past)
-        buf_add_text(out,
-                     "its state is of the past: nodes have seen newer jobs, which are lost (ddpctl "
-                     "events; docs/operations.md)\n");
+        buf_printf(out,
+                   "its state is of the past: %s. What was done since is lost (ddpctl events; "
+                   "docs/operations.md)\n",
+                   info->past_why[0] != '\0' ? info->past_why : "newer jobs were seen");
     time_text(info->keys_lost_ms, lost);
     if (info->keys_lost_ms != 0)
         buf_printf(
@@ -42,6 +43,7 @@ void output_server_json(const struct msg_server_info *info, struct buf *out)
     add_number(server, "connections", info->connections);
     (void)cJSON_AddBoolToObject(server, "store_is_low", info->store_is_low);
     (void)cJSON_AddBoolToObject(server, "is_of_past", info->is_of_past);
+    add_text(server, "past_why", info->past_why);
     add_time(server, "keys_lost_at", info->keys_lost_ms);
     add_known(server, "token", (double)info->token, info->token > 0);
     servers = cJSON_AddArrayToObject(object, "servers");

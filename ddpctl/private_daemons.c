@@ -11,6 +11,7 @@
 
 #include "common/io/own_path.h"
 #include "common/io/service.h"
+#include "common/io/standard_open.h"
 
 #define ROOM_BYTES_MIN (1u << 20)
 
@@ -20,9 +21,11 @@ enum status private_program(const char *bindir, const char *name, char path[PATH
                             struct err *err)
 {
     char own[PATH_MAX - 64];
-    const char *base = bindir;
+    const char *base = bindir, *missing = standard_missing();
     ssize_t length = readlink("/proc/self/exe", own, sizeof own - 1);
 
+    if (missing != NULL)
+        return err_set(err, STATUS_SYSTEM, 0, "%s", missing);
     own[length > 0 ? length : 0] = '\0';
     if (strrchr(own, '/'))
         *strrchr(own, '/') = '\0';

@@ -22,7 +22,8 @@
 #define NAME "ddp-XXXXXX"
 #define PREFIX "ddp-"
 #define LOCK "standalone.lock"
-#define HOST_BYTES 256
+#define HOST_BYTES 320
+#define ID_BYTES 64
 
 static const char *temp_dir(void)
 {
@@ -31,12 +32,23 @@ static const char *temp_dir(void)
     return temp && *temp ? temp : "/tmp";
 }
 
-/* This machine's name, as written into the lock file. */
+/* This machine as in the lock file: its name, and its id in a second line, since a name may be that of two machines. */
 static void own_name(char name[HOST_BYTES])
 {
-    if (gethostname(name, HOST_BYTES) != 0)
+    const int fd = open("/etc/machine-id", O_RDONLY | O_CLOEXEC);
+    char id[ID_BYTES] = "";
+    size_t length;
+
+    if (fd >= 0 && read(fd, id, sizeof id - 1) < 0)
+        id[0] = '\0';
+    if (fd >= 0)
+        (void)close(fd);
+    id[strcspn(id, "\n")] = '\0';
+    if (gethostname(name, HOST_BYTES - ID_BYTES) != 0)
         name[0] = '\0';
-    name[HOST_BYTES - 1] = '\0';
+    name[HOST_BYTES - ID_BYTES - 1] = '\0';
+    length = strlen(name);
+    (void)snprintf(name + length, HOST_BYTES - length, "\n%s", id);
 }
 
 /* We lock the file before we give it its final name. So if a file of that name is not locked, its
@@ -168,6 +180,8 @@ static bool is_of_this_machine(int lock_fd, const char *name, struct scratch_swe
               "%.120s/%s stays: its " LOCK " %s, so a run on another machine may use it; remove it "
               "by hand if none does",
               temp_dir(), name, bytes < 0 ? strerror(errno) : "names no machine");
+    if (strchr(host, '\n') == NULL)
+        own[strcspn(own, "\n")] = '\0'; /* of a release that wrote the name only */
     return host[0] != '\0' && strcmp(host, own) == 0;
 }
 

@@ -145,7 +145,10 @@ static void plan_nodes(struct upgrade_plan *plan, bool with_jobs)
 
         if ((used_slots(node) > 0) != with_jobs)
             continue;
-        if (node->refused_ms != 0)
+        if (node->refused_ms != 0 && node->state == NODE_UP)
+            PROBLEM(plan, "another launcherd of the name %s, which is up, is refused: %s",
+                    node->name, node->notice);
+        else if (node->refused_ms != 0)
             PROBLEM(plan, "%s is refused: %s", node->name, node->notice);
         if (node->refused_ms != 0 && node->state != NODE_UP) {
             add(plan, (struct upgrade_step){

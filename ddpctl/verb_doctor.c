@@ -57,8 +57,9 @@ static int on_server_info(struct ctl *ctl, const struct msg *msg, void *context)
     (void)ctl;
     if (info->is_of_past)
         doctor_say(&ward->findings, DOCTOR_STATE, DOCTOR_FAIL,
-                   "its state is of the past: nodes have seen newer jobs, which are lost "
-                   "(docs/operations.md)");
+                   "its state is of the past: %s. What was done since is lost "
+                   "(docs/operations.md)",
+                   info->past_why[0] != '\0' ? info->past_why : "newer jobs were seen");
     if (info->keys_lost_ms != 0)
         doctor_say(
             &ward->findings, DOCTOR_SERVER_KEYS, DOCTOR_WARN,

@@ -199,7 +199,7 @@ DDP_API int ddp_should_checkpoint(struct ddp *ddp, double interval_s);
  * process of the job calls it. Until ddp_leave, an older generation that still runs somewhere
  * cannot commit there. It is the same fence as ddp-worker's and uses locks: the file system must
  * support flock(). Errors: DDP_CONFLICT (a newer generation of this job owns it), DDP_BUSY (another
- * running job), DDP_IO, DDP_TOO_BIG. */
+ * running job), DDP_BAD_INPUT (its .lock has a text that is not ours), DDP_IO, DDP_TOO_BIG. */
 DDP_API enum ddp_status ddp_fence(struct ddp *ddp, const char *folder, struct ddp_error *error);
 /* Whether the folder still belongs to this process. Errors: DDP_CONFLICT, DDP_IO, DDP_BAD_INPUT (no
  * ddp_fence before). */

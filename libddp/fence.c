@@ -14,6 +14,8 @@
 
 enum { TEXT_BYTES = 512, ID_CHARS = 16 };
 
+static const char name_begin[] = "generation "; /* how the text of every lock file of ours begins */
+
 /* The lines of `.lock`. Older versions write and compare only the first. */
 struct owner {
     char name[FENCE_TEXT_BYTES];    /* "generation 2 of job 7 (0123456789abcdef)" */
@@ -45,7 +47,8 @@ static const char *take_line(const char *text, char line[FENCE_TEXT_BYTES])
     return text[length] == '\n' ? text + length + 1 : text + length;
 }
 
-static void read_owner(const struct fence *fence, struct owner *owner)
+/* False: the text in the file is none of ours. A crash may leave an empty file, or one of zeros. */
+static bool read_owner(const struct fence *fence, struct owner *owner)
 {
     char text[TEXT_BYTES];
     ssize_t n = pread(fence->lock_fd, text, sizeof text - 1, 0);
@@ -55,17 +58,25 @@ static void read_owner(const struct fence *fence, struct owner *owner)
     at = take_line(at, owner->name);
     at = take_line(at, owner->job);
     (void)take_line(at, owner->process);
+    return n >= 0 && (text[0] == '\0' || strncmp(text, name_begin, sizeof name_begin - 1) == 0);
+}
+
+/* Whether `path` still names the file that is open as `fd`. */
+static bool is_at(int fd, const char *path)
+{
+    struct stat held, found;
+
+    return fstat(fd, &held) == 0 && lstat(path, &found) == 0 && held.st_ino == found.st_ino &&
+           held.st_dev == found.st_dev;
 }
 
 /* Whether the lock file that we hold is still the one that others find. */
 static bool is_same_file(const struct fence *fence)
 {
     char path[FENCE_PATH_BYTES];
-    struct stat held, found;
 
     (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, fence->folder);
-    return fstat(fence->lock_fd, &held) == 0 && stat(path, &found) == 0 &&
-           held.st_ino == found.st_ino && held.st_dev == found.st_dev;
+    return is_at(fence->lock_fd, path);
 }
 
 enum status fence_check(const struct fence *fence, struct err *err)
@@ -77,13 +88,20 @@ enum status fence_check(const struct fence *fence, struct err *err)
                        "%s: its " FENCE_LOCK_NAME " was removed or replaced, so another job may "
                        "write there now: this is %s, which may not any more",
                        fence->folder, fence->owner);
-    read_owner(fence, &owner);
+    (void)read_owner(fence, &owner);
     if (strcmp(owner.name, fence->owner) == 0)
         return STATUS_OK;
     return err_set(err, STATUS_CONFLICT, 0,
                    "%s: taken over by %s; this is %s, which may not write there any more",
                    fence->folder, owner.name[0] != '\0' ? owner.name : "an unknown process",
                    fence->owner);
+}
+
+const char *fence_id(const struct fence *fence)
+{
+    const char *id = strrchr(fence->owner, '(');
+
+    return id != NULL ? id + 1 : "";
 }
 
 /* The path of the file that the owner of that name keeps locked; "": the name has no number. */
@@ -97,10 +115,11 @@ static void life_path(const struct fence *fence, const char *name, char path[FEN
                        ID_CHARS, id + 1);
 }
 
-/* Whether some process holds the file locked. Removes the file of a process that is gone. A file that
- * cannot be opened is no proof that its process is gone. */
+/* Whether some process holds the file locked. Removes the file of a process that is gone: an empty
+ * one. A file that cannot be opened is no proof that its process is gone. */
 static bool is_alive(const char *path)
 {
+    struct stat found;
     bool is_held;
     int fd;
 
@@ -110,7 +129,7 @@ static bool is_alive(const char *path)
     if (fd < 0)
         return errno != ENOENT;
     is_held = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (!is_held)
+    if (!is_held && fstat(fd, &found) == 0 && S_ISREG(found.st_mode) && found.st_size == 0)
         (void)unlink(path);
     (void)close(fd);
     return is_held;
@@ -119,10 +138,9 @@ static bool is_alive(const char *path)
 /* Generations of one job only grow, whatever the order in which they come here. */
 static bool is_later_generation(const struct owner *owner, const struct fence_claim *claim)
 {
-    static const char word[] = "generation ";
-
-    return claim->cluster[0] != '\0' && strncmp(owner->name, word, sizeof word - 1) == 0 &&
-           strtoul(owner->name + sizeof word - 1, NULL, 10) > claim->generation;
+    return claim->cluster[0] != '\0' &&
+           strncmp(owner->name, name_begin, sizeof name_begin - 1) == 0 &&
+           strtoul(owner->name + sizeof name_begin - 1, NULL, 10) > claim->generation;
 }
 
 static enum status check_owner(const struct fence *fence, const struct owner *owner,
@@ -186,7 +204,11 @@ enum status fence_take(struct fence *fence, const struct fence_claim *claim, str
         return err_set(err, STATUS_SYSTEM, errno, "no random number: %s", strerror(errno));
     if (claim->job_id[0] != '\0')
         (void)snprintf(job, sizeof job, "job %.50s of %.50s", claim->job_id, claim->cluster);
-    read_owner(fence, &owner);
+    if (!read_owner(fence, &owner))
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "%s %.100s: its " FENCE_LOCK_NAME " is not one of ours, and is left as it "
+                       "is: move it away if nothing needs it, or give another folder",
+                       claim->what, fence->folder);
     status = check_owner(fence, &owner, job, claim, err);
     if (status != STATUS_OK)
         return status;
@@ -218,7 +240,8 @@ enum status fence_open(struct fence *fence, const char *folder, const char *what
 void fence_close(struct fence *fence)
 {
     if (fence->life_fd >= 0) {
-        (void)unlink(fence->life_path);
+        if (is_at(fence->life_fd, fence->life_path))
+            (void)unlink(fence->life_path);
         (void)close(fence->life_fd);
     }
     if (fence->lock_fd >= 0)

@@ -43,8 +43,10 @@ enum status fence_lock(const struct fence *fence, struct err *err);
 void fence_unlock(const struct fence *fence);
 /* With the lock held: makes this process the owner. Errors: STATUS_BUSY (the owner is a living
  * process of another job), STATUS_CONFLICT (the owner is a later generation of this job),
- * STATUS_IO, STATUS_SYSTEM. */
+ * STATUS_BAD_INPUT (the lock file has a text that is not ours), STATUS_IO, STATUS_SYSTEM. */
 enum status fence_take(struct fence *fence, const struct fence_claim *claim, struct err *err);
+/* The owner's random number, 16 hex digits and then more; "" before fence_take. */
+const char *fence_id(const struct fence *fence);
 /* With the lock held: whether this process still owns the folder. Errors: STATUS_CONFLICT. */
 enum status fence_check(const struct fence *fence, struct err *err);
 

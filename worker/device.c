@@ -11,6 +11,13 @@
 
 #define DEVICE_ANY UINT32_MAX
 
+/* The first NCCL that lets ranks share a GPU: its user guide, "Environment Variables",
+ * NCCL_MULTI_RANK_GPU_ENABLE. */
+#define SHARING_VARIABLE "NCCL_MULTI_RANK_GPU_ENABLE"
+#define SHARING_NCCL 23000u
+
+enum { VERSION_BYTES = 32 };
+
 /* "cuda:N": N; "cuda": DEVICE_ANY; false for anything else. */
 static bool parse_cuda(const char *asked, uint32_t *index)
 {
@@ -161,6 +168,45 @@ void device_close(struct device *device)
     *device = (struct device){0};
 }
 
+bool device_takes_nccl(const struct device *device, const char *comm, uint32_t world)
+{
+    return device->runtime != NULL && world > 1 && strcmp(comm, "gloo") != 0;
+}
+
+enum status device_find_nccl(struct device *device, struct err *err)
+{
+    assert(device->nccl != NULL); /* open_cuda refuses a module without it */
+    return device->nccl->find(NULL, &device->nccl_found, err);
+}
+
+static void version_words(uint32_t version, char text[VERSION_BYTES])
+{
+    (void)snprintf(text, VERSION_BYTES, "%u.%u.%u", version / 10000, version / 100 % 100,
+                   version % 100);
+}
+
+void device_words(const struct device *device, char *text, size_t text_bytes)
+{
+    char version[VERSION_BYTES];
+
+    version_words(device->nccl_found.version, version);
+    (void)snprintf(text, text_bytes, "training on %s", device->identity.name);
+    if (device->nccl_found.version != 0)
+        (void)snprintf(text, text_bytes, "training on %s, NCCL %s of %s", device->identity.name,
+                       version, device->nccl_found.path);
+}
+
+struct device_sharing device_sharing(const struct device *device, const char *comm)
+{
+    const char *asked = getenv(SHARING_VARIABLE); /* NOLINT(concurrency-mt-unsafe): only read */
+    struct device_sharing sharing = {.is_asked = asked != NULL && strtol(asked, NULL, 10) != 0,
+                                     .nccl = device->nccl_found.version};
+
+    sharing.is_allowed =
+        strcmp(comm, "gloo") == 0 || (sharing.is_asked && sharing.nccl >= SHARING_NCCL);
+    return sharing;
+}
+
 static bool same_gpu(const struct device_identity *a, const struct device_identity *b)
 {
     static const uint8_t none[DEVICE_UUID_BYTES] = {0};
@@ -168,8 +214,27 @@ static bool same_gpu(const struct device_identity *a, const struct device_identi
     return memcmp(a->uuid, none, sizeof none) != 0 && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
 }
 
+static enum status refuse_sharing(const struct device_identity *identities, uint32_t a, uint32_t b,
+                                  const struct device_sharing *sharing, struct err *err)
+{
+    char version[VERSION_BYTES];
+
+    version_words(sharing->nccl, version);
+    if (sharing->is_asked)
+        return err_set(err, STATUS_CONFLICT, 0,
+                       "ranks %u and %u are on one GPU (%.48s): NCCL %s takes one rank a GPU, and "
+                       "with " SHARING_VARIABLE "=1 2.30 or newer takes several: name one in "
+                       "DDP_NCCL, or give --comm gloo",
+                       a, b, identities[a].name, version);
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "ranks %u and %u are on one GPU (%.48s): NCCL takes one rank a GPU. Start as "
+                   "many workers as there are GPUs, or give --comm gloo, which is slower; "
+                   "docs/gpus.md has how NCCL 2.30 shares one",
+                   a, b, identities[a].name);
+}
+
 enum status device_check_identities(const struct device_identity *identities, uint32_t world,
-                                    bool allows_sharing, struct err *err)
+                                    const struct device_sharing *sharing, struct err *err)
 {
     for (uint32_t rank = 1; rank < world; rank++)
         if (strncmp(identities[rank].backend, identities[0].backend,
@@ -178,19 +243,15 @@ enum status device_check_identities(const struct device_identity *identities, ui
                            "rank 0 trains on %.72s, rank %u on %.72s: give --device cpu, or "
                            "--device cuda where every rank has a GPU",
                            identities[0].name, rank, identities[rank].name);
-    for (uint32_t a = 0; !allows_sharing && a < world; a++)
+    for (uint32_t a = 0; !sharing->is_allowed && a < world; a++)
         for (uint32_t b = a + 1; b < world; b++)
             if (same_gpu(&identities[a], &identities[b]))
-                return err_set(err, STATUS_CONFLICT, 0,
-                               "ranks %u and %u are on one GPU (%.72s): NCCL takes one rank a GPU. "
-                               "Start as many workers as there are GPUs, or give --comm gloo, "
-                               "which is slower",
-                               a, b, identities[a].name);
+                return refuse_sharing(identities, a, b, sharing, err);
     return STATUS_OK;
 }
 
 enum status device_check(const struct device *device, struct comm *comm, uint32_t world,
-                         bool allows_sharing, struct err *err)
+                         const struct device_sharing *sharing, struct err *err)
 {
     struct device_identity *identities = calloc(world, sizeof *identities);
     enum status status;
@@ -201,7 +262,7 @@ enum status device_check(const struct device *device, struct comm *comm, uint32_
                        world);
     status = comm_all_gather(comm, &device->identity, sizeof device->identity, identities, err);
     if (status == STATUS_OK)
-        status = device_check_identities(identities, world, allows_sharing, err);
+        status = device_check_identities(identities, world, sharing, err);
     free(identities);
     return status;
 }

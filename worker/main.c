@@ -39,14 +39,16 @@ static enum status open_device(struct device *device, const struct options *opti
                                const struct agent_place *place, struct err *err)
 {
     struct err notice;
+    char words[512];
     enum status status = device_open(device, options->device, place->local_rank, &notice, err);
 
+    if (status == STATUS_OK && device_takes_nccl(device, options->comm, place->world))
+        status = device_find_nccl(device, err);
     if (status != STATUS_OK || place->local_rank != 0)
         return status;
-    if (notice.text[0] != '\0')
-        log_line(LOG_INFO, LOG_ABOUT_NONE, "%s", notice.text);
-    else if (device->runtime != NULL)
-        log_line(LOG_INFO, LOG_ABOUT_NONE, "training on %s", device->identity.name);
+    device_words(device, words, sizeof words);
+    if (notice.text[0] != '\0' || device->runtime != NULL)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "%s", notice.text[0] != '\0' ? notice.text : words);
     return STATUS_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
@@ -61,13 +62,40 @@ bool folder_lock_is_ours(int fd)
     return is_ours;
 }
 
-static void read_holder(int fd, char holder[32])
+/* Who has locked this folder or file, by /proc/locks. 0: not known (another PID namespace, or a file system that shows
+ * other numbers there). */
+static int find_locker(int fd)
 {
-    const ssize_t got = pread(fd, holder, 31, 0);
+    FILE *locks = fopen("/proc/locks", "re");
+    unsigned major, minor;
+    unsigned long inode;
+    char line[160];
+    struct stat info;
+    int pid, found = 0;
+
+    while (locks != NULL && found == 0 && fstat(fd, &info) == 0 &&
+           fgets(line, sizeof line, locks) != NULL)
+        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major, &minor, &inode) == 4 &&
+            pid > 0 && inode == info.st_ino && makedev(major, minor) == info.st_dev)
+            found = pid;
+    if (locks != NULL)
+        (void)fclose(locks);
+    return found;
+}
+
+/* Somebody may have removed the file `lock`: the one that is there now is empty then. */
+static void read_holder(const struct folder_lock *lock, char holder[32])
+{
+    const ssize_t got = pread(lock->file_fd, holder, 31, 0);
+    int pid = 0;
 
     holder[got > 0 ? got : 0] = '\0';
     holder[strcspn(holder, "\n")] = '\0';
-    if (holder[0] == '\0')
+    if (holder[0] == '\0' && lock->dir_fd >= 0)
+        pid = find_locker(lock->dir_fd);
+    if (pid > 0)
+        (void)snprintf(holder, 32, "%d", pid);
+    else if (holder[0] == '\0')
         (void)snprintf(holder, 32, "unknown");
 }
 
@@ -110,7 +138,7 @@ enum status folder_lock_take(struct folder_lock *lock, const char *folder, char 
         status = lock_folder(lock, folder, err);
     length = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (status == STATUS_BUSY)
-        read_holder(lock->file_fd, holder);
+        read_holder(lock, holder);
     else if (status == STATUS_OK &&
              (ftruncate(lock->file_fd, 0) != 0 ||
               pwrite(lock->file_fd, text, (size_t)length, 0) != (ssize_t)length))

@@ -7,10 +7,15 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #define LINKS_MAX 40u  /* as the kernel's */
 #define RESERVED_MAX 3 /* of a walk: a folder, the next one, and one that its caller holds */
+#define ACL_USER 0x02u
+#define ACL_GROUP 0x08u
+#define ACL_WRITE 0x02u
+#define ACL_ENTRIES_MAX 64u
 
 /* -- descriptors ------------------------------------------------------------------------------- */
 
@@ -93,15 +98,48 @@ bool own_is_trusted(uid_t uid)
     return uid == 0 || uid == geteuid() || (stat("/", &root) == 0 && uid == root.st_uid);
 }
 
-bool own_folder_is_private(const struct stat *info)
+/* As the attribute has them, acl(5). */
+struct acl {
+    uint32_t version;
+    struct acl_entry {
+        uint16_t tag, permissions;
+        uint32_t id;
+    } entries[ACL_ENTRIES_MAX];
+};
+
+/* Whether an access list lets others write. Only the mask of one stands in the group's bits, and chmod go-w clears it.
+ * A list that is too long to be looked at counts as one that does. */
+static bool is_listed(int fd)
 {
-    return S_ISDIR(info->st_mode) && (info->st_mode & S_IWOTH) == 0 &&
-           ((info->st_mode & S_IWGRP) == 0 || info->st_gid == getegid());
+    struct acl acl;
+    char path[48];
+    ssize_t bytes;
+    bool is_found;
+
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd); /* `fd` may be one of O_PATH */
+    bytes = getxattr(path, "system.posix_acl_access", &acl, sizeof acl);
+    is_found = bytes < 0 && errno == ERANGE;
+    for (size_t i = 0;
+         bytes > 0 && sizeof acl.version + (i + 1) * sizeof acl.entries[0] <= (size_t)bytes; i++) {
+        const struct acl_entry *entry = &acl.entries[i];
+        const bool is_other = (entry->tag == ACL_USER && !own_is_trusted(entry->id)) ||
+                              (entry->tag == ACL_GROUP && entry->id != getegid());
+
+        is_found = is_found || (is_other && (entry->permissions & ACL_WRITE) != 0);
+    }
+    return is_found;
 }
 
-bool own_folder_is_ours(const struct stat *info)
+bool own_folder_is_private(const struct stat *info, int fd)
 {
-    return info->st_uid == geteuid() && own_folder_is_private(info);
+    if (!S_ISDIR(info->st_mode) || (info->st_mode & S_IWOTH) != 0)
+        return false;
+    return (info->st_mode & S_IWGRP) == 0 || (info->st_gid == getegid() && !is_listed(fd));
+}
+
+bool own_folder_is_ours(const struct stat *info, int fd)
+{
+    return info->st_uid == geteuid() && own_folder_is_private(info, fd);
 }
 
 static enum status refuse_folder(const char *path, const struct stat *info, struct err *err)
@@ -235,7 +273,7 @@ static enum status step(struct way *way, struct err *err)
         status = failed(way->makes ? "make the folder" : "open", way->path, err);
     else if (S_ISLNK(info.st_mode) && !must_be_ours)
         status = follow(way, fd, &info, err);
-    else if (must_be_ours && !own_folder_is_ours(&info))
+    else if (must_be_ours && !own_folder_is_ours(&info, fd))
         status = refuse_folder(way->path, &info, err);
     else if (!S_ISLNK(info.st_mode) && !S_ISDIR(info.st_mode))
         status = err_set(err, STATUS_IO, ENOTDIR, "cannot open %.120s: \"%.40s\" is no folder",
@@ -293,7 +331,7 @@ enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct 
     *fd = open_at(parent_fd, name, O_PATH | O_NOFOLLOW, 0);
     if (*fd < 0)
         return failed("open", name, err);
-    if (fstat(*fd, &info) != 0 || !own_folder_is_ours(&info))
+    if (fstat(*fd, &info) != 0 || !own_folder_is_ours(&info, *fd))
         status = refuse_folder(name, &info, err);
     else if (is_mount(*fd))
         status = err_set(err, STATUS_REFUSED, 0,

@@ -30,10 +30,11 @@ enum status own_folder_make(const char *path, uint32_t ours, mode_t mode, int *f
 enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct err *err);
 /* Lists the folder; `fd` stays open. NULL: errno says why. */
 DIR *own_folder_list(int fd);
-/* Whether the folder is of our user, and no other user may write in it. */
-bool own_folder_is_ours(const struct stat *info);
-/* Whether no user but its owner may write in the folder: a group only if it is our own. */
-bool own_folder_is_private(const struct stat *info);
+/* Whether the folder `fd` is of our user, and no other user may write in it. */
+bool own_folder_is_ours(const struct stat *info, int fd);
+/* Whether no user but its owner may write in the folder `fd`: a group only if it is our own, and others not by an access
+ * list (POSIX ACL) either. */
+bool own_folder_is_private(const struct stat *info, int fd);
 /* Whether that user may name a place for us: root, we, and the owner of "/". */
 bool own_is_trusted(uid_t uid);
 

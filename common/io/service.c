@@ -16,6 +16,7 @@
 
 #include "common/buf.h"
 #include "common/io/notify.h"
+#include "common/io/standard_open.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "common/msg_version.h"
@@ -52,6 +53,7 @@ int service_parse(const struct option_table *table, int argc, char *const *argv,
 {
     struct option_result result;
     struct buf help = {0};
+    const char *missing;
     struct err err;
 
     assert(argc >= 1);
@@ -73,7 +75,11 @@ int service_parse(const struct option_table *table, int argc, char *const *argv,
     }
     if (result.positional_count + result.rest_count > 0)
         return service_complain(table, "it takes options only");
-    return -1;
+    missing = standard_missing();
+    if (missing == NULL)
+        return -1;
+    (void)fprintf(stderr, "%s: %s\n", table->program, missing);
+    return EXIT_FAILURE;
 }
 
 /* The state of root is under /var/lib; the state of a user is where the XDG base directory

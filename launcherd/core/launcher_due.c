@@ -36,10 +36,13 @@ static void at(struct due *due, uint64_t at_us, const char *why)
 }
 
 /* A shim that answers to nothing: nobody waits for the grace if none of its ranks is left. */
-static void check_stop(const struct launcher_shim *shim, bool may_run, struct due *due)
+static void check_stop(const struct launcher *launcher, const struct launcher_shim *shim,
+                       bool may_run, struct due *due)
 {
     if (shim->end_by_us != 0 && (may_run || shim->forgotten))
         at(due, shim->end_by_us, "it has not carried out a stop in time");
+    if (!may_run && shim->is_silent && launcher_silent_owes_end(launcher, shim))
+        at(due, 0, "it has ended, and does not answer");
     if (may_run && shim->is_told && shim->stop_by_us != 0)
         at(due, shim->ranks_left == 0 ? 0 : shim->stop_by_us,
            "it does not answer, and the job is to stop");
@@ -97,7 +100,7 @@ uint64_t launcher_due_us(const struct launcher *launcher, const struct launcher_
         return UINT64_MAX; /* an unseen one cannot be killed; the server waits for its lease */
     if (shim->killed_at_us != 0)
         return shim->killed_at_us + LAUNCHER_UNKILLABLE_US;
-    check_stop(shim, may_run, &due);
+    check_stop(launcher, shim, may_run, &due);
     if (may_run)
         check_lease(launcher, shim, &due);
     check_start(launcher, shim, &due);

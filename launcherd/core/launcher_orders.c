@@ -91,6 +91,8 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
 {
     const struct msg_start *start = &event->msg->start;
     struct launcher_shim *shim = launcher_table_find(launcher, start->job_id, start->generation);
+    const bool was_here =
+        launcher_seen_has(launcher, start->cluster, start->job_id, start->generation);
 
     if (strcmp(start->cluster, launcher->cluster) != 0)
         return; /* not the cluster of this server's welcome */
@@ -101,6 +103,13 @@ void launcher_start(struct launcher *launcher, const struct launcher_event *even
         launcher_report_absent(actions, start->job_id, start->generation,
                                "another job with this number, of another server or of an earlier "
                                "state of this one, runs here");
+        return;
+    }
+    if (shim == NULL && was_here) { /* its ranks may have run: each runs once in a generation */
+        launcher_report_absent(
+            actions, start->job_id, start->generation,
+            "this node was told to start its part before, and nothing of that is "
+            "here any more");
         return;
     }
     if (!is_sound(start)) {

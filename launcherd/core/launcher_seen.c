@@ -27,6 +27,18 @@ static struct seen_job *move_to_front(struct seen_record *seen, const char *clus
     return &seen->jobs[0];
 }
 
+bool launcher_seen_has(const struct launcher *launcher, const char *cluster, uint64_t job_id,
+                       uint32_t generation)
+{
+    for (uint32_t i = 0; i < launcher->seen.count; i++) {
+        const struct seen_job *job = &launcher->seen.jobs[i];
+
+        if (strcmp(job->cluster, cluster) == 0)
+            return job->job_id == job_id && generation <= job->generation;
+    }
+    return false;
+}
+
 void launcher_seen_note(struct launcher *launcher, const char *cluster, uint64_t job_id,
                         uint32_t generation, struct launcher_actions *actions)
 {

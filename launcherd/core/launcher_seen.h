@@ -4,6 +4,9 @@
 
 #include "launcherd/core/launcher.h"
 
+/* Whether a start order of this number came before. Only of the newest job that is known. */
+bool launcher_seen_has(const struct launcher *launcher, const char *cluster, uint64_t job_id,
+                       uint32_t generation);
 /* A start order came, or a run directory with one was found. Orders SAVE_SEEN if that is news. */
 void launcher_seen_note(struct launcher *launcher, const char *cluster, uint64_t job_id,
                         uint32_t generation, struct launcher_actions *actions);

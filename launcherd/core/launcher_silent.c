@@ -22,12 +22,18 @@ static void signal_ranks(struct launcher_shim *shim, struct launcher_actions *ac
                                                    .signal = shim->stop_signal});
 }
 
+bool launcher_silent_owes_end(const struct launcher *launcher, const struct launcher_shim *shim)
+{
+    return shim->phase == SHIM_ENDED && launcher->welcomed && !shim->reported && !shim->forgotten;
+}
+
 bool launcher_silent_minds(const struct launcher *launcher, const struct launcher_shim *shim)
 {
     const bool is_unmet = shim->adopted && !shim->is_met && shim->phase != SHIM_ENDED;
 
     return !shim->dead && !shim->unseen && shim->killed_at_us == 0 && shim->ask_at_us != 0 &&
-           (is_unmet || shim->phase == SHIM_RUNNING || shim->phase == SHIM_STOPPING) &&
+           (is_unmet || shim->phase == SHIM_RUNNING || shim->phase == SHIM_STOPPING ||
+            launcher_silent_owes_end(launcher, shim)) &&
            launcher_is_ours(launcher, shim);
 }
 
@@ -51,7 +57,8 @@ void launcher_silent_begin(struct launcher_shim *shim, uint64_t now_us,
                            struct launcher_actions *actions)
 {
     shim->is_silent = true;
-    look(shim, now_us, actions);
+    if (shim->phase != SHIM_ENDED) /* else there is nothing to see: launcher_due.c */
+        look(shim, now_us, actions);
 }
 
 void launcher_silent_looked(struct launcher_shim *shim, const struct launcher_event *event,

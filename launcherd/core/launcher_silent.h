@@ -1,14 +1,18 @@
 /* Shims that do not answer although their ranks run: stopped by a signal or a debugger, or hanging in the kernel. Such a
  * shim is asked, as one that starts is, but it is not killed for its silence: its ranks may be well. People are told, once;
  * the beats say so as long as it lasts. Only a stop must not wait for it: then launcherd signals its ranks itself, and
- * kills the shim, and them with it, when the grace is over or no rank is left. */
+ * kills the shim, and them with it, when the grace is over or no rank is left. One that has ended and does not tell how
+ * is killed: nothing of it runs, and its end is in its folder. */
 #ifndef LAUNCHERD_CORE_LAUNCHER_SILENT_H
 #define LAUNCHERD_CORE_LAUNCHER_SILENT_H
 
 #include "launcherd/core/launcher.h"
 #include "launcherd/core/launcher_actions.h"
 
-/* Whether its silence is for people: it has begun its ranks, or is adopted and has not said hello yet. */
+/* Its ranks have ended, and the server that is there has not been told how. */
+bool launcher_silent_owes_end(const struct launcher *launcher, const struct launcher_shim *shim);
+/* Whether its silence is for people: it has begun its ranks, or is adopted and has not said hello yet; or it owes its
+ * end, for which the job waits. */
 bool launcher_silent_minds(const struct launcher *launcher, const struct launcher_shim *shim);
 /* Whether it is asked because of a stop. One that still starts is not: the limits of its start hold, and that of the
  * stop. */

@@ -90,7 +90,7 @@ static int show_stack(char *const *arguments)
     const pid_t pid = (pid_t)strtol(arguments[INSPECT_ARG_PID], NULL, 10);
     struct rundir_shim shim;
     struct arena arena = {0};
-    char boot_id[sizeof shim.boot_id];
+    char boot_id[sizeof shim.boot_id], pid_ns[sizeof shim.pid_ns];
     struct msg start;
     struct err err;
     int code;
@@ -101,6 +101,11 @@ static int show_stack(char *const *arguments)
             STATUS_OK ||
         start.type != MSG_TYPE_START)
         return complain("its generation has ended on this node");
+    proc_pid_ns(pid_ns);
+    if (strcmp(shim.boot_id, boot_id) == 0 && shim.pid_ns[0] != '\0' && pid_ns[0] != '\0' &&
+        strcmp(shim.pid_ns, pid_ns) != 0)
+        return complain("its shim runs in another PID namespace (another container), so its "
+                        "processes cannot be seen from here");
     if (strcmp(shim.boot_id, boot_id) != 0 || proc_start_ticks(shim.pid) != shim.start_ticks)
         return complain("its shim has ended");
     cJSON *out = cJSON_CreateObject();

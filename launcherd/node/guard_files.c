@@ -10,28 +10,31 @@
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/guard.h"
 
-/* The guard gets the descriptor that was opened here, and with it the only hold of the lock that it takes. */
+static enum status start(struct guard_files *files)
+{
+    struct err *err = &files->err;
+    const int null_fd = spawn_open_null(O_RDWR);
+    enum status status;
+
+    if (null_fd < 0)
+        return err_set(err, STATUS_SYSTEM, errno, "cannot open /dev/null: %s", strerror(errno));
+    status = child_files_start(&files->work, &files->order, null_fd, null_fd, null_fd,
+                               files->page_fd, err);
+    (void)close(null_fd);
+    return status;
+}
+
 static void run(struct file_work *work)
 {
     struct guard_files *files = (struct guard_files *)work;
-    const int null_fd = spawn_open_null(O_RDWR);
-    int page_fd = -1;
 
     file_work_at(work, FILE_DISK_PROC, "read");
-    files->page = lease_page_find(files->pid, &page_fd);
+    files->page = lease_page_find(files->pid, &files->page_fd);
     if (files->page == NULL)
         files->status = err_set(&files->err, STATUS_NOT_FOUND, 0,
                                 "process %d has no page with its lease", (int)files->pid);
-    else if (null_fd < 0)
-        files->status = err_set(&files->err, STATUS_SYSTEM, errno, "cannot open /dev/null: %s",
-                                strerror(errno));
-    else
-        files->status =
-            child_files_start(work, &files->order, null_fd, null_fd, null_fd, page_fd, &files->err);
-    if (page_fd >= 0)
-        (void)close(page_fd);
-    if (null_fd >= 0)
-        (void)close(null_fd);
+    else if (!lease_page_is_guarded(files->page_fd))
+        files->status = start(files);
 }
 
 static void drop(struct file_work *work)
@@ -39,6 +42,8 @@ static void drop(struct file_work *work)
     struct guard_files *files = (struct guard_files *)work;
 
     lease_page_unmap(files->page);
+    if (files->page_fd >= 0)
+        (void)close(files->page_fd);
     child_order_drop(&files->order);
     free(files);
 }
@@ -54,6 +59,7 @@ struct guard_files *guard_files_new(struct node_child *child, pid_t pid)
     files->work.run = run;
     files->work.drop = drop;
     files->pid = pid;
+    files->page_fd = -1;
     child_order_new(&files->order, child, GUARD_ARGUMENT);
     return files;
 }

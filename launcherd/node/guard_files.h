@@ -1,4 +1,5 @@
-/* Finds the page of a shim's lease (process/lease_page.h) and starts its guard (shim/guard.h), on a thread. */
+/* Finds the page of a shim's lease (process/lease_page.h) and starts its guard (shim/guard.h), on a thread. One
+ * that an earlier launcherd has started stays. */
 #ifndef LAUNCHERD_NODE_GUARD_FILES_H
 #define LAUNCHERD_NODE_GUARD_FILES_H
 
@@ -18,6 +19,7 @@ struct guard_files {
     pid_t pid; /* of the shim */
     /* Results. */
     struct lease_page *page; /* owned; NULL: not found */
+    int page_fd;             /* owned; -1: not found */
     enum status status;      /* of the start */
     struct err err;
 };

@@ -1,6 +1,7 @@
 /* The guards of the shims (shim/guard.h). One is started for a shim whose ranks run, a moment later, so that it takes
- * no time from their start; a job that is shorter has none. An adopted shim gets another one, which goes at once if the
- * first is there. The page with the lease comes with it. */
+ * no time from their start; a job that is shorter has none. An adopted shim keeps the one that it has. Whether it is there
+ * is looked at each second, by its lock on the page with the lease (lease_page.h), so it does not matter who has started
+ * it; one that has ended is replaced. The page comes with the first start. */
 #ifndef LAUNCHERD_NODE_NODE_GUARDS_H
 #define LAUNCHERD_NODE_NODE_GUARDS_H
 
@@ -11,7 +12,7 @@ void node_guards_init(struct node_shims *shims);
 void node_guards_close(struct node_shims *shims);
 /* The ranks of the shim run, or may run. A second call changes nothing. */
 void node_guards_want(struct node_shim *shim);
-/* The shim is removed. */
-void node_guards_drop(struct node_shim *shim);
+/* The shim is removed, and its memory goes. */
+void node_guards_free(struct node_shim *shim);
 
 #endif

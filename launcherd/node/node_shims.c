@@ -68,7 +68,7 @@ static void collect(struct node_shims *shims)
             continue;
         }
         *at = shim->next;
-        node_guards_drop(shim);
+        node_guards_free(shim);
         lease_page_unmap(shim->page);
         free(shim);
     }
@@ -87,7 +87,7 @@ struct node_shim *node_shim_add(struct node_shims *shims, const struct msg_start
     (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
     rundir_path(shim->dir, shims->host->state_dir, start->cluster, start->job_id,
                 start->generation);
-    shim->pidfd = -1;
+    shim->pidfd = shim->guard.page_fd = -1;
     shim->next = shims->first;
     shims->first = shim;
     return shim;
@@ -339,7 +339,7 @@ void node_shims_free(struct node_shims *shims)
         struct node_shim *shim = shims->first;
         shims->first = shim->next;
         node_child_release(shim->child);
-        node_child_release(shim->guard);
+        node_guards_free(shim);
         lease_page_unmap(shim->page);
         free(shim);
     }

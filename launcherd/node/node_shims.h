@@ -17,8 +17,17 @@
 #include "launcherd/process/doing.h"
 #include "launcherd/process/lease_page.h"
 
-/* Whether it has a guard (node_guards.h). */
-enum guard_state { GUARD_NONE, GUARD_WANTED, GUARD_ASKED };
+/* The guard of a shim (node_guards.h). */
+struct node_guard {
+    uint64_t due_ms;   /* of the loop's clock: it is looked at then; 0: it needs none (yet) */
+    uint64_t begun_ms; /* its newest start */
+    uint32_t tries;    /* starts since one lasted */
+    uint32_t misses;   /* looks that found none */
+    bool is_told;      /* a log line says that it has ended, or could not be started */
+    struct file_work *starting; /* NULL: none */
+    struct node_child *child;   /* spared by sweeps; NULL: none */
+    int page_fd;                /* of the page, which it locks; owned; -1: not found yet */
+};
 
 /* Lives from LAUNCHER_SPAWN_SHIM or adoption until LAUNCHER_REMOVE, and until its handles are
  * closed. */
@@ -47,9 +56,7 @@ struct node_shim {
     bool is_given_up;             /* its start has failed (`how`), and `child` is not over yet */
     struct file_work *connecting; /* NULL: none */
     struct file_work *sweeping;   /* NULL: none */
-    enum guard_state guard_state;
-    struct file_work *guarding;   /* starts its guard; NULL: none */
-    struct node_child *guard;     /* spared by sweeps; NULL: none */
+    struct node_guard guard;
     struct lease_page *page;      /* owned; NULL: not found yet */
     bool is_silent;               /* it was logged that its run directory cannot be read */
     bool was_warm;                /* a warm process has become this shim */

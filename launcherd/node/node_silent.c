@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "launcherd/process/proc.h"
 
@@ -58,6 +59,8 @@ void node_silent_look(struct node_shims *shims, uint64_t job_id, uint32_t genera
     event = node_shim_event(shim, LAUNCHER_EVENT_SHIM_LOOKED);
     event.pid = (uint32_t)shim->pid;
     event.text = describe(proc_stat_of(shim->pid, &stat) ? stat.state : '?');
+    if (shim->is_other_build && strncmp(event.text, "S ", 2) == 0)
+        event.text = "S (of another launcherd build)"; /* it would answer */
     event.ranks_left = count_ranks(shim);
     shims->host->post(shims->host->owner, event);
 }

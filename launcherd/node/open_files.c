@@ -90,7 +90,7 @@ static enum status check_state(const char *state_dir, const char *run, struct er
                          "the state directory %.120s belongs to user %u: choose another with "
                          "--state-dir",
                          state_dir, (unsigned)info.st_uid);
-    if (status == STATUS_OK && !own_folder_is_private(&info))
+    if (status == STATUS_OK && !own_folder_is_private(&info, fd))
         status = err_set(err, STATUS_REFUSED, 0,
                          "other users may write in the state directory %.120s (mode %04o): make it "
                          "private, with chmod go-w",

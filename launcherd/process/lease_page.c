@@ -79,6 +79,27 @@ struct lease_page *lease_page_find(pid_t pid, int *fd)
     return page;
 }
 
+/* A record lock goes with its process. A lock of flock() would stay for as long as anybody has mapped the file by the same
+ * open(): launcherd, which has given the guard its descriptor, and whoever reads the memory of a dying guard. */
+static struct flock whole_page(void)
+{
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET};
+}
+
+bool lease_page_begin_guard(int fd)
+{
+    struct flock lock = whole_page();
+
+    return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+bool lease_page_is_guarded(int fd)
+{
+    struct flock lock = whole_page();
+
+    return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 void lease_page_unmap(struct lease_page *page)
 {
     if (page != NULL)

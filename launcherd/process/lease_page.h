@@ -30,6 +30,11 @@ struct lease_page *lease_page_map(int fd);
 struct lease_page *lease_page_find(pid_t pid, int *fd);
 void lease_page_unmap(struct lease_page *page);
 
+/* This process is the guard from now on, until it ends or closes a descriptor of the page. False: another one is. */
+bool lease_page_begin_guard(int fd);
+/* Whether a process is the guard. It is memory, so this does not hang. */
+bool lease_page_is_guarded(int fd);
+
 /* 0: none yet, or no page. */
 uint64_t lease_page_until_us(const struct lease_page *page);
 /* An earlier end changes nothing. */

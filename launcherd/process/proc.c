@@ -227,20 +227,33 @@ bool proc_has_word(pid_t pid, const char *word)
     return read_command(pid, word, bytes) != NULL;
 }
 
+/* Whether this path of the process names the wanted directory. Another container may have the same path for another one, so
+ * it is looked up from the root of the process; from ours, if that may not be seen. */
+static bool is_folder_of(pid_t pid, const char *name, const struct stat *wanted)
+{
+    char path[PATH_MAX];
+    struct stat found;
+    const int length = snprintf(path, sizeof path, "/proc/%d/root%s", (int)pid, name);
+
+    if (name[0] != '/' || length >= (int)sizeof path)
+        return false;
+    if (stat(path, &found) != 0 && (errno != EACCES || stat(name, &found) != 0))
+        return false;
+    return found.st_dev == wanted->st_dev && found.st_ino == wanted->st_ino;
+}
+
 /* Whether it is one with that word and the wanted directory. */
 static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
 {
     char bytes[COMMAND_BYTES_MAX];
     const char *end = read_command(pid, word, bytes);
     const char *third = bytes;
-    struct stat found;
 
     if (end == NULL)
         return false;
     third += strlen(third) + 1;
     third += strlen(third) + 1;
-    return third < end && stat(third, &found) == 0 && found.st_dev == wanted->st_dev &&
-           found.st_ino == wanted->st_ino;
+    return third < end && is_folder_of(pid, third, wanted);
 }
 
 pid_t proc_find_command(const char *word, const char *path)

@@ -393,6 +393,11 @@ static enum status explain(const struct child *child, int *exit_code, struct err
                            "cannot run '%s': it is no program for this machine, and its first line "
                            "does not begin with #!: add that, or say what runs it (-- sh FILE)",
                            order->argv[0]);
+        if (child->code == ETXTBSY)
+            return err_set(err, STATUS_NOT_FOUND, child->code,
+                           "cannot run '%s': it is being written now: does a copy or a build still "
+                           "run? (%s)",
+                           order->argv[0], why);
         if (child->code == ENOENT && child->is_there)
             return explain_interpreter(child, err);
         return err_set(err, STATUS_NOT_FOUND, child->code, "cannot run '%s': %s", order->argv[0],

@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -169,7 +168,7 @@ int guard_main(char *const *arguments)
     guard.timer_fd = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC);
     if (guard.page == NULL || guard.timer_fd < 0)
         return 1;
-    if (flock(SPAWN_EXTRA_FD, LOCK_EX | LOCK_NB) != 0)
+    if (!lease_page_begin_guard(SPAWN_EXTRA_FD))
         return 0; /* the shim has a guard */
     if (!find_shim(&guard, arguments[GUARD_ARG_RUN_DIR]))
         return 0;

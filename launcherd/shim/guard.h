@@ -6,8 +6,8 @@
  *   the shim was killed: what it left is killed
  *
  * It ends when the shim is gone and nothing is left. It neither reads nor writes a file after its start, except, after it
- * has killed, the log of the shim. Of several guards of one shim the first counts: launcherd starts one for each shim that
- * it adopts, too. */
+ * has killed, the log of the shim. Of several guards of one shim the first counts, until it ends (lease_page.h). launcherd
+ * starts another one for it then (launcherd/node/node_guards.h). */
 #ifndef LAUNCHERD_SHIM_GUARD_H
 #define LAUNCHERD_SHIM_GUARD_H
 

@@ -55,6 +55,7 @@ static void note_twin(struct rdzv *rdzv, struct node *node, const struct msg_nod
                    "node %s: another launcherd, pid %u at %s, wants this name: %s", node->name,
                    hello->pid, hello->address, what);
     node->notice_until_us = rdzv->out.now_us + NOTICE_US;
+    node->twin = identity;
     text_format(node->notice, NOTICE_OF_TWIN "pid %u at %s, on %s; %s", hello->pid, hello->address,
                 is_near                                                ? "the same machine"
                 : identity.machine != 0 && node->identity.machine != 0 ? "another machine"
@@ -139,16 +140,28 @@ enum kinship claim_kinship(const struct node *node, const struct msg_node_hello 
     return identity_kinship(&node->identity, identity);
 }
 
-void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+/* Whether it lists what is held, or nothing of that can be left. It may be another one than the last of this name, and
+ * call a second time. */
+static bool knows_held(const struct rdzv *rdzv, const struct node *node, uint64_t instance,
+                       const struct rdzv_identity *identity)
+{
+    const enum kinship kin = identity_kinship(&node->held_by, identity);
+
+    return rdzv->out.now_us >= node->held_until_us || kin == KIN_SAME || kin == KIN_REBOOTED ||
+           (node->held_instance != 0 && node->held_instance == instance);
+}
+
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t instance,
                 const struct rdzv_identity *identity)
 {
     const uint64_t until_us = claim_lease_end_us(rdzv, node);
+    const enum kinship to_twin = identity_kinship(&node->twin, identity);
 
-    if (kin != KIN_UNKNOWN)
-        claim_drop_hold(rdzv, node); /* of another one the lease is over: see claim_is_refused */
-    else if (until_us > node->away_until_us)
+    if (knows_held(rdzv, node, instance, identity))
+        claim_drop_hold(rdzv, node);
+    if (kin == KIN_UNKNOWN && until_us > node->away_until_us)
         node->away_until_us = until_us;
     node->identity = *identity;
-    if (kin == KIN_OTHER || kin == KIN_UNKNOWN)
-        node->notice_until_us = 0; /* whoever wanted the name may be this one */
+    if (kin == KIN_OTHER || kin == KIN_UNKNOWN || to_twin == KIN_SAME || to_twin == KIN_REBOOTED)
+        node->notice_until_us = 0; /* whoever wanted the name is, or may be, this one */
 }

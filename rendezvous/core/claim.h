@@ -22,7 +22,7 @@ enum kinship claim_kinship(const struct node *node, const struct msg_node_hello 
                            const struct rdzv_identity *identity);
 /* The node has a launcherd with this identity. What the last one may still run stays held if this one
  * cannot know of it. */
-void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t instance,
                 const struct rdzv_identity *identity);
 /* Nothing of an earlier launcherd is on the node's slots any more. */
 void claim_drop_hold(struct rdzv *rdzv, struct node *node);

@@ -135,7 +135,7 @@ static void fail_start(struct rdzv *rdzv, struct job *job, uint32_t first)
     char cause[REASON_BYTES_MAX];
 
     describe(rdzv, job, first, mark_late(rdzv, job, late), cause);
-    if (step != STEP_TAKE && step != STEP_PREPARE) {
+    if (step != STEP_TAKE && (step != STEP_PREPARE || !fence_has_no_worker(job))) {
         generation_part_failed(rdzv, job, first, FAILURE_NODE, cause);
         return;
     }

@@ -206,8 +206,9 @@ void explain_preempted(struct rdzv *rdzv, struct job *job)
 
 void explain_held(struct rdzv *rdzv, struct job *job)
 {
-    const char *why = "the state was restored from a backup: it starts when the leases of what may "
-                      "still run of it have ended";
+    const char *why =
+        "the state was restored from a backup, or is one that may be old: it starts when "
+        "the leases of what may still run of it have ended";
 
     if (rdzv->is_of_past)
         why = "the server's state is of the past: it starts when the leases of what may still run "

@@ -9,6 +9,7 @@
 #include "rendezvous/core/failure_note.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation_end.h"
+#include "rendezvous/core/history.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/restart.h"
@@ -516,8 +517,10 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
         generation_part_lost(rdzv, job, part, FAILURE_NODE,
                              "its end is not in the state that was put back");
     } else if (!state->is_reported && job->record.state == JOB_STARTING && !parts_any_runs(job)) {
-        if (state->node == NODE_NONE ||
-            (roster_shims_mask(&rdzv->nodes[state->node]) & job->record.parts[part].slot_mask) == 0)
+        if (history_holds_start(rdzv, job))
+            steps_again(rdzv, job, part);
+        else if (state->node == NODE_NONE || (roster_shims_mask(&rdzv->nodes[state->node]) &
+                                              job->record.parts[part].slot_mask) == 0)
             orders_owe(rdzv, job, part, ORDER_START);
     } else {
         text_format(cause, "node %s no longer knows its part of the job",

@@ -63,10 +63,12 @@ static void doubt(struct rdzv *rdzv)
 void history_restored(struct rdzv *rdzv)
 {
     rdzv->is_of_past = rdzv->options.is_of_past;
-    if (rdzv->options.is_copy || rdzv->is_of_past)
-        hold_jobs(rdzv, rdzv->next_job_id - 1);
-    else if (rdzv->options.may_be_past)
+    if (rdzv->is_of_past)
+        text_format(rdzv->past_why, "%s", rdzv->options.past_why);
+    if (rdzv->options.may_be_past && !rdzv->is_of_past)
         doubt(rdzv);
+    else if (rdzv->options.is_copy || rdzv->is_of_past)
+        hold_jobs(rdzv, rdzv->next_job_id - 1);
 }
 
 static void judge(struct rdzv *rdzv, const struct node *node, const struct news *news)
@@ -88,16 +90,15 @@ static void judge(struct rdzv *rdzv, const struct node *node, const struct news 
     rdzv->is_unsure = false;
     leave_gap(rdzv, seen > newest ? seen : newest);
     if (seen > newest)
-        action_log(&rdzv->out, 0, 0,
-                   RDZV_OF_PAST ": node %s has seen job %llu of this cluster, and the newest here "
-                                "is %llu. What was done since is lost; the next job is %llu",
-                   node->name, (unsigned long long)seen, (unsigned long long)newest,
-                   (unsigned long long)rdzv->next_job_id);
+        text_format(rdzv->past_why,
+                    "node %s has seen job %llu of this cluster, and the newest here is %llu",
+                    node->name, (unsigned long long)seen, (unsigned long long)newest);
     else
-        action_log(&rdzv->out, 0, 0,
-                   RDZV_OF_PAST ": node %s has seen newer generations of %u jobs. What was done "
-                                "since is lost; the next job is %llu",
-                   node->name, news->raised, (unsigned long long)rdzv->next_job_id);
+        text_format(rdzv->past_why, "node %s has seen newer generations of %u jobs", node->name,
+                    news->raised);
+    action_log(&rdzv->out, 0, 0,
+               RDZV_OF_PAST ": %s. What was done since is lost; the next job is %llu",
+               rdzv->past_why, (unsigned long long)rdzv->next_job_id);
 }
 
 /* What an unheard node runs may have a longer lease than this state knows of, if it was given after it. A restored copy
@@ -153,4 +154,11 @@ bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *unt
 {
     *until_us = rdzv->held_until_us;
     return job->record.job_id <= rdzv->held_job_id && rdzv->out.now_us < rdzv->held_until_us;
+}
+
+bool history_holds_start(const struct rdzv *rdzv, const struct job *job)
+{
+    uint64_t until_us;
+
+    return !job->is_ours && history_holds(rdzv, job, &until_us);
 }

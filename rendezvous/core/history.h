@@ -30,5 +30,8 @@ void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_
 void history_beat(struct rdzv *rdzv, const struct node *node);
 /* Whether the job must not start yet. Sets `*until_us` then. */
 bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *until_us);
+/* Likewise for the orders of a generation that this state was about to start: the job may run in a later one on a node
+ * that is not heard. */
+bool history_holds_start(const struct rdzv *rdzv, const struct job *job);
 
 #endif

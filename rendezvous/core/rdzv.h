@@ -38,8 +38,9 @@ struct rdzv_options {
     uint64_t lease_before_us; /* the longest that a server before this one may have given */
     bool
         is_copy; /* the state is a restored copy, of whose jobs leases of before it may be out (history.h) */
-    bool is_of_past;  /* the store knows that more was done since its state */
-    bool may_be_past; /* the store cannot tell that its state is the newest (history.h) */
+    bool is_of_past;      /* the store knows that more was done since its state: */
+    const char *past_why; /* how; borrowed */
+    bool may_be_past;     /* the store cannot tell that its state is the newest (history.h) */
     uint64_t beat_interval_us;
     uint64_t suspect_us, lost_us; /* since the last beat */
     uint64_t grow_us; /* how long a generation runs before its job may grow (elastic.h) */
@@ -311,8 +312,10 @@ void rdzv_job_part(const struct rdzv *rdzv, uint64_t job_id, struct part_job *ou
 /* Grows with every change; 0: no such active job. */
 uint64_t rdzv_job_version(const struct rdzv *rdzv, uint64_t job_id);
 uint32_t rdzv_job_count(const struct rdzv *rdzv);
-/* A node knows more than the state that this server began with. */
+/* A node, or the store's directory, knows more than the state that this server began with. */
 bool rdzv_is_of_past(const struct rdzv *rdzv);
+/* Who knows what; empty: nobody does. */
+const char *rdzv_past_why(const struct rdzv *rdzv);
 /* The active job with the index-th smallest id. */
 uint64_t rdzv_job_at(const struct rdzv *rdzv, uint32_t index);
 /* Marks those of the ranges that have a job whose success a waiting job needs (--after). */

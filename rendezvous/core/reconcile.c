@@ -9,6 +9,7 @@
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
+#include "rendezvous/core/steps.h"
 
 /* A node lists a shim that belongs to no current generation: stop it, or forget it if it has
  * ended or nothing can be done about it there (`is_over`). */
@@ -205,6 +206,7 @@ static void note_silent(struct rdzv *rdzv, const struct node *node, struct job *
     char text[REASON_BYTES_MAX];
 
     job->gang.parts[part].is_silent = shim != NULL;
+    steps_expect(rdzv, job, part);
     if (shim != NULL) {
         describe_silent(rdzv, node, shim, text);
         (void)snprintf(job->silent, sizeof job->silent, "%s", text);

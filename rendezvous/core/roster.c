@@ -304,7 +304,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
                   node->has_beat && node->instance == hello->instance);
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
-    claim_take(rdzv, node, *kin, &identity);
+    claim_take(rdzv, node, *kin, hello->instance, &identity);
     node->conn = node->newest_conn = conn;
     node->closed_at_us = 0;
     node->instance = hello->instance;
@@ -383,6 +383,8 @@ void roster_hold(struct rdzv *rdzv, struct node *node, uint64_t slot_mask)
 
     if (node->held_mask == 0 || until_us > node->held_until_us)
         node->held_until_us = until_us;
+    node->held_instance =
+        node->held_mask == 0 || node->held_instance == node->instance ? node->instance : 0;
     node->held_by =
         node->held_mask == 0 ? node->identity : identity_join(&node->held_by, &node->identity);
     node->held_mask |= slot_mask;
@@ -404,6 +406,7 @@ void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
     node->beat_at_us = rdzv->out.now_us;
     node->identity = node->held_by = hold->identity;
     node->held_mask = hold->slot_mask;
+    node->held_instance = 0;
     node->held_until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
     expect_at(rdzv, node->held_until_us);
     roster_refresh(rdzv, node);

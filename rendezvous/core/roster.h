@@ -40,9 +40,11 @@ struct node {
      * were given up unseen, and parts that the present one does not know (part_state.is_away). */
     uint64_t held_mask;
     struct rdzv_identity held_by; /* whose they are */
+    uint64_t held_instance;       /* its process; 0: several, or not known */
     uint64_t held_until_us, away_until_us;
     uint64_t notice_until_us;      /* `notice` is shown until then */
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
+    struct rdzv_identity twin;     /* that one */
     uint64_t beat_at_us;
     uint64_t unheard_us; /* before its newest message; UINT64_MAX: that was the first */
     struct trouble trouble;

@@ -86,10 +86,11 @@ struct rdzv {
     uint64_t sched_at_us;    /* when that changes by itself; UINT64_MAX: it does not */
     uint64_t settled_at_us;  /* until then a restarted server waits for its nodes */
     uint64_t restored_at_us; /* when this server began */
-    bool is_of_past;         /* a node knows more than the store did (history.h): */
-    uint64_t held_job_id;    /* jobs up to this one do not start */
-    uint64_t held_until_us;  /* before this time */
-    bool is_unsure;          /* they are held since the state may not be the newest */
+    bool is_of_past;         /* somebody knows more than the store did (history.h): */
+    char past_why[REASON_BYTES_MAX]; /* who, and what */
+    uint64_t held_job_id;            /* jobs up to this one do not start */
+    uint64_t held_until_us;          /* before this time */
+    bool is_unsure;                  /* they are held since the state may not be the newest */
     struct reservation reservation;
     struct pass *pass; /* the current or last pass */
     uint32_t drain_count;

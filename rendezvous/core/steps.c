@@ -35,13 +35,13 @@ static enum part_step step_of(const struct rdzv *rdzv, const struct job *job, ui
     return state->is_reported || lists(rdzv, job, state) ? STEP_PREPARE : STEP_TAKE;
 }
 
-static uint64_t limit_us(const struct job *job, enum part_step step)
+static uint64_t limit_us(const struct job *job, const struct part_state *state)
 {
-    switch (step) {
+    switch ((enum part_step)state->step) {
     case STEP_TAKE:
         return STEP_TAKE_US;
     case STEP_PREPARE:
-        return job->has_no_stage ? STEP_PREPARE_US : STEP_STAGED_US;
+        return job->has_no_stage || state->is_silent ? STEP_PREPARE_US : STEP_STAGED_US;
     case STEP_RUN:
         return STEP_RUN_US;
     case STEP_WORLD:
@@ -62,7 +62,7 @@ static uint64_t limit_us(const struct job *job, enum part_step step)
 uint64_t steps_due_us(const struct job *job, uint32_t part)
 {
     const struct part_state *state = &job->gang.parts[part];
-    const uint64_t limit = limit_us(job, (enum part_step)state->step);
+    const uint64_t limit = limit_us(job, state);
 
     return limit == UINT64_MAX || state->is_late ? UINT64_MAX
                                                  : state->step_at_s * 1000000ull + limit;
@@ -76,7 +76,7 @@ bool steps_is_slow(const struct rdzv *rdzv, const struct job *job, uint32_t part
            rdzv->out.now_us >= state->step_at_s * 1000000ull + STEP_SLOW_US;
 }
 
-static void expect(struct rdzv *rdzv, const struct job *job, uint32_t part)
+void steps_expect(struct rdzv *rdzv, const struct job *job, uint32_t part)
 {
     const uint64_t due_us = steps_due_us(job, part);
 
@@ -101,13 +101,21 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part)
     if (state->is_late)
         job->silent[0] = '\0'; /* it said that this part has not carried out its stop */
     state->is_late = false;
-    expect(rdzv, job, part);
+    steps_expect(rdzv, job, part);
 }
 
 void steps_note_all(struct rdzv *rdzv, struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++)
         steps_note(rdzv, job, i);
+}
+
+void steps_again(struct rdzv *rdzv, const struct job *job, uint32_t part)
+{
+    struct part_state *state = &job->gang.parts[part];
+
+    state->step_at_s = seconds(rdzv->out.now_us);
+    steps_expect(rdzv, job, part);
 }
 
 void steps_back(struct rdzv *rdzv, struct job *job, uint32_t part)
@@ -118,7 +126,7 @@ void steps_back(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     state->is_away = state->is_late = false;
     state->step_at_s = seconds(rdzv->out.now_us);
-    expect(rdzv, job, part);
+    steps_expect(rdzv, job, part);
 }
 
 /* The step began later by that much time, which does not count. Never later than now. */

@@ -3,7 +3,7 @@
  *   step       begins with                     ends with                        limit
  *   take       the start order                 the node lists the shim          30 s
  *   prepare    the node's list                 the report "ready"               45 s; with a staged folder
- *                                                                               10.5 min
+ *                                                                               10.5 min, if its shim answers
  *   wait       "ready"                         the go: other parts get ready    none: theirs have one
  *   run        the go                          the report "running"             75 s
  *   world      all ranks of the job joined     the report "has the world"       20 s
@@ -40,6 +40,10 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part);
 void steps_note_all(struct rdzv *rdzv, struct job *job);
 /* When the step of the part is overdue; UINT64_MAX: never. */
 uint64_t steps_due_us(const struct job *job, uint32_t part);
+/* The time before now does not count: its order is held back. */
+void steps_again(struct rdzv *rdzv, const struct job *job, uint32_t part);
+/* The limit of the part's step may be another one now. */
+void steps_expect(struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The part has been in a step of the start for long, although its node may have limits of its own. */
 bool steps_is_slow(const struct rdzv *rdzv, const struct job *job, uint32_t part);
 /* The node was heard; node->unheard_us says how long it had not been. */

@@ -84,6 +84,11 @@ bool rdzv_is_of_past(const struct rdzv *rdzv)
     return rdzv->is_of_past;
 }
 
+const char *rdzv_past_why(const struct rdzv *rdzv)
+{
+    return rdzv->past_why;
+}
+
 uint32_t rdzv_job_count(const struct rdzv *rdzv)
 {
     return rdzv->job_count;

@@ -365,6 +365,7 @@ void answer_server(struct peer *peer, uint64_t request_id)
                                                .store_is_low = store_is_low(server->store),
                                                .schema = STORE_SCHEMA_VERSION,
                                                .is_of_past = rdzv_is_of_past(server->core),
+                                               .past_why = rdzv_past_why(server->core),
                                                .keys_lost_ms = server->keys_lost_ms,
                                                .connections = server->peer_count};
     if (server->election != NULL)

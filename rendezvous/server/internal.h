@@ -191,6 +191,7 @@ struct server {
     uint64_t upload_serial;                    /* the newest upload of one */
     uint64_t stage_bytes;                      /* held for work on them */
     struct err stage_err;                      /* why the folder cannot be used */
+    bool stage_is_late;                        /* it was logged that its disk does not answer */
     struct file_works *files;                  /* NULL: it stands by */
     bool survives_power;                       /* see store_open */
     uint64_t stepped_at_us, tick_at_us;        /* the last step; the next tick, 0: none */
@@ -353,7 +354,9 @@ void look_stop(struct server *server);
 /* apply.c: passes one event to the core and carries out the actions. Sets the event's times. */
 void server_step(struct server *server, struct rdzv_event *event);
 
-/* listen.c: until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
+/* lease.c: at the start, after all was restored */
+void server_keep_lease(struct server *server);
+/* Until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
 void server_keep_copy(struct server *server);
 
 /* restore.c: at the start, before the jobs */

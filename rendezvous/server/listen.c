@@ -331,6 +331,7 @@ static enum status core_open(struct server *server, const struct server_options 
         .lease_before_us = store_lease_us(server->store),
         .is_copy = store_is_copy(server->store),
         .is_of_past = store_is_of_past(server->store),
+        .past_why = store_past_why(server->store),
         .may_be_past = !store_is_newest(server->store),
         .beat_interval_us = options->beat_interval_us,
         .suspect_us = options->suspect_us,
@@ -360,51 +361,6 @@ static enum status core_open(struct server *server, const struct server_options 
         return err_set(err, STATUS_MEMORY, errno, "no memory for the server's tables");
     server->core = rdzv_init(server->core_memory, &server->core_options);
     return STATUS_OK;
-}
-
-static void write_lease(struct server *server, bool is_over)
-{
-    store_begin(server->store);
-    store_write_lease(server->store, server->core_options.lease_us);
-    if (is_over && server->core_options.is_copy)
-        store_write_copy_over(server->store);
-    store_commit(server->store);
-}
-
-void server_show_alive(struct server *server)
-{
-    if (server->is_stopping)
-        return;
-    store_begin(server->store);
-    store_write_alive(server->store);
-    server_flush_soon(server);
-}
-
-static void on_lease_before_over(uv_timer_t *timer)
-{
-    write_lease(timer->data, true);
-}
-
-/* Nothing gets a longer lease than the stored one. A shorter one is stored when what has the longer
- * one has ended, so that a server that starts until then knows of it, too. Likewise a restored copy
- * stays one until nothing of before it has a lease. */
-static void keep_lease(struct server *server)
-{
-    if (server->core_options.lease_before_us < server->core_options.lease_us)
-        write_lease(server, false);
-    if (server->core_options.lease_before_us > server->core_options.lease_us ||
-        server->core_options.is_copy)
-        server_keep_copy(server);
-}
-
-void server_keep_copy(struct server *server)
-{
-    const uint64_t before_us = server->core_options.lease_before_us;
-    const uint64_t own_us = server->core_options.lease_us;
-
-    (void)uv_timer_start(&server->lease_timer, on_lease_before_over,
-                         ((before_us > own_us ? before_us : own_us) + LEASE_MARGIN_US) / 1000 + 1,
-                         0);
 }
 
 static void restore_job(struct server *server, uint64_t job_id)
@@ -491,7 +447,7 @@ static enum status restore(struct server *server, const struct server_options *o
     if (status == STATUS_OK) {
         server_restore_holds(server);
         restore_jobs(server);
-        keep_lease(server);
+        server_keep_lease(server);
     }
     return status;
 }

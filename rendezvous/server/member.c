@@ -11,7 +11,6 @@
 #include "rendezvous/server/election.h"
 #include "rendezvous/server/loop_watch.h"
 #include "rendezvous/store/backup.h"
-#include "rendezvous/store/remote_history.h"
 #include "rendezvous/store/seen_keeper.h"
 #include "rendezvous/store/store_copy.h"
 
@@ -165,10 +164,11 @@ static void tell_past(struct member *member, const struct seen *now)
     if (++member->past_looks ==
         2) /* the first may be of a moment in which the leader takes notice */
         log_line(LOG_ERROR, LOG_ABOUT_NONE,
-                 STORE_WENT_BACK " (commit %" PRIu64 "; commit %" PRIu64 ", job %" PRIu64
-                                 " were seen), and the server that leads does not know it: numbers "
-                                 "of jobs up to that may be given again. Stop that server, so that "
-                                 "this one leads",
+                 "etcd has an earlier state than this server has seen (commit %" PRIu64
+                 "; commit %" PRIu64 ", job %" PRIu64
+                 " were seen), and the server that leads does not know it: numbers "
+                 "of jobs up to that may be given again. Stop that server, so that "
+                 "this one leads",
                  now->commit, before.commit, before.job_id);
 }
 

@@ -191,11 +191,22 @@ static bool start(struct peer *peer, struct stage_files *files, uint64_t held_by
     return false;
 }
 
+/* Once per hang: each client that waits is told by its answer. */
+static void note_disk(struct server *server, const char *late)
+{
+    if (late != NULL && !server->stage_is_late)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "staged directories fail: %s", late);
+    else if (late == NULL && server->stage_is_late)
+        log_line(LOG_INFO, LOG_ABOUT_NONE, "the disk of staged directories answers again");
+    server->stage_is_late = late != NULL;
+}
+
 /* The peer whose work is done; NULL: it is gone. Call go_on once it has its answer. */
-static struct peer *take_done(const struct stage_files *files)
+static struct peer *take_done(const struct stage_files *files, const char *late)
 {
     struct peer *peer = peer_find(files->owner, files->peer_id);
 
+    note_disk(files->owner, late);
     if (peer != NULL)
         peer->stage_bytes = 0;
     return peer;
@@ -296,7 +307,7 @@ static void give_used(struct peer *peer, struct stage_files *files)
 static void on_put(struct file_work *work, const char *late)
 {
     struct stage_files *files = (struct stage_files *)work;
-    struct peer *peer = take_done(files);
+    struct peer *peer = take_done(files, late);
     struct stage_upload *upload = files->upload;
 
     if (late == NULL && upload != NULL)
@@ -418,6 +429,7 @@ static void on_got(struct file_work *work, const char *late)
     struct peer *peer = peer_find(files->owner, files->peer_id);
     char problem[REASON_BYTES_MAX] = "";
 
+    note_disk(files->owner, late);
     if (peer == NULL)
         return;
     peer->stage_gets--;
@@ -460,7 +472,7 @@ void stage_get(struct peer *peer, const struct msg_stage_get *get)
 static void on_checked(struct file_work *work, const char *late)
 {
     struct stage_files *files = (struct stage_files *)work;
-    struct peer *peer = take_done(files);
+    struct peer *peer = take_done(files, late);
     const size_t head = FRAME_HEAD_BYTES;
     struct arena arena = {0};
     struct msg msg;

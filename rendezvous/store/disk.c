@@ -23,6 +23,7 @@ static enum status make_dir(const char *dir, struct err *err)
 {
     struct stat info = {0};
     struct err why;
+    bool is_private;
     int fd;
 
     if (dir[0] == '\0' || strlen(dir) >= 4096 - 32)
@@ -32,9 +33,9 @@ static enum status make_dir(const char *dir, struct err *err)
     if (own_folder_make(dir, 0, 0700, &fd, &why) != STATUS_OK)
         return err_set(err, why.status == STATUS_NOT_FOUND ? STATUS_IO : why.status, why.code,
                        "state directory: %.200s", why.text);
-    (void)fstat(fd, &info);
+    is_private = fstat(fd, &info) == 0 && own_folder_is_private(&info, fd);
     (void)close(fd);
-    if (own_is_trusted(info.st_uid) && own_folder_is_private(&info))
+    if (own_is_trusted(info.st_uid) && is_private)
         return STATUS_OK;
     if (!own_is_trusted(info.st_uid))
         return err_set(err, STATUS_REFUSED, 0,

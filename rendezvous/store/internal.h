@@ -111,6 +111,7 @@ struct store {
     bool has_followed;       /* on etcd: another server has committed since the rows were read */
     bool is_newest;          /* store_is_newest */
     bool is_of_past;         /* store_is_of_past */
+    char past_why[160];      /* store_past_why */
     bool is_log_lost;        /* state.db-shm has lost its -wal */
     struct witness *witness; /* NULL: nothing is known outside of the directory */
     uint64_t commits;        /* of state.db */

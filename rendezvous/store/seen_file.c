@@ -79,7 +79,8 @@ static enum status leave_gap(struct store *store, const struct store_gap *gap, s
 }
 
 /* As when a node says it (rendezvous/core/history.h): the cluster id stays, for what runs and is known goes on. */
-static enum status put_back(struct store *store, const struct seen *now, struct err *err)
+static enum status put_back(struct store *store, const struct seen *now, const char *who,
+                            struct err *err)
 {
     const struct seen *before = &store->seen;
     char event[200];
@@ -92,8 +93,7 @@ static enum status put_back(struct store *store, const struct seen *now, struct 
     (void)snprintf(event, sizeof event,
                    "'this server''s state is of the past: it has job %" PRIu64
                    " as its newest, and %" PRIu64 " was given (%s)'",
-                   now->job_id, before->job_id,
-                   store->is_log_lost ? "state.db-wal is gone" : "state-seen says so");
+                   now->job_id, before->job_id, store->is_log_lost ? "state.db-wal is gone" : who);
     status = store_execute(store, "BEGIN IMMEDIATE", err);
     if (status == STATUS_OK)
         status = in_transaction(store, leave_gap(store, &gap, err), err);
@@ -101,6 +101,14 @@ static enum status put_back(struct store *store, const struct seen *now, struct 
         return status;
     store_read_values(store);
     store->is_of_past = true;
+    if (store->is_log_lost)
+        (void)snprintf(store->past_why, sizeof store->past_why,
+                       "its state.db-wal is gone, with the newest commits");
+    else
+        (void)snprintf(store->past_why, sizeof store->past_why,
+                       "%s has job %" PRIu64 " and event %" PRIu64 ", and state.db job %" PRIu64
+                       " and event %" PRIu64,
+                       who, before->job_id, before->event_id, now->job_id, now->event_id);
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              STORE_FILE_WENT_BACK
              " (%s: job %" PRIu64 ", event %" PRIu64 "; job %" PRIu64 ", event %" PRIu64
@@ -156,16 +164,20 @@ static void raise_to(uint64_t *number, uint64_t seen)
         *number = seen;
 }
 
-static bool is_past(const struct store *store, const struct seen *now,
-                    const struct witness_facts *facts)
+/* Whether the directory knows more than the state. */
+static bool is_before_seen(const struct store *store, const struct seen *now)
 {
-    if (store->is_log_lost || facts->job_id > now->job_id || facts->event_id > now->event_id ||
-        (strcmp(facts->history, seen_id(now)) == 0 && facts->commits > store->commits))
-        return true;
     return store->has_seen &&
            (seen_came_before(now, &store->seen) ||
             (seen_is_same(now, &store->seen) &&
              (store->seen.job_id > now->job_id || store->seen.event_id > now->event_id)));
+}
+
+static bool is_before_boot(const struct store *store, const struct seen *now,
+                           const struct witness_facts *facts)
+{
+    return facts->job_id > now->job_id || facts->event_id > now->event_id ||
+           (strcmp(facts->history, seen_id(now)) == 0 && facts->commits > store->commits);
 }
 
 static enum status compare(struct store *store, const struct witness_facts *facts, struct err *err)
@@ -175,11 +187,13 @@ static enum status compare(struct store *store, const struct witness_facts *fact
 
     if (status != STATUS_OK)
         return status;
-    if (is_past(store, &now, facts)) {
+    if (store->is_log_lost || is_before_seen(store, &now) || is_before_boot(store, &now, facts)) {
+        const char *who = is_before_seen(store, &now) ? SEEN_FILE_STATE : "the memory of this boot";
+
         raise_to(&store->seen.job_id, facts->job_id);
         raise_to(&store->seen.event_id, facts->event_id);
         raise_to(&store->seen.lease_us, facts->lease_us);
-        return put_back(store, &now, err);
+        return put_back(store, &now, who, err);
     }
     store->is_newest = strcmp(facts->history, seen_id(&now)) == 0;
     if (store->has_seen && !seen_is_same(&now, &store->seen))

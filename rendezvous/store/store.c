@@ -263,6 +263,11 @@ bool store_is_of_past(const struct store *store)
     return store->is_of_past;
 }
 
+const char *store_past_why(const struct store *store)
+{
+    return store->past_why;
+}
+
 bool store_is_dirty(const struct store *store)
 {
     return store->in_transaction;

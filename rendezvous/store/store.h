@@ -154,6 +154,8 @@ void store_write_lease(struct store *store, uint64_t lease_us);
 bool store_is_newest(const struct store *store);
 /* Whether it was noticed that more was done since: numbers are left out, and store_is_copy. */
 bool store_is_of_past(const struct store *store);
+/* Then: what says so, in words. */
+const char *store_past_why(const struct store *store);
 /* Whether it is a restored copy, and leases from before the restore may still be out. */
 bool store_is_copy(struct store *store);
 /* They have ended. */

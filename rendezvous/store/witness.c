@@ -1,155 +1,18 @@
-#include "rendezvous/store/witness.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
+/* The memory of witness.h: no file is touched here. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "common/io/own_path.h"
-
-#define MAGIC UINT64_C(0x316e656573706464)
-#define NAME_START "state-"
-#define BOOT_BYTES 40u
-#define DIR_BYTES 512u
-
-struct page {
-    uint64_t magic; /* 0: nothing is known yet */
-    char boot[BOOT_BYTES];
-    char state_path[4096];
-    struct witness_facts facts;
-};
-
-struct witness {
-    struct page *page;
-};
-
-/* Another boot may find the file where the folder is on a disk. */
-static bool read_boot(char boot[BOOT_BYTES])
-{
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    const ssize_t got = fd >= 0 ? read(fd, boot, 36) : -1;
-
-    if (fd >= 0)
-        (void)close(fd);
-    boot[got > 0 ? got : 0] = '\0';
-    return got == 36;
-}
-
-static void find_dir(char dir[DIR_BYTES])
-{
-    const char *of_service = getenv("RUNTIME_DIRECTORY"), *of_user = getenv("XDG_RUNTIME_DIR");
-
-    if (of_service != NULL && of_service[0] == '/') /* several have colons between them */
-        (void)snprintf(dir, DIR_BYTES, "%.*s", (int)strcspn(of_service, ":"), of_service);
-    else if (geteuid() == 0)
-        (void)snprintf(dir, DIR_BYTES, "/run/ddp");
-    else if (of_user != NULL && of_user[0] == '/' && access(of_user, W_OK) == 0)
-        (void)snprintf(dir, DIR_BYTES, "%.400s/ddp", of_user);
-    else
-        (void)snprintf(dir, DIR_BYTES, "/dev/shm/ddp-%u", (unsigned)geteuid());
-}
-
-/* A file of ours whose state.db is gone for certain. */
-static bool is_left(int dir_fd, const char *name)
-{
-    static struct page page;
-    struct stat info;
-    const int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-    bool is_whole = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
-                    info.st_uid == geteuid() && info.st_size == (off_t)sizeof page &&
-                    read(fd, &page, sizeof page) == (ssize_t)sizeof page && page.magic == MAGIC;
-
-    if (fd >= 0)
-        (void)close(fd);
-    if (!is_whole)
-        return false;
-    page.state_path[sizeof page.state_path - 1] = '\0';
-    return page.state_path[0] == '/' && stat(page.state_path, &info) != 0 && errno == ENOENT;
-}
-
-static void remove_left(int dir_fd)
-{
-    DIR *list = own_folder_list(dir_fd);
-    const struct dirent *entry;
-
-    if (list == NULL)
-        return;
-    while ((entry = readdir(list)) != NULL)
-        if (strncmp(entry->d_name, NAME_START, strlen(NAME_START)) == 0 &&
-            is_left(dir_fd, entry->d_name))
-            (void)unlinkat(dir_fd, entry->d_name, 0);
-    (void)closedir(list);
-}
-
-/* All of it is written first: a mapped page without memory would end the process. */
-static enum status map(int fd, const char *path, struct page **page, struct err *err)
-{
-    struct stat info = {0};
-    void *memory = MAP_FAILED;
-
-    if (fstat(fd, &info) == 0 &&
-        (info.st_size == (off_t)sizeof **page ||
-         (ftruncate(fd, 0) == 0 && ftruncate(fd, sizeof **page) == 0)) &&
-        posix_fallocate(fd, 0, sizeof **page) == 0)
-        memory = mmap(NULL, sizeof **page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED)
-        return err_set(err, STATUS_IO, errno, "%.180s cannot be mapped: %s", path, strerror(errno));
-    *page = memory;
-    return STATUS_OK;
-}
-
-enum status witness_open(struct witness **out, const char *cluster, const char *state_path,
-                         struct err *err)
-{
-    char dir[DIR_BYTES], path[DIR_BYTES + 64], boot[BOOT_BYTES];
-    struct witness *witness = calloc(1, sizeof *witness);
-    enum status status;
-    int dir_fd, fd;
-
-    if (witness == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory");
-    find_dir(dir);
-    status = own_folder_make(dir, 1, geteuid() == 0 ? 0755 : 0700, &dir_fd, err);
-    if (status == STATUS_OK) {
-        remove_left(dir_fd);
-        (void)close(dir_fd);
-        (void)snprintf(path, sizeof path, "%s/" NAME_START "%.32s", dir, cluster);
-        status = own_file_open(path, 1, O_RDWR | O_CREAT, 0600, &fd, err);
-    }
-    if (status == STATUS_OK) {
-        status = map(fd, path, &witness->page, err);
-        (void)close(fd);
-    }
-    if (status != STATUS_OK || !read_boot(boot)) {
-        witness_close(&witness);
-        return status != STATUS_OK ? status
-                                   : err_set(err, STATUS_IO, 0, "this boot has no id (/proc)");
-    }
-    if (witness->page->magic != MAGIC || strcmp(witness->page->boot, boot) != 0) {
-        memset(witness->page, 0, sizeof *witness->page);
-        (void)snprintf(witness->page->boot, sizeof witness->page->boot, "%s", boot);
-    }
-    if (realpath(state_path, witness->page->state_path) == NULL)
-        witness->page->state_path[0] = '\0';
-    *out = witness;
-    return STATUS_OK;
-}
+#include "rendezvous/store/witness_page.h"
 
 bool witness_get(const struct witness *witness, struct witness_facts *facts)
 {
     *facts = witness->page->facts;
     facts->history[sizeof facts->history - 1] = '\0';
-    return witness->page->magic == MAGIC;
+    return witness->page->magic == WITNESS_MAGIC;
 }
 
 void witness_set(struct witness *witness, const struct witness_facts *facts)
 {
-    struct page *page = witness->page;
+    struct witness_page *page = witness->page;
 
     /* the number of commits last: a kill in between leaves one that is too small, which proves less */
     (void)snprintf(page->facts.history, sizeof page->facts.history, "%s", facts->history);
@@ -157,17 +20,5 @@ void witness_set(struct witness *witness, const struct witness_facts *facts)
     page->facts.event_id = facts->event_id;
     page->facts.lease_us = facts->lease_us;
     __atomic_store_n(&page->facts.commits, facts->commits, __ATOMIC_RELEASE);
-    __atomic_store_n(&page->magic, MAGIC, __ATOMIC_RELEASE);
-}
-
-void witness_close(struct witness **out)
-{
-    struct witness *witness = *out;
-
-    *out = NULL;
-    if (witness == NULL)
-        return;
-    if (witness->page != NULL)
-        (void)munmap(witness->page, sizeof *witness->page);
-    free(witness);
+    __atomic_store_n(&page->magic, WITNESS_MAGIC, __ATOMIC_RELEASE);
 }

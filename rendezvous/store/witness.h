@@ -2,8 +2,8 @@
  * directory. Who puts back a copy of that directory, or moves another one to its place, does not put this back, so a state
  * that has come as far is the newest; a state that nothing is known of may be of the past.
  *
- * The file is DIR/state-CLUSTER, where DIR is $RUNTIME_DIRECTORY (systemd), or /run/ddp for root, or ddp in
- * $XDG_RUNTIME_DIR, or /dev/shm/ddp-UID. It is written with each commit, by a store into mapped memory. */
+ * The file is state-CLUSTER in the folder boot-UID of $RUNTIME_DIRECTORY (systemd), or of /run/ddp where we may write, or of
+ * ddp in $XDG_RUNTIME_DIR, if that is in memory, or in /dev/shm/ddp-boot-UID. It is written with each commit, by a store into mapped memory. */
 #ifndef RENDEZVOUS_STORE_WITNESS_H
 #define RENDEZVOUS_STORE_WITNESS_H
 

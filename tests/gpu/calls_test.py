@@ -15,6 +15,7 @@ import bench  # noqa: E402
 import calls  # noqa: E402
 import standin  # noqa: E402
 
+NCCL = "tests/standin/nccl/nccl-{}.so"  # of the stand-in GPU
 PASSED, CANNOT = "passed", "not run: cannot here"
 ROWS = [row.name for row in bench.ROWS]
 ROWS = ROWS[:ROWS.index("convnet captured") + 1]  # what call 1 is there for
@@ -37,30 +38,51 @@ def the_rows_of_speed_are_there(out):
     assert {row["result"] for row in rows.values()} <= {"measured", "cut"}, rows
 
 
+def run(build, number, folder, *more):
+    """(exit code, {phase: result}, {phase: figure})"""
+    out = os.path.join(folder, "out")
+    done = subprocess.run([os.path.join(HERE, "calls"), build, "--out", out, "--call", str(number), *more],
+                          env=standin.environ(build, folder), timeout=500, check=False)
+    rows = []
+    for path in sorted(glob.glob(f"{out}/*-gpu*.md"), key=os.path.getmtime)[-1:]:
+        with open(path, encoding="utf-8") as file:
+            rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in file if line.startswith("| ")][1:]
+    return done.returncode, {cells[0]: cells[2] for cells in rows}, {cells[0]: cells[4] for cells in rows}
+
+
+def an_older_nccl_is_told(build, folder):
+    """And is no failure; a file that is none is."""
+    older = os.path.join(folder, "older")
+    os.makedirs(older)
+    code, table, figures = run(build, 3, older, "--nccl", os.path.join(build, NCCL.format("2.28.9")))
+    assert (code, table) == (0, {"device": PASSED, "nccl-pair": CANNOT}), (code, table)
+    assert figures["nccl-pair"] == "NCCL 2.28.9 takes one rank a GPU, 2.30 or newer is needed: --nccl FILE", figures
+    code, table, _ = run(build, 3, older, "--nccl", os.path.join(build, "build.ninja"))
+    assert (code, table) == (1, {"device": PASSED, "nccl-pair": "failed"}), (code, table)
+    code, _, _ = run(build, 3, older, "--nccl", os.path.join(build, "nowhere.so"))
+    assert code == 2, code
+
+
 def main():
     build, number = os.path.abspath(sys.argv[1]), int(sys.argv[2])
     with tempfile.TemporaryDirectory(prefix="ddp-standin-") as folder, standin.Nvml(folder):
         out = os.path.join(folder, "out")
         # 120 s less than a rented card has: the last rows are cut, which is tested too
-        done = subprocess.run([os.path.join(HERE, "calls"), build, "--out", out, "--call", str(number), "--budget",
-                               "240" if number == 1 else str(calls.BUDGET_S)], env=standin.environ(build, folder), timeout=500, check=False)
-        results = glob.glob(f"{out}/*-gpu.md")
-        table = {}
-        if results:
-            with open(results[0], encoding="utf-8") as file:
-                lines = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in file if line.startswith("| ")]
-            table = {cells[0]: cells[2] for cells in lines[1:]}
+        more = {1: ("--budget", "240"), 2: (), 3: ("--nccl", os.path.join(build, NCCL.format("2.30.7")))}[number]
+        code, table, _ = run(build, number, folder, *more)
         wanted = {name: PASSED for name in calls.CALLS[number - 1].phases}
         if table.get("torch") == CANNOT:  # standin_test.py has it
             wanted["torch"] = CANNOT
-        if done.returncode != 0 or table != wanted:
-            print(f"exit code {done.returncode}: {table}")
+        if code != 0 or table != wanted:
+            print(f"exit code {code}: {table}")
             for path in glob.glob(f"{out}/*-logs.txt"):
                 with open(path, encoding="utf-8", errors="replace") as log:
                     print(log.read())
             return 1
         if number == 1:
             the_rows_of_speed_are_there(out)
+        if number == 3:
+            an_older_nccl_is_told(build, folder)
         with open(f"{out}/calls.json", encoding="utf-8") as file:
             assert list(json.load(file)["calls"]) == [str(number)]
         assert len(os.listdir(out)) <= 5, os.listdir(out)  # a rented machine may give few files back

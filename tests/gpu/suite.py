@@ -1,12 +1,12 @@
 """What tests/gpu/run runs: every check and the benchmark on a machine with a GPU, in one call with a time budget.
 
-    tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--list]
+    tests/gpu/run BUILD [--out DIR] [--budget SECONDS] [--only PHASE,...] [--skip PHASE,...] [--nccl FILE] [--list]
 
-BUILD is a build folder, or what tests/gpu/pack made of one. Writes one table, DATE-gpu.md, and with --out all logs beside it.
-A phase that fails stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run
-side by side; the others follow one after the other. What does not fit into --budget by the phases' estimates is cut before anything
-runs, the least valuable (the last of --list) first. Exit: 0 all passed; 1 some failed, or there was no time
-left for them; 77 nothing could run: no GPU."""
+BUILD is a build folder, or what tests/gpu/pack made of one. FILE is a libnccl.so.2 for the phase nccl-pair, which runs with it or if
+--only names it (--budget 600 has room for it). Writes one table, DATE-gpu.md, and with --out all logs beside it. A phase that fails
+stops no other; one over its limit is killed with all that it started. Phases that may share the GPU run side by side; the others follow
+one after the other. What does not fit into --budget by the phases' estimates is cut before anything runs, the least valuable (the last
+of --list) first. Exit: 0 all passed; 1 some failed, or there was no time left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
 import ctypes
@@ -44,9 +44,10 @@ class Phase:
     alone: bool = False
     least_s: float = 5  # with less time left it is not begun
     env: dict = dataclasses.field(default_factory=dict)
+    asked: bool = False  # runs only if --only names it
 
 
-def phases_of(build, out, stem, seed):
+def phases_of(build, out, stem, seed, nccl=None):
     def tool(path, *args):
         return [os.path.join(build, path), *args]
 
@@ -60,9 +61,10 @@ def phases_of(build, out, stem, seed):
     is_standin = os.environ.get("DDP_GPU_STANDIN") == "1"
     drawn = {"DDP_SEED": str(seed)}
     one = {"DDP_CUDA_CANDIDATES": "1"}  # numbers do not depend on which plan is the fastest: no time to find it
+    other_nccl = {"DDP_NCCL": os.path.abspath(nccl)} if nccl else {}
     cores = {"OMP_NUM_THREADS": "1" if is_standin else "6", "OMP_WAIT_POLICY": "passive"}
     phases = [  # in the order of their value
-        Phase("device", "GPU, driver and libraries are there", script("device.py"), 90, 10),
+        Phase("device", "GPU, driver and libraries are there", script("device.py"), 90, 10, env=other_nccl),
         Phase("kernels", "every kernel against its reference in C, to the bit, random inputs, poisoned outputs",
               tool("tests/gpu/test-kernels-standin", "sgd_every_size") if is_standin else tests("kernels"), 100, 5, env=drawn),
         Phase("plans", "every kind of plan against plain C, odd shapes, poisoned outputs", tests("plans"), 150, 40, env=drawn),
@@ -80,6 +82,8 @@ def phases_of(build, out, stem, seed):
         Phase("bench", "speed beside PyTorch", [sys.executable, os.path.join(HERE, "bench.py"), build, "--out",
                                                os.path.join(out, f"{stem}-bench.md"), "--budget", "{seconds}", *bench_words(is_standin)],
               540, 60, True, least_s=20),
+        Phase("nccl-pair", "two NCCL ranks on the GPU (NCCL 2.30): Gloo's losses, captured, beside backward; kill -9 of one",
+              script("nccl_pair.py"), 100, 55, True, env={**one, **other_nccl}, asked=not nccl),
         Phase("memcheck", "compute-sanitizer memcheck over every kernel", script("sanitize.py", "memcheck"), 240, 120, env=drawn),
         Phase("racecheck", "compute-sanitizer racecheck over kernels with shared memory", script("sanitize.py", "racecheck"), 240, 60,
               env=drawn),
@@ -298,6 +302,7 @@ def read_options():
     parser.add_argument("--budget", type=float, default=540, metavar="SECONDS", help="for all of it (540)")
     parser.add_argument("--only", default="", metavar="PHASE,...")
     parser.add_argument("--skip", default="", metavar="PHASE,...")
+    parser.add_argument("--nccl", metavar="FILE", help="another libnccl.so.2, for nccl-pair")
     parser.add_argument("--list", action="store_true", help="name the phases and end")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1000000, help="of random inputs (the clock's)")
     parser.add_argument("--phases", metavar="FILE", help="other phases, as JSON: for the tests of this program")
@@ -310,7 +315,7 @@ def choose(parser, phases, options):
     for name in only + skip:
         if name not in names:
             parser.error(f"no phase {name}: there are {', '.join(names)}")
-    return [phase for phase in phases if (not only or phase.name in only) and phase.name not in skip]
+    return [phase for phase in phases if (phase.name in only if only else not phase.asked) and phase.name not in skip]
 
 
 def keep_logs(phases, logs, path):
@@ -331,7 +336,7 @@ def run_here(parser, options, scratch):
     out = os.path.abspath(options.out) if options.out else os.path.join(ROOT, "docs", "results")
     os.makedirs(out, exist_ok=True)
     stem = report.new_stem(out)
-    phases = choose(parser, phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed), options)
+    phases = choose(parser, phases_from(options.phases) if options.phases else phases_of(build, out, stem, options.seed, options.nccl), options)
     path = os.path.join(out, f"{stem}.md")
     device_log = os.path.join(scratch, "device.log")
 

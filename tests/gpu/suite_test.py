@@ -175,31 +175,36 @@ def calls_go_on_where_they_were_cut(folder):
         pass
     calls.RUN = fake
     os.environ["FAKE_LOG"] = log
-    options = argparse.Namespace(build="/b", out=os.path.join(folder, "out"), next=False, call=None, budget=200.0)
+    options = argparse.Namespace(build="/b", out=os.path.join(folder, "out"), next=False, call=None, budget=200.0, nccl=None)
     codes = [calls.run_all(options), calls.run_all(options), calls.run_all(options)]
-    options.call = 1
+    options.call, options.nccl = 1, "/lib/libnccl.so.2"
     codes.append(calls.run_all(options))
     assert codes == [128 + 9, 1, 0, 0], codes
     with open(log, encoding="utf-8") as file:
         ran = [line.split() for line in file]
-    assert [words[-1] for words in ran] == [",".join(calls.CALLS[at].phases) for at in (0, 0, 1, 0)], ran
+    assert [words[-1] for words in ran] == [",".join(calls.CALLS[at].phases) for at in (0, 0, 1, 2, 0)], ran
+    assert ["--nccl" in words for words in ran] == [False] * 4 + [True] and "/lib/libnccl.so.2" in ran[-1], ran
     assert all(words[words.index("--budget") + 1] == "170" for words in ran), ran
 
 
 def the_calls_fit(_folder):
-    """Both, and two starts of a machine, into fifteen minutes; nothing of them is cut as long as the estimates hold."""
+    """All, and two starts of a machine, into fifteen minutes; nothing of them is cut as long as the estimates hold."""
     known = {phase.name: phase for phase in suite.phases_of("", "", "", 0)}
-    assert calls.BUDGET_S <= 360
+    assert calls.BUDGET_S <= 360 and sum(call.budget_s for call in calls.CALLS) <= 15 * 60 - 60
+    assert [call.phases[1:] for call in calls.CALLS][2] == ("nccl-pair",)
     for call in calls.CALLS:
         phases = [known[name] for name in call.phases]
-        assert call.phases[0] == "device" and not suite.cut(phases, calls.BUDGET_S - calls.SPARE_S)[1], call
+        assert call.phases[0] == "device" and not suite.cut(phases, call.budget_s - calls.SPARE_S)[1], call
         assert list(call.phases) == [name for name in known if name in call.phases], "not in the order of their value"
     assert "every-plan" not in known and suite.SIDE_BY_SIDE <= 2
     assert [name for name in known if suite.takes_the_rest(known[name])] == ["bench"]
-    assert not suite.cut(list(known.values()), 540)[1], "tests/gpu/run does not fit into its own time"
+    assert [name for name in known if known[name].asked] == ["nccl-pair"]
+    assert not suite.cut([phase for phase in known.values() if not phase.asked], 540)[1], "tests/gpu/run does not fit into its own time"
     for phase in known.values():
         assert 0 < phase.estimate_s <= phase.limit_s, phase
-    for name in ("net", "torch", "train", "resume", "ranks", "kill", "term", "launcher"):
+    given = {phase.name: phase.env.get("DDP_NCCL") for phase in suite.phases_of("", "", "", 0, "/lib/libnccl.so.2")}
+    assert {name for name, file in given.items() if file} == {"device", "nccl-pair"} and given["nccl-pair"] == "/lib/libnccl.so.2", given
+    for name in ("net", "torch", "train", "resume", "ranks", "kill", "term", "launcher", "nccl-pair"):
         assert known[name].env["DDP_CUDA_CANDIDATES"] == "1", name
     assert "DDP_CUDA_CANDIDATES" not in known["bench"].env
     rows = [row.name for row in bench.ROWS]

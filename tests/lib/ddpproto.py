@@ -3,13 +3,16 @@
 Frames are a u32 big-endian byte count and one JSON object; 64-bit fields travel as decimal strings
 (common/msg.h). Python's standard library alone."""
 
+import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -389,6 +392,20 @@ class Node(threading.Thread):
             pass
         self.join(PATIENCE_S)
         self.peer.close()
+
+
+@contextlib.contextmanager
+def new_boot():
+    """Servers that start within know nothing of those before, as after a start of the machine."""
+    folder, before = tempfile.mkdtemp(prefix="ddp-boot-", dir="/dev/shm"), os.environ.get("RUNTIME_DIRECTORY")
+    os.environ["RUNTIME_DIRECTORY"] = folder
+    try:
+        yield
+    finally:
+        os.environ.pop("RUNTIME_DIRECTORY")
+        if before is not None:
+            os.environ["RUNTIME_DIRECTORY"] = before
+        shutil.rmtree(folder)
 
 
 class Server:

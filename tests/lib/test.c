@@ -150,6 +150,11 @@ static int remove_entry(const char *path, const struct stat *info, int type, str
     return 0;
 }
 
+void test_remove_tree(const char *path)
+{
+    (void)nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
 static void remove_dir(void)
 {
     if (suite.dir[0] == '\0')

@@ -84,6 +84,8 @@ struct test_integer {
 /* A fresh, empty directory for the running test, removed with its contents when the test ends. One
  * a test. The text lives until then. */
 const char *test_dir(void);
+/* Removes a folder of the test that is elsewhere. */
+void test_remove_tree(const char *path);
 /* The path of `name` in the folder of shared data ($DDP_SHARED, else ../shared beside the source
  * tree), or NULL where it is not there: then SKIP. The text lives until the next call. */
 const char *test_shared(const char *name);

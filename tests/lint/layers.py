@@ -63,7 +63,7 @@ FOLDERS = {
     "worker/backend/cuda/exec": Folder(WORKER_BASE + ["worker/graph", "worker/net", "worker/backend/cuda/plans",
                                                       "worker/backend/cuda/module"], None),
     "worker": Folder(WORKER_BASE + ["libddp", "worker/graph", "worker/net", "worker/comm", "worker/backend/cpu",
-                                    "worker/backend/cuda/exec", "worker/backend/cuda/module"], None),
+                                    "worker/backend/cuda/exec", "worker/backend/cuda/nccl", "worker/backend/cuda/module"], None),
     "worker/train": Folder(WORKER_BASE + ["worker", "worker/graph", "worker/data", "worker/data/picture", "worker/data/shards", "worker/data/cache", "worker/net", "worker/checkpoint",
                                           "worker/model", "worker/profile", "worker/metrics", "worker/comm",
                                           "worker/backend/cuda/exec",

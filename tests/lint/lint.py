@@ -59,7 +59,7 @@ LOOP_ALLOWED = {
     "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # memory
-    "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap)$",
+    "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap|is_guarded)$",
     # names only
     "launcherd/process/rundir.c": r"rundir_(join|path|warm_path|log_dir|rank_dir|rank_log|rank_error|rank_metrics)$",
     # /dev/null and memory. Not spawn_process: the child may be stopped before it runs its program
@@ -68,6 +68,7 @@ LOOP_ALLOWED = {
     "launcherd/gpu/gpu_watch.c": r"gpu_watch_\w+$", "launcherd/gpu/nvml.c": r"nvml_\w+$", "launcherd/gpu/gpu_holders.c": r"gpu_holders_\w+$",
     # before the loop runs: the reserve opens "/", TLS loads its library, threads are tried; after it, the lock of the state directory is closed
     "common/io/own_path.c": r"own_reserve$", "common/io/spare_threads.c": r"spare_threads_check$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$",
+    "common/io/standard_missing.c": r"standard_missing$",
     "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; of a server on this machine by its path
     "common/io/address.c": r"address_\w+$",
@@ -97,7 +98,7 @@ SHIM_ALLOWED = {
     # a thread that was told to end
     "launcherd/shim/store_child.c": r"store_child_\w+$",
     # not by a shim: by the daemons, before their loops run; threads that end at once
-    "common/io/spare_threads.c": r"spare_threads_check$",
+    "common/io/spare_threads.c": r"spare_threads_check$", "common/io/standard_missing.c": r"standard_missing$",
     # before the loop runs: the folders of launcherd's program, and stage.tar
     "launcherd/shim/tools_dir.c": r"tools_\w+$", "common/io/own_path.c": r"own_(reserve|file_open)$",
     "launcherd/process/account.c": r"account_free$",
@@ -122,7 +123,7 @@ RENDEZVOUS_ALLOWED = {
     # before the loop runs
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",
     "common/io/own_path.c": r"own_reserve$", "common/io/folder_lock.c": r"folder_lock_(release|is_ours)$", "common/io/tls.c": r"tls_\w+$", "common/openssl_library.c": r"openssl_\w+$",
-    "common/io/spare_threads.c": r"spare_threads_check$",
+    "common/io/spare_threads.c": r"spare_threads_check$", "common/io/standard_missing.c": r"standard_missing$",
     "common/curl_library.c": r"curl_\w+$", "common/dl_library.c": r"dl_\w+$",
     # sockets; a server's own by its path, when it opens and closes
     "common/io/address.c": r"address_\w+$",

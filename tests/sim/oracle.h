@@ -23,7 +23,9 @@
  *                    collective. Such a process is found within the bound of docs/hangs.md, if all nodes could be
  *                    heard meanwhile, and it is named
  *   start            no start without an end: while the server runs and all nodes of a generation are up, it runs, or has
- *                    failed or is cancelled, within the limits of docs/architecture.md ("Every order has a deadline")
+ *                    failed or is cancelled, within the limits of docs/architecture.md ("Every order has a deadline").
+ *                    A start that was lost is sent again, one that was given up does not arrive, a node that is named
+ *                    for a late start was late, and after the go a stop ends the ranks whatever their shim does
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled
@@ -35,7 +37,8 @@
  *   store            the store of a generation ends after its last rank on any node, unless the
  *                    generation has failed, is stopped, or the lease is over; it is gone at the end
  *   go, world        go after every shim is ready, with the port of rank 0; the world after every
- *                    rank has joined, with the blob of rank 0
+ *                    rank has joined, with the blob of rank 0. No rank begins without a go that the server has sent,
+ *                    nor when its generation is over. What was lost is sent again
  *   fifo             a job never starts before an earlier one that fits wherever it does, and later
  *                    jobs do not take slots from the first waiting job
  *   after            a job that waits for another starts when that one has ended in the required way, and
@@ -47,13 +50,13 @@
  *   warn             the warning of --warn comes once in a generation, at the chosen time before the time limit
  *   preempt          a running job is stopped only for a waiting job of higher priority, and starts
  *                    again after that job
- *   elsewhere        after a failure of a node the job starts on others, if they have room
+ *   elsewhere        after a failure of a node, and after a late start, the job starts on others, if they have room
  *   ranks            a restart keeps ranks on nodes that still have room for them; if the number of nodes
  *                    changes, the nodes that stay come first and keep their order
  *   elastic          a job has as many nodes as it asked for; only a job whose number of nodes may change is
  *                    stopped as planned, which uses no budget; it grows at a checkpoint when it can
  *   placed           no rank is placed on a slot that the node has closed or still uses, or
- *                    that is drained, nor on a GPU that is not free; and none is started beside an older shim
+ *                    that is drained, nor on a GPU that is not free, nor is such a GPU told as free; and none is started beside an older shim
  *   leave            launcherd on a leaving node ends only when nothing runs there, and gets no new work once the
  *                    server has acknowledged that the node leaves; no other node stops a shim by itself
  *   name             while a node sends beats, no other process gets its name
@@ -74,8 +77,11 @@ void oracle_time(struct sim *sim);
 void oracle_wall_clock_set(struct sim *sim);
 /* is_old: an older version wrote the stored state. */
 void oracle_server_started(struct sim *sim, bool is_old);
-/* oracle_history.c: the store was copied, and put back; the server says that its state is of the past. */
+/* oracle_history.c: the store was copied, and put back; the server says that its state is of the past. oracle_is_in_copy: a
+ * generation that had begun in the copy. If it was about to start there, it is ordered again before the server knows that
+ * its state is of the past, also where it has run and ended since. */
 void oracle_keep(struct sim *sim);
+bool oracle_is_in_copy(const struct sim *sim, uint64_t job_id, uint32_t generation);
 void oracle_put_back(struct sim *sim);
 void oracle_of_past(struct sim *sim);
 /* oracle_write: a row is about to be written; before: the present row, or NULL. oracle_committed:

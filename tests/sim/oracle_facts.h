@@ -25,9 +25,10 @@ struct oracle_part {
     uint32_t rank_base, local_count;
     uint64_t slot_mask;
     bool is_ready;
-    bool end_was_told; /* the server was told */
-    bool was_lost;     /* lost with its node, before the next generation started */
-    bool was_gone;     /* its node was gone too long to wait for the part */
+    bool ready_was_told, running_was_told; /* the server was told */
+    bool end_was_told;                     /* the server was told */
+    bool was_lost; /* lost with its node, before the next generation started */
+    bool was_gone; /* its node was gone too long to wait for the part */
 };
 
 /* What the server has heard about a rank's progress. */
@@ -61,6 +62,10 @@ struct oracle_gen {
     bool was_late;        /* when it was stopped its start, or its world, was late */
     uint64_t up_since_us; /* the time since which the server runs and all of its nodes are up */
     uint64_t no_go_us;    /* until then it did not wait for a go, or not all could be heard */
+    uint64_t no_start_us, no_world_us; /* likewise */
+    uint32_t late_node;                /* that was named for a late start, and 1; 0: none */
+    uint64_t late_us;                  /* when */
+    uint64_t no_stop_us;  /* until then it was not to stop, or some node could not carry that out */
     uint32_t stopping;    /* the stored value */
     uint64_t stop_us;     /* when that was stored */
     uint32_t stop_server; /* which server stored it */
@@ -89,6 +94,7 @@ struct oracle_job {
     uint32_t closed_wall;           /* after how many settings of the wall clock */
     int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
+    uint64_t kept_step;    /* the same when the store was copied */
     bool
         is_unasked; /* an older version has written its row, which does not say that --max-restarts was asked for */
     bool is_old; /* an older version has written its row, or the row was put back */
@@ -194,9 +200,7 @@ void oracle_warms(struct sim *sim, uint32_t node, const struct msg_warm *warm);
 void oracle_warm_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                          uint32_t worker);
 void oracle_check_warm(struct sim *sim);
-/* oracle_history.c: a generation that had begun in the copy. If it was about to start there, it is ordered again before
- * the server knows that its state is of the past, also where it has run and ended since. */
-bool oracle_is_in_copy(const struct sim *sim, uint64_t job_id, uint32_t generation);
+/* oracle_history.c. */
 /* A row is about to be written. */
 void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
@@ -218,7 +222,17 @@ bool oracle_waits_in_vain(const struct sim *sim, const struct sim_client *client
 bool oracle_start_is_late(const struct sim *sim, const struct oracle_gen *gen);
 /* It has taken so long that the first failure of a node may exclude it. */
 bool oracle_start_is_slow(const struct sim *sim, const struct oracle_gen *gen);
+/* No rank of it has begun, and its stop has taken so long that its parts may be given up. */
+bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen);
 void oracle_check_starts(struct sim *sim);
+/* The generation has failed. If its start was late and nothing else has failed, the node that is named has not done its
+ * part. */
+void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record);
+/* A start order reaches launcherd. */
+void oracle_check_arrived(struct sim *sim, uint32_t node, const struct msg_start *start);
+/* A rank of it begins. */
+void oracle_check_begun(struct sim *sim, uint32_t node, const struct sim_shim *shim,
+                        const struct oracle_gen *gen);
 /* oracle_job.c: the server has concluded a failure. */
 void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);

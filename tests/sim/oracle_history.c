@@ -64,9 +64,11 @@ void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
 
 void oracle_keep(struct sim *sim)
 {
-    for (uint32_t i = 0; i < sim->oracle->job_count; i++)
+    for (uint32_t i = 0; i < sim->oracle->job_count; i++) {
         memcpy(sim->oracle->jobs[i].kept, sim->oracle->jobs[i].restarts,
                sizeof sim->oracle->jobs[i].kept);
+        sim->oracle->jobs[i].kept_step = sim->oracle->jobs[i].limited_step;
+    }
 }
 
 void oracle_put_back(struct sim *sim)
@@ -76,6 +78,7 @@ void oracle_put_back(struct sim *sim)
         struct oracle_job *job = &sim->oracle->jobs[i];
 
         memcpy(job->restarts, job->kept, sizeof job->kept);
+        job->limited_step = job->kept_step;
         job->blame = BLAME_NOBODY;
     }
     sim->past.put_back_us = sim->now_us;

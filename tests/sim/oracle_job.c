@@ -122,6 +122,8 @@ static void on_stop(struct sim *sim, struct oracle_gen *gen, const struct rdzv_r
     if (after->stopping == STOPPING_FAILURE && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u is stopped, and nothing of it has failed: %s",
                  (unsigned long long)gen->job_id, gen->generation, after->reason);
+    if (after->stopping == STOPPING_FAILURE)
+        oracle_check_named(sim, gen, after);
     if (after->stopping != STOPPING_TIME || sim->oracle->wall_sets > 0)
         return;
     if (gen->running_us != 0 && gen->running_us < from_us)
@@ -191,6 +193,7 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
         gen->stop_server = sim->server.incarnation;
         note_late(sim, gen);
         gen->stopping = STOPPING_FAILURE;
+        oracle_check_named(sim, gen, after);
     }
     if (has_failed && !gen->has_hung && !has_cause(sim, gen))
         sim_fail(sim, "cause", "job %llu g%u has failed, and nothing of it has: %s",
@@ -232,7 +235,7 @@ static void check_back_off(struct sim *sim, const struct oracle_job *job,
 static void note_lost(struct sim *sim, const struct oracle_gen *gen)
 {
     for (uint32_t i = 0; gen != NULL && i < gen->part_count; i++)
-        if (oracle_may_be_lost(sim, gen->parts[i].node) ||
+        if (oracle_may_be_lost(sim, gen->parts[i].node) || gen->parts[i].was_gone ||
             oracle_may_be_gone(sim, gen, gen->parts[i].node) ||
             sim->oracle->nodes[gen->parts[i].node].lost_us >= gen->stored_us)
             gen->parts[i].was_lost = true;
@@ -349,6 +352,7 @@ void oracle_write(struct sim *sim, const struct rdzv_record *before,
 {
     struct oracle_gen *gen;
 
+    sim->moved_us = sim->now_us;
     oracle_check_numbers(sim, before, after);
     if (before == NULL)
         check_first_row(sim, after);
@@ -396,7 +400,8 @@ static void check_stop(struct sim *sim, uint32_t node, const struct msg_stop *st
     part = oracle_part(gen, node);
     if (sim->oracle->nodes[node].lost_us >= gen->stored_us || (part != NULL && part->was_gone))
         return; /* its part counts as over, and leftover processes are killed */
-    if (gen->was_late && !gen->go_was_sent && stop->signal == SIGKILL)
+    if ((gen->was_late || oracle_stop_is_late(sim, gen)) && !gen->go_was_sent &&
+        stop->signal == SIGKILL)
         return; /* likewise: no rank of it has begun */
     if (record->stopping == STOPPING_NOT && gen->exited_ok == gen->world &&
         gen->node_of[0] == node + 1)

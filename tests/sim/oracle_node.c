@@ -52,6 +52,8 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
         extend_lease(node, msg->beat_ack.sent_us);
         if (node->leave_told_us != 0 && msg->beat_ack.sent_us >= node->leave_told_us)
             node->leave_is_known = true;
+    } else if (msg->type == MSG_TYPE_START) {
+        oracle_check_arrived(sim, index, &msg->start);
     } else if (msg->type == MSG_TYPE_STOP) {
         shim = node_find(sim, index, msg->stop.job_id, msg->stop.generation);
         if (shim != NULL)
@@ -63,6 +65,21 @@ void oracle_node_hears(struct sim *sim, uint32_t index, const struct msg *msg)
     }
 }
 
+/* launcherd says that a slot is free, and its GPU still has memory of the job that it had. */
+static void check_freed(struct sim *sim, uint32_t index, const struct msg_beat *beat)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t i = 0; i < beat->closed.count; i++)
+        mask |= 1ull << beat->closed.items[i].slot;
+    for (uint32_t i = 0; i < beat->shims.count; i++)
+        mask |= beat->shims.items[i].slot_mask;
+    for (uint32_t i = 0; i < sim->nodes[index].gpu_count; i++)
+        if ((mask >> i & 1) == 0 && sim->now_us < sim->nodes[index].gpus[i].leaked_until_us)
+            sim_fail(sim, "placed", "node%u says that slot %u is free, and its GPU is not", index,
+                     i);
+}
+
 void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
 {
     const struct msg_shim_report *report = &msg->shim_report;
@@ -70,6 +87,8 @@ void oracle_node_sends(struct sim *sim, uint32_t index, const struct msg *msg)
     const struct oracle_part *part;
     struct sim_shim *shim;
 
+    if (msg->type == MSG_TYPE_BEAT)
+        check_freed(sim, index, &msg->beat);
     if (msg->type == MSG_TYPE_NODE_HELLO)
         sim->nodes[index].hello_us = sim_node_us(sim, index);
     if (msg->type == MSG_TYPE_BEAT && msg->beat.leaving && sim->nodes[index].leave_told_us == 0)
@@ -250,6 +269,8 @@ static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *
                     continue; /* it is killed, which may take a moment: see the rule lease */
                 if (other->job_id == shim->job_id && other->generation < shim->generation)
                     check_older(sim, shim, n, other);
+                if (other->job_id == shim->job_id && other->generation > shim->generation)
+                    check_older(sim, other, node, shim);
                 if (n == node && (other != shim || w != worker) &&
                     shim_slot(other, w) == shim_slot(shim, worker))
                     sim_fail(sim, "one-slot",
@@ -279,6 +300,7 @@ void oracle_spawned(struct sim *sim, uint32_t node, const struct sim_shim *shim,
                  (unsigned long long)shim->job_id, shim->generation, rank, node,
                  gen->node_of[rank] - 1u);
     gen->node_of[rank] = (uint16_t)(node + 1);
+    oracle_check_begun(sim, node, shim, gen);
     oracle_warm_spawned(sim, node, shim, worker);
     check_others(sim, node, shim, worker);
 }
@@ -401,6 +423,16 @@ static bool is_silent(const struct sim *sim, uint32_t node, const struct sim_shi
            sim->now_us >= shim->facts.deaf_at_us + SILENT_US;
 }
 
+/* It has ended, and has not been able to say so. */
+static bool owes_end(const struct sim *sim, const struct sim_shim *shim)
+{
+    const uint64_t deaf_us = shim->facts.order_us != 0 ? SILENT_US : DEAF_US;
+
+    return shim->core.phase == SHIM_ENDED && !shim_has_workers(shim) &&
+           (shim->conn == 0 || sim->now_us < shim->paused_until_us + SECOND_US) &&
+           sim->now_us >= shim->facts.deaf_at_us + deaf_us;
+}
+
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim)
 {
     const struct sim_shim_facts *facts = &shim->facts;
@@ -413,7 +445,7 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
                                          STOP_SLACK_US;
 
     if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim) &&
-        !is_silent(sim, node, shim))
+        !is_silent(sim, node, shim) && !owes_end(sim, shim))
         sim_fail(sim, "grace", "node%u: launcherd kills the shim of job %llu g%u for no reason",
                  node, (unsigned long long)shim->job_id, shim->generation);
 }

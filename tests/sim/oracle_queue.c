@@ -228,12 +228,28 @@ static void check_elsewhere(struct sim *sim, const struct oracle_gen *gen, uint3
                  (unsigned long long)gen->job_id, gen->generation, failed);
 }
 
+/* A node that was late with a start is not used for ten minutes, if the job can run without it. */
+static void check_late(struct sim *sim, const struct oracle_job *job,
+                       const struct rdzv_record *record)
+{
+    if (job->late_starts > 1 || sim->has_spares ||
+        job->failures[BLAME_MACHINE] + job->failures[BLAME_UNSURE] + job->crashes > 2 ||
+        job->closed_server != sim->server.incarnation || is_behind_another(sim, record->job_id))
+        return;
+    for (const struct oracle_gen *gen = job->newest->older; gen != NULL; gen = gen->older)
+        if (gen->late_node != 0 && gen->late_us > sim->server.started_us &&
+            sim->now_us < gen->late_us + 590 * SECOND_US &&
+            job->newest->part_count == gen->part_count)
+            check_elsewhere(sim, job->newest, gen->late_node - 1, record);
+}
+
 void oracle_check_ranks(struct sim *sim, const struct rdzv_record *record)
 {
     const struct oracle_job *job = oracle_job(sim, record->job_id);
     const struct oracle_gen *gen = job->newest, *last = gen->older;
     uint32_t failed;
 
+    check_late(sim, job, record);
     /* Two failures of a node exclude it; a crash counts as one, a late start as two. The store does not say which slots
      * are held as spares. */
     if (last == NULL || job->late_starts > 0 || sim->has_spares ||

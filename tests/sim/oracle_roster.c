@@ -72,6 +72,10 @@ static void told_end(struct sim *sim, uint32_t node, const struct msg_shim_repor
         shim->phase = SHIM_ENDED;
         told->closed_mask |= shim->slot_mask & ((1ull << sim->nodes[node].gpu_count) - 1);
     }
+    if (part != NULL) {
+        part->ready_was_told = part->ready_was_told || report->phase >= SHIM_READY;
+        part->running_was_told = part->running_was_told || report->phase >= SHIM_RUNNING;
+    }
     if (part == NULL || report->phase != SHIM_ENDED || part->end_was_told)
         return;
     part->end_was_told = true;
@@ -242,10 +246,10 @@ static void check_gone(struct sim *sim, uint32_t index)
         const struct oracle_part *part =
             gen == NULL || record->part_count == 0 ? NULL : oracle_part(gen, index);
 
-        if (part != NULL && !part->end_was_told && gen->stopping == 0 &&
+        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0 &&
             silence_us(sim, index) > oracle_ran_us(sim) - gen->stored_us)
             continue;
-        if (part != NULL && !part->end_was_told && gen->stopping == 0)
+        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0)
             sim_fail(sim, "lost", "node%u is silent for %.1f s, and job %llu g%u goes on with it",
                      index, (double)silence_us(sim, index) / 1e6,
                      (unsigned long long)record->job_id, record->generation);

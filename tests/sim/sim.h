@@ -34,9 +34,10 @@ struct sim_size {
     uint64_t check_interval_us;   /* between two checks that are slow */
     uint32_t core_check_interval; /* steps of the server between two checks of all its tables */
     uint64_t cleanup_us;          /* from the end of the last job to the end of the run */
-    uint64_t bound_us;            /* after the last fault: every job has ended by then */
-    uint32_t spinning;            /* this many events in a second: a timer spins */
-    bool no_store;                /* never keeps the rows in the real store */
+    uint64_t bound_us; /* after the last fault: every job has ended by then, except for the time
+                        * that jobs which fail take for their restarts */
+    uint32_t spinning; /* this many events in a second: a timer spins */
+    bool no_store;     /* never keeps the rows in the real store */
 };
 
 /* A boot clock: runs slightly fast or slow, and started at its own time. */
@@ -235,7 +236,8 @@ struct sim_past {
     uint64_t put_back_us; /* 0: never */
     bool is_known;        /* the server has said so since */
     uint32_t row_count;
-    struct sim_row *rows; /* [size.jobs]; NULL: no copy was made */
+    struct sim_row *rows;    /* [size.jobs]; NULL: no copy was made */
+    struct rdzv_hold *holds; /* [size.nodes] */
     uint64_t last_job_id, lease_us;
     uint32_t lost[SIM_IDS_MAX]; /* by job id: the client whose job it was, and 1 */
 };
@@ -306,6 +308,7 @@ struct sim {
     uint64_t order;
     uint64_t event_total;
     uint64_t check_at_us;
+    uint64_t moved_us;                       /* when a row was last written */
     uint64_t second_start_us, second_events; /* events in this second, to detect a spinning timer */
     uint64_t hash;
     bool failed, verbose, quiet;
@@ -370,6 +373,8 @@ void sim_init_limits(struct sim *sim);
 /* sim_history.c: the store is put back to an earlier commit. */
 void sim_init_history(struct sim *sim, uint64_t seed);
 void history_free(struct sim *sim);
+/* In an ordinary run: the state loses its last commits, with a server that dies. */
+void history_lose(struct sim *sim);
 
 /* sim_restarts.c: the same jobs with and without restarts of the server. How each client's job ended, and that both
  * runs agree. */
@@ -404,6 +409,7 @@ uint32_t node_of_name(const char *name);
 /* Faults: orders of one kind to some node are lost; large messages of some node are. */
 void orders_lose(struct sim *sim);
 void orders_stall(struct sim *sim);
+void orders_lose_kind(struct sim *sim, uint32_t node, enum msg_type type, uint64_t us);
 bool orders_is_lost(const struct sim *sim, uint32_t node, enum msg_type type);
 /* Whether the connection ends as soon as such an order arrives. */
 bool orders_cuts(const struct sim *sim, uint32_t node);
@@ -433,6 +439,8 @@ const struct sim_row *disk_row(const struct sim *sim, uint64_t job_id);
 /* sim_store.c: in some of the runs, the real store beside these rows. */
 void store_begin_run(struct sim *sim);
 void store_end_run(void);
+/* This run has one. */
+bool store_is_kept(const struct sim *sim);
 void store_put(const struct rdzv_record *record);
 void store_put_drains(const struct rdzv_drain *drains, uint32_t count);
 void store_put_hold(const struct rdzv_hold *hold);
@@ -477,6 +485,8 @@ void twin_hears(struct sim *sim, uint32_t conn, const struct msg *msg);
 /* launcherd dies, and its state directory with it; what it has started runs on. False: not now,
  * since what is stuck there would outlive its lease. */
 bool twin_lose_state(struct sim *sim, uint32_t node);
+/* launcherd dies, and this shim with its run directory. False: not now. */
+bool twin_lose_part(struct sim *sim, uint32_t node, uint32_t shim);
 /* The shim of a lost state directory has ended: forgets it once its processes are gone. */
 void twin_orphan_ends(struct sim *sim, uint32_t node, uint32_t shim);
 
@@ -539,6 +549,6 @@ void gpu_drain(struct sim *sim);
 
 /* sim_shrink.c: looks for the same failure with fewer faults and jobs, and prints the smallest run
  * and its trace. */
-void sim_shrink(uint64_t seed, bool is_large);
+void sim_shrink(uint64_t seed, bool is_large, bool is_starts);
 
 #endif

@@ -85,6 +85,8 @@ void disk_put_back(struct sim *sim)
     disk->row_count = disk->synced_count = past->row_count;
     disk->last_job_id = disk->synced_last_id = past->last_job_id;
     disk->lease_us = disk->synced_lease_us = past->lease_us;
+    memcpy(disk->holds, past->holds, sim->size.nodes * sizeof *disk->holds);
+    memcpy(disk->synced_holds, past->holds, sim->size.nodes * sizeof *disk->holds);
     disk->unsynced_count = 0;
 }
 

@@ -26,107 +26,12 @@ static uint32_t any_node(struct sim *sim)
 
 /* -- nodes -- */
 
-static void restart_node(struct sim *sim, const struct sim_event *event)
-{
-    if (!sim->nodes[event->node].alive)
-        node_start(sim, event->node);
-}
-
-static void kill_node(struct sim *sim, bool with_machine)
-{
-    uint32_t node = any_node(sim);
-
-    if (with_machine && !sim->nodes[node].is_down)
-        node_power_off(sim, node, sim_chance(sim, 300));
-    else if (!with_machine && sim->nodes[node].alive)
-        node_kill(sim, node);
-    else
-        return;
-    sim_at(sim, sim->now_us + fault_down_us(sim) + (with_machine ? 3 * SECOND_US : 0),
-           (struct sim_event){.run = restart_node, .node = node});
-}
-
-/* The node runs again: deadlines for overdue work count from now on. */
-static void resumed(struct sim *sim, const struct sim_event *event)
-{
-    struct sim_node *node = &sim->nodes[event->node];
-    uint64_t now_us = sim_node_us(sim, event->node);
-
-    if (node->paused_until_us <= sim->now_us && node->frozen_until_us <= sim->now_us)
-        node->steady_us = now_us;
-    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++)
-        if (node->shims[i].paused_until_us <= sim->now_us && event->number == 1)
-            node->shims[i].facts.free_us = now_us;
-}
-
-static void pause_node(struct sim *sim, bool with_machine)
-{
-    uint32_t index = any_node(sim);
-    struct sim_node *node = &sim->nodes[index];
-    uint64_t us = sim_draw(sim, sim_chance(sim, 300) ? 100 * SECOND_US : 20 * SECOND_US);
-
-    if (!node->alive)
-        return;
-    sim_note(sim, "node%u: %s is stopped for %.1f s", index,
-             with_machine ? "the machine" : "launcherd", (double)us / 1e6);
-    fault_pause_until(with_machine ? &node->frozen_until_us : &node->paused_until_us,
-                      sim->now_us + us);
-    node->steady_us = UINT64_MAX;
-    for (uint32_t i = 0; with_machine && i < SIM_SHIMS_MAX; i++)
-        node->shims[i].facts.free_us = UINT64_MAX;
-    sim_at(sim, sim->now_us + us,
-           (struct sim_event){.run = resumed, .node = index, .number = with_machine});
-}
-
-static void leaves(struct sim *sim, const struct sim_event *event)
-{
-    if (sim->nodes[event->node].incarnation != event->incarnation)
-        return;
-    sim_note(sim, "node%u: launcherd is told to drain its node and end", event->node);
-    sim->nodes[event->node].is_leaving = true;
-    sim->nodes[event->node].leave_at_us = sim_node_us(sim, event->node);
-    node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
-}
-
-/* A stopped launcherd learns of it when it runs again. */
-static void tell_to_leave(struct sim *sim)
-{
-    const uint32_t node = any_node(sim);
-
-    sim_at(sim, sim->now_us,
-           (struct sim_event){.run = leaves,
-                              .party = PARTY_NODE,
-                              .node = node,
-                              .incarnation = sim->nodes[node].incarnation});
-}
-
-static void rejoin(struct sim *sim, const struct sim_event *event)
-{
-    sim_note(sim, "node%u is reachable again", event->node);
-    sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
-}
-
-static void isolate_node(struct sim *sim, uint32_t index, uint64_t us, uint32_t ways)
-{
-    struct sim_node *node = &sim->nodes[index];
-
-    if (node->cut_to_server || node->cut_to_node)
-        return;
-    sim_note(sim, "node%u is cut off for %.1f s%s", index, (double)us / 1e6,
-             ways == 1   ? ": what it sends"
-             : ways == 2 ? ": what it is sent"
-                         : "");
-    node->cut_to_server = ways != 2;
-    node->cut_to_node = ways != 1;
-    sim_at(sim, sim->now_us + us, (struct sim_event){.run = rejoin, .node = index});
-}
-
 static void isolate(struct sim *sim, uint32_t ways)
 {
     uint64_t us = sim_chance(sim, 500) ? 14 * SECOND_US + sim_draw(sim, 30 * SECOND_US)
                                        : sim_draw(sim, 150 * SECOND_US);
 
-    isolate_node(sim, any_node(sim), us, ways);
+    machine_isolate(sim, any_node(sim), us, ways);
 }
 
 static void isolate_most(struct sim *sim)
@@ -135,7 +40,7 @@ static void isolate_most(struct sim *sim)
 
     for (uint32_t i = 0; i < sim->node_count; i++)
         if (sim_chance(sim, 800))
-            isolate_node(sim, i, us, 0);
+            machine_isolate(sim, i, us, 0);
 }
 
 static void cut(struct sim *sim, bool unnoticed)
@@ -158,8 +63,7 @@ static void lose_state(struct sim *sim)
 
     if (!sim->nodes[node].alive || !twin_lose_state(sim, node))
         return;
-    sim_at(sim, sim->now_us + fault_down_us(sim),
-           (struct sim_event){.run = restart_node, .node = node});
+    machine_starts_at(sim, node, sim->now_us + fault_down_us(sim));
 }
 
 /* -- shims and workers -- */
@@ -207,12 +111,21 @@ static void stick_shim(struct sim *sim)
     sim_note(sim, "node%u: the shim of job %llu g%u is stopped for %.1f s", node,
              (unsigned long long)shim->job_id, shim->generation, (double)us / 1e6);
     shim_stop(sim, node, shim, us);
-    isolate_node(sim, node, us, 0);
+    machine_isolate(sim, node, us, 0);
     if (!sim->nodes[node].alive || sim_chance(sim, 500))
         return;
     node_kill(sim, node);
-    sim_at(sim, sim->now_us + fault_down_us(sim),
-           (struct sim_event){.run = restart_node, .node = node});
+    machine_starts_at(sim, node, sim->now_us + fault_down_us(sim));
+}
+
+/* launcherd lists the part no more, and says who it is. */
+static void lose_part(struct sim *sim)
+{
+    uint32_t node, index;
+
+    if (any_shim(sim, &node, &index) != NULL && sim->nodes[node].alive &&
+        twin_lose_part(sim, node, index)) /* what it has left is dead by then */
+        machine_starts_at(sim, node, sim->now_us + 5 * SECOND_US + fault_down_us(sim));
 }
 
 static void kill_shim(struct sim *sim)
@@ -363,12 +276,13 @@ static void strike_twin(struct sim *sim)
     if (any_shim(sim, &node, &index) == NULL)
         node = any_node(sim);
     if (sim_chance(sim, 500)) {
-        isolate_node(sim, node, us, 0);
+        machine_isolate(sim, node, us, 0);
     } else if (sim->nodes[node].alive) {
         node_kill(sim, node);
-        sim_at(sim, sim->now_us + us, (struct sim_event){.run = restart_node, .node = node});
+        machine_starts_at(sim, node, sim->now_us + us);
     }
     twin_comes(sim, node);
+    outage_kill_later(sim);
 }
 
 /* The server starts again with another --lease. Meanwhile a node is cut off, whose ranks have the one of before. */
@@ -378,7 +292,7 @@ static void change_lease(struct sim *sim)
 
     outage_kill(sim, FAULT_LEASE);
     if (any_shim(sim, &node, &index) != NULL && sim_chance(sim, 700))
-        isolate_node(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
+        machine_isolate(sim, node, 20 * SECOND_US + sim_draw(sim, 70 * SECOND_US), 0);
 }
 
 /* -- the plan -- */
@@ -392,6 +306,9 @@ static void strike_server(struct sim *sim, enum sim_fault kind)
         break;
     case FAULT_LEASE:
         change_lease(sim);
+        break;
+    case FAULT_WAL_LOST:
+        history_lose(sim);
         break;
     case FAULT_SERVER_PAUSE:
         outage_pause(sim);
@@ -435,19 +352,19 @@ static void strike_machine(struct sim *sim, enum sim_fault kind)
 {
     switch (kind) {
     case FAULT_LAUNCHER_KILL:
-        kill_node(sim, false);
+        machine_kill(sim, any_node(sim), false);
         break;
     case FAULT_LAUNCHER_PAUSE:
-        pause_node(sim, false);
+        machine_pause(sim, any_node(sim), false);
         break;
     case FAULT_LEAVE:
-        tell_to_leave(sim);
+        machine_leaves(sim, any_node(sim));
         break;
     case FAULT_SUSPEND:
-        pause_node(sim, true);
+        machine_pause(sim, any_node(sim), true);
         break;
     case FAULT_REBOOT:
-        kill_node(sim, true);
+        machine_kill(sim, any_node(sim), true);
         break;
     case FAULT_STRANGER:
         gpu_hold(sim);
@@ -480,6 +397,9 @@ static void strike_process(struct sim *sim, enum sim_fault kind)
         break;
     case FAULT_STUCK:
         stick_shim(sim);
+        break;
+    case FAULT_PART_LOST:
+        lose_part(sim);
         break;
     case FAULT_WORKER_KILL:
         kill_worker(sim);
@@ -537,7 +457,8 @@ static bool is_apart(enum sim_fault kind)
 {
     return kind == FAULT_WORKER_ABSENT || kind == FAULT_ORDER_LOST || kind == FAULT_LARGE_LOST ||
            kind == FAULT_PREPARE_STOPS || kind == FAULT_TWIN || kind == FAULT_STATE_LOST ||
-           kind == FAULT_LEASE || kind == FAULT_STUCK;
+           kind == FAULT_LEASE || kind == FAULT_STUCK || kind == FAULT_PART_LOST ||
+           kind == FAULT_WAL_LOST || kind == FAULT_START;
 }
 
 static void choose(struct sim *sim, enum sim_fault kind, uint32_t amount,
@@ -553,15 +474,19 @@ static void choose_apart(struct sim *sim, enum sim_fault kind, uint32_t chance_p
                          const struct sim_mask *mask)
 {
     const uint64_t random = sim->random;
-    const uint64_t number =
-        (uint64_t)kind - (kind > FAULT_STUCK); /* as before there was that one */
+    /* as before there were STUCK and those after it */
+    const uint64_t number = (uint64_t)kind - (kind >= FAULT_RATES ? FAULT_RATES - FAULT_STUCK : 0);
     const uint64_t factor = kind == FAULT_WORKER_ABSENT ? 53
                             : kind == FAULT_STUCK       ? 57
+                            : kind == FAULT_PART_LOST   ? 51
+                            : kind == FAULT_WAL_LOST    ? 49
                                                         : 59 + 2 * number;
 
     sim->random = (sim->seed * factor + 17) * UINT64_C(0x9e3779b97f4a7c15);
-    if (sim_chance(sim, chance_pm))
+    if (sim_chance(sim, kind == FAULT_START && mask->is_starts ? 1000 : chance_pm))
         choose(sim, kind, 1 + (uint32_t)sim_draw(sim, most), mask);
+    if (kind == FAULT_START)
+        sim->faults.start_random = sim->random;
     sim->random = random;
 }
 
@@ -584,7 +509,7 @@ void faults_choose(struct sim *sim, const struct sim_mask *mask)
             continue;
         uint32_t amount = 1 + (uint32_t)sim_draw(sim, kinds[kind].most);
 
-        if (sim_chance(sim, kinds[kind].chance_pm))
+        if (sim_chance(sim, kinds[kind].chance_pm / (mask->is_starts ? 4 : 1)))
             choose(sim, (enum sim_fault)kind, amount, mask);
     }
     for (uint32_t kind = 0; kind < FAULT_COUNT; kind++)

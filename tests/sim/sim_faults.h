@@ -46,7 +46,9 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(TWIN, 400, 3, "a node is away, and another machine has its name for a while")                \
     X(STATE_LOST, 400, 3, "launcherd dies with its state directory, and its shims live on")        \
     X(LEASE, 200, 3, "the server dies, and starts again with another --lease")                     \
-    X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")
+    X(STUCK, 250, 3, "a shim is stopped, its node is cut off, and launcherd may start again")      \
+    X(PART_LOST, 250, 3, "launcherd dies, and a shim with its run directory")                      \
+    X(WAL_LOST, 150, 1, "the server dies, and its state loses the last commits")
 
 #define SIM_RATE_TABLE(X)                                                                          \
     X(BREAK, 300, 40, "messages after which the connection breaks")                                \
@@ -62,7 +64,8 @@ enum sim_party { PARTY_NONE, PARTY_SERVER, PARTY_NODE, PARTY_SHIM, PARTY_WORKER 
     X(SPAWN_FAILS, 120, 60, "workers that cannot be started")                                      \
     X(PORT_FAILS, 120, 80, "ports that cannot be reserved")                                        \
     X(ORPHANS, 250, 400, "workers that leave children behind")                                     \
-    X(DRIFT, 400, 1000, "clocks that drift")
+    X(DRIFT, 400, 1000, "clocks that drift")                                                       \
+    X(START, 200, 60, "moments of a start at which something happens to its node or the server")
 
 enum sim_fault {
 #define SIM_FAULT_NAME(name, chance, most, text) FAULT_##name,
@@ -84,12 +87,14 @@ struct sim_mask {
     bool kinds[FAULT_COUNT];
     bool planned[SIM_PLANNED_MAX];
     bool clients[SIM_CLIENTS_MASKED_MAX];
+    bool is_starts; /* START always happens, and other kinds less often */
 };
 
 struct sim_faults {
     uint64_t until_us;
     uint32_t amount[FAULT_COUNT];
     uint64_t late_max_us, slow_kill_us;
+    uint64_t start_random;
     uint32_t planned_count;
     struct sim_planned planned[SIM_PLANNED_MAX];
 };
@@ -109,8 +114,28 @@ static inline void fault_pause_until(uint64_t *until_us, uint64_t at_us)
         *until_us = at_us;
 }
 
+/* sim_machines.c: faults of one node. */
+void machine_starts_at(struct sim *sim, uint32_t node, uint64_t at_us);
+/* launcherd dies, or the machine restarts; it starts again after a while. */
+void machine_kill(struct sim *sim, uint32_t node, bool with_machine);
+/* launcherd or the machine stands still for a while. */
+void machine_pause(struct sim *sim, uint32_t node, bool with_machine);
+void machine_leaves(struct sim *sim, uint32_t node);
+/* ways: 1: what it sends does not arrive; 2: what it is sent; 0: both. */
+void machine_isolate(struct sim *sim, uint32_t node, uint64_t us, uint32_t ways);
+
+struct msg;
+struct sim_shim;
+
+/* sim_starts.c: START. One of these moments is now: the server or launcherd passes this message on; anything else of
+ * this shim. */
+void starts_message(struct sim *sim, uint32_t node, const struct msg *msg);
+void starts_moment(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+
 /* sim_outages.c: the server dies, and starts again after a while: it may be SERVER_OLD or LEASE. */
 void outage_kill(struct sim *sim, enum sim_fault kind);
+/* The server dies after the lost node's parts were given up, before the lease is over. */
+void outage_kill_later(struct sim *sim);
 void outage_pause(struct sim *sim);
 void outage_set_clock(struct sim *sim);
 

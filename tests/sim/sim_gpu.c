@@ -74,7 +74,12 @@ static void look(struct sim *sim, const struct sim_event *event)
         later.number |= sim_chance(sim, 500) ? SAW_MEMORY : SAW_GONE;
     if (sim->now_us < gpu->held_until_us)
         later.number |= SAW_STRANGER;
-    sim_at(sim, sim->now_us + sim_draw(sim, sim_chance(sim, 100) ? 4 * SECOND_US : 30000), later);
+    sim_at(sim,
+           sim->now_us +
+               sim_draw(sim, sim_chance(sim, sim->faults.amount[FAULT_LEAK] > 0 ? 600 : 100)
+                                 ? 4 * SECOND_US
+                                 : 30000),
+           later);
 }
 
 void gpu_action(struct sim *sim, uint32_t node, const struct launcher_action *action)

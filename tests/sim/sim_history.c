@@ -17,17 +17,30 @@
 void history_free(struct sim *sim)
 {
     free(sim->past.rows);
+    free(sim->past.holds);
+}
+
+static void put_back(struct sim *sim, const struct sim_event *event);
+
+/* Of such a job the copy does not know that it has begun. */
+static bool any_waits(const struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.synced_count; i++)
+        if (sim->disk.synced[i].record.state == JOB_QUEUED)
+            return true;
+    return false;
 }
 
 /* The copy has what was committed. */
-static void keep(struct sim *sim, const struct sim_event *event)
+static void copy(struct sim *sim)
 {
     struct sim_past *past = &sim->past;
 
-    (void)event;
     if (past->rows == NULL)
         past->rows = calloc(sim->size.jobs, sizeof *past->rows);
-    if (past->rows == NULL)
+    if (past->holds == NULL)
+        past->holds = calloc(sim->size.nodes, sizeof *past->holds);
+    if (past->rows == NULL || past->holds == NULL)
         abort();
     for (uint32_t i = 0; i < sim->disk.synced_count; i++) {
         past->rows[i] = sim->disk.synced[i];
@@ -37,7 +50,23 @@ static void keep(struct sim *sim, const struct sim_event *event)
     past->row_count = sim->disk.synced_count;
     past->last_job_id = sim->disk.synced_last_id;
     past->lease_us = sim->disk.synced_lease_us;
+    memcpy(past->holds, sim->disk.synced_holds, sim->size.nodes * sizeof *past->holds);
     sim_note(sim, "the store is copied: %u jobs", past->row_count);
+}
+
+/* number: how often it waits half a second for a job that waits. asked_us: after how long the copy is put back. */
+static void keep(struct sim *sim, const struct sim_event *event)
+{
+    struct sim_event next = *event;
+
+    if (event->number > 0 && !any_waits(sim)) {
+        next.number--;
+        sim_at(sim, sim->now_us + SECOND_US / 2, next);
+        return;
+    }
+    sim_at(sim, sim->now_us + event->asked_us, (struct sim_event){.run = put_back, .number = 1});
+    sim->faults.until_us = sim->now_us + event->asked_us + sim->lease_us;
+    copy(sim);
 }
 
 static bool has_row(const struct sim *sim, const struct sim_client *client)
@@ -60,11 +89,24 @@ static void rejoin(struct sim *sim, const struct sim_event *event)
     sim->nodes[event->node].cut_to_server = sim->nodes[event->node].cut_to_node = false;
 }
 
+/* The node runs something that the copy does not have. */
+static bool runs_news(const struct sim *sim, uint32_t node)
+{
+    for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
+        const struct sim_shim *shim = &sim->nodes[node].shims[i];
+
+        if (shim->used && shim_has_workers(shim) &&
+            !oracle_is_in_copy(sim, shim->job_id, shim->generation))
+            return true;
+    }
+    return false;
+}
+
 /* What the server does not know may run on a node that it cannot hear. */
 static void cut_off(struct sim *sim)
 {
     for (uint32_t i = 0; i < sim->node_count; i++) {
-        if (!sim_chance(sim, 250))
+        if (!sim_chance(sim, runs_news(sim, i) ? 600 : 250))
             continue;
         sim_note(sim, "node%u is cut off", i);
         sim->nodes[i].cut_to_server = sim->nodes[i].cut_to_node = true;
@@ -73,28 +115,62 @@ static void cut_off(struct sim *sim)
     }
 }
 
+/* Its job is gone, and it submits it again. */
+static void submit_again(struct sim *sim, uint32_t index)
+{
+    struct sim_client *client = &sim->clients[index];
+
+    for (uint32_t i = 0; i < client_job_count(client); i++)
+        sim->past.lost[client->job_id + i] = index + 1;
+    client->acked = client->cancel_acked = false;
+    client->job_id = 0;
+    for (uint32_t i = 0; i < SIM_AFTER_MAX; i++)
+        client->after[i].first = client->after[i].last = 0;
+    client->submit_at_us = sim->now_us + 2 * SECOND_US + sim_draw(sim, 8 * SECOND_US);
+    client_start(sim, index);
+}
+
+/* A cancel that the copy does not have was acknowledged. */
+static void cancel_again(struct sim *sim, uint32_t index)
+{
+    struct sim_client *client = &sim->clients[index];
+    const struct sim_row *row = disk_row(sim, client->job_id);
+
+    if (!client->cancel_acked || row->record.cancel_wanted || row->record.state == JOB_CANCELLED)
+        return;
+    client->cancel_acked = false;
+    client_start(sim, index);
+}
+
+/* number: 1 if some nodes are cut off. */
 static void put_back(struct sim *sim, const struct sim_event *event)
 {
-    (void)event;
-    cut_off(sim);
+    if (event->number == 1)
+        cut_off(sim);
     if (sim->server.alive)
         server_kill(sim);
     sim_note(sim, "the copy is put back");
     disk_put_back(sim);
     oracle_put_back(sim);
     for (uint32_t i = 0; i < sim->client_count; i++) {
-        struct sim_client *client = &sim->clients[i];
-
-        if (!client->acked || has_row(sim, client))
+        if (!sim->clients[i].acked)
             continue;
-        sim->past.lost[client->job_id] = i + 1;
-        client->acked = false;
-        client->job_id = 0;
-        client->submit_at_us = sim->now_us + 2 * SECOND_US + sim_draw(sim, 8 * SECOND_US);
-        client_start(sim, i);
+        if (has_row(sim, &sim->clients[i]))
+            cancel_again(sim, i);
+        else
+            submit_again(sim, i);
     }
     sim_at(sim, sim->now_us + sim_draw(sim, 3 * SECOND_US),
            (struct sim_event){.run = start_server});
+}
+
+void history_lose(struct sim *sim)
+{
+    if (sim->past.rows != NULL || sim->size.jobs > SIM_IDS_MAX || store_is_kept(sim))
+        return;
+    copy(sim);
+    sim_at(sim, sim->now_us + sim_draw(sim, sim_chance(sim, 500) ? SECOND_US / 2 : 20 * SECOND_US),
+           (struct sim_event){.run = put_back});
 }
 
 static void kill_server(struct sim *sim, const struct sim_event *event)
@@ -141,7 +217,7 @@ void sim_init_history(struct sim *sim, uint64_t seed)
                                          .bound_us = 2500 * SECOND_US,
                                          .spinning = 20000,
                                          .no_store = true};
-    uint64_t at_us, span_us;
+    uint64_t at_us, keep_us, span_us;
 
     sim_begin(sim, seed, &size);
     sim->node_count = 1 + (uint32_t)sim_draw(sim, NODES);
@@ -152,13 +228,14 @@ void sim_init_history(struct sim *sim, uint64_t seed)
     for (uint32_t i = 0; i < sim->node_count; i++)
         sim->nodes[i].clock.offset_us = SECOND_US + sim_draw(sim, 100000 * SECOND_US);
     at_us = sim->now_us + 5 * SECOND_US + sim_draw(sim, 60 * SECOND_US);
-    sim_at(sim, at_us, (struct sim_event){.run = keep});
+    keep_us = SECOND_US + sim_draw(sim, 30 * SECOND_US);
+    sim_at(sim, at_us,
+           (struct sim_event){
+               .run = keep, .number = sim_chance(sim, 700) ? 80 : 0, .asked_us = keep_us});
     if (sim_chance(sim, 300))
         sim_at(sim, sim->now_us + sim_draw(sim, 90 * SECOND_US),
                (struct sim_event){.run = kill_server});
-    at_us += SECOND_US + sim_draw(sim, 30 * SECOND_US);
-    sim_at(sim, at_us, (struct sim_event){.run = put_back});
-    sim->faults.until_us = at_us + sim->lease_us;
+    sim->faults.until_us = at_us + keep_us + 40 * SECOND_US + sim->lease_us;
     sim->client_count = 1 + (uint32_t)sim_draw(sim, CLIENTS);
     /* the copy often has all jobs: then a node that has begun none since does not know that it is of the past */
     span_us = (sim_chance(sim, 500) ? 4 : 60) * SECOND_US;

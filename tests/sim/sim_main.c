@@ -1,12 +1,13 @@
 /* sim [--seeds COUNT] [--from N] [--seed N]... [--list FILE] [--jobs N] [--first] [--no-shrink]
- *     [--verbose] [--large] [--limits] [--history] [--restarts]
+ *     [--verbose] [--large] [--limits] [--history] [--restarts] [--starts]
  *
  * Runs seeds, in N processes, and prints each failure: made smaller, with its trace. Every 50th seed runs
  * twice: a different trace shows that something depends on more than the seed. --list: the seeds of a file,
- * one on each line, "large" or "restarts" before one of these runs, "#" begins a comment. --first: stop at the
+ * one on each line, "large", "restarts" or "starts" before one of these runs, "#" begins a comment. --first: stop at the
  * first that fails. --large: 64 nodes with 8 slots each, and 1,000 jobs. --limits: one run with the
  * largest allowed number of nodes and jobs. --history: the server's store is put back to an earlier commit.
- * --restarts: each seed with and without restarts of the server, whose jobs must end alike. */
+ * --restarts: each seed with and without restarts of the server, whose jobs must end alike. --starts: faults strike while
+ * jobs start (sim_starts.c). */
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 
 struct seed {
     uint64_t number;
-    bool is_large, is_limits, is_history, is_restarts;
+    bool is_large, is_limits, is_history, is_restarts, is_starts;
 };
 
 struct options {
@@ -33,7 +34,7 @@ struct options {
     uint32_t listed;
     struct seed list[SEEDS_MAX];
     uint32_t jobs;
-    bool first, shrinks, verbose, is_large, is_limits, is_history, is_restarts;
+    bool first, shrinks, verbose, is_large, is_limits, is_history, is_restarts, is_starts;
 };
 
 /* The progress of one process, in memory shared with its parent. */
@@ -49,8 +50,8 @@ static struct seed seed_at(const struct options *options, uint64_t index)
 {
     if (options->listed > 0)
         return options->list[index];
-    return (struct seed){options->from + index, options->is_large, options->is_limits,
-                         options->is_history, options->is_restarts};
+    return (struct seed){options->from + index, options->is_large,    options->is_limits,
+                         options->is_history,   options->is_restarts, options->is_starts};
 }
 
 static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)
@@ -78,7 +79,7 @@ static void run_calm(struct sim *sim, struct seed seed, struct sim_ends *ends)
 
 static uint64_t run_seed(struct sim *sim, struct seed seed, bool verbose, struct progress *progress)
 {
-    static const struct sim_mask all;
+    const struct sim_mask all = {.is_starts = seed.is_starts};
     struct sim_ends ends;
     uint64_t hash;
 
@@ -206,7 +207,7 @@ static void shrink(const struct options *options, const struct progress *all)
 
             if (seed.is_limits || seed.is_history || seed.is_restarts)
                 continue;
-            sim_shrink(seed.number, seed.is_large);
+            sim_shrink(seed.number, seed.is_large, seed.is_starts);
             shrunk++;
         }
 }
@@ -223,16 +224,14 @@ static uint64_t number(const char *text)
     return value;
 }
 
-static void add_seed(struct options *options, uint64_t seed, bool is_large, bool is_restarts)
+static void add_seed(struct options *options, struct seed seed)
 {
     if (options->listed == SEEDS_MAX) {
         (void)fprintf(stderr, "sim: more than %u seeds\n", SEEDS_MAX);
         exit(2);
     }
-    options->list[options->listed++] = (struct seed){.number = seed,
-                                                     .is_large = is_large,
-                                                     .is_history = options->is_history,
-                                                     .is_restarts = is_restarts};
+    seed.is_history = options->is_history;
+    options->list[options->listed++] = seed;
 }
 
 static void read_list(struct options *options, const char *path)
@@ -245,13 +244,21 @@ static void read_list(struct options *options, const char *path)
         exit(2);
     }
     while (fgets(line, sizeof line, file) != NULL) {
-        const bool is_large = strncmp(line, "large ", 6) == 0;
-        const bool is_restarts = strncmp(line, "restarts ", 9) == 0;
-        char *word = line + (is_large ? 6 : is_restarts ? 9 : 0);
+        static const char *const kinds[] = {"large ", "restarts ", "starts "};
+        bool is[3] = {options->is_large, options->is_restarts, options->is_starts};
+        char *word = line;
 
+        for (uint32_t i = 0; i < 3; i++)
+            if (strncmp(line, kinds[i], strlen(kinds[i])) == 0) {
+                is[i] = true;
+                word = line + strlen(kinds[i]);
+            }
         word[strcspn(word, " #\n")] = '\0';
         if (word[0] != '\0')
-            add_seed(options, number(word), is_large, is_restarts || options->is_restarts);
+            add_seed(options, (struct seed){.number = number(word),
+                                            .is_large = is[0],
+                                            .is_restarts = is[1],
+                                            .is_starts = is[2]});
     }
     (void)fclose(file);
 }
@@ -275,8 +282,13 @@ static void parse(struct options *options, int argc, char **argv)
             options->is_history = true;
         else if (strcmp(argv[i], "--restarts") == 0)
             options->is_restarts = true;
+        else if (strcmp(argv[i], "--starts") == 0)
+            options->is_starts = true;
         else if (strcmp(argv[i], "--seed") == 0 && has_value)
-            add_seed(options, number(argv[++i]), options->is_large, options->is_restarts);
+            add_seed(options, (struct seed){.number = number(argv[++i]),
+                                            .is_large = options->is_large,
+                                            .is_restarts = options->is_restarts,
+                                            .is_starts = options->is_starts});
         else if (strcmp(argv[i], "--list") == 0 && has_value)
             read_list(options, argv[++i]);
         else if (strcmp(argv[i], "--from") == 0 && has_value)

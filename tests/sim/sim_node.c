@@ -159,6 +159,7 @@ static void spawn(struct sim *sim, uint32_t node, const struct msg_start *start)
         shim->submitted_ms = start->submitted_ms;
         (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
         warm_become_shim(sim, node, shim);
+        starts_moment(sim, node, shim);
         sim_at(sim, sim->now_us + 1000 + sim_draw(sim, 3000), shim_event_at(sim, node, i, spawned));
         return;
     }
@@ -282,6 +283,7 @@ static void send_shim(struct sim *sim, uint32_t node, struct launcher_action *ac
     if (action->msg.type == MSG_TYPE_STOP)
         oracle_node_stops(sim, node, shim);
     net_send(sim, shim->conn, true, &action->msg);
+    starts_message(sim, node, &action->msg);
 }
 
 static void come_back(struct sim *sim, const struct sim_event *event)
@@ -325,6 +327,7 @@ static void carry_out(struct sim *sim, uint32_t node, struct launcher_action *ac
         }
         oracle_node_sends(sim, node, &action->msg);
         net_send(sim, conn, true, &action->msg);
+        starts_message(sim, node, &action->msg);
         break;
     case LAUNCHER_SPAWN_SHIM:
         spawn(sim, node, &action->msg.start);

@@ -14,20 +14,25 @@ static uint64_t lost_for_us(struct sim *sim)
                                 : sim_draw(sim, 60 * SECOND_US);
 }
 
-void orders_lose(struct sim *sim)
+void orders_lose_kind(struct sim *sim, uint32_t index, enum msg_type type, uint64_t us)
 {
-    static const enum msg_type kinds[] = {MSG_TYPE_START, MSG_TYPE_START, MSG_TYPE_GO,
-                                          MSG_TYPE_WORLD, MSG_TYPE_STOP,  MSG_TYPE_FORGET};
-    const uint32_t index = (uint32_t)sim_draw(sim, sim->node_count);
     struct sim_node *node = &sim->nodes[index];
-    const enum msg_type type = kinds[sim_draw(sim, sizeof kinds / sizeof kinds[0])];
-    const uint64_t us = lost_for_us(sim);
 
     if (sim->now_us < node->lost_until_us)
         return;
     node->lost_type = type;
     node->lost_until_us = sim->now_us + us;
     sim_note(sim, "node%u: no %s arrives for %.1f s", index, msg_type_name(type), (double)us / 1e6);
+}
+
+void orders_lose(struct sim *sim)
+{
+    static const enum msg_type kinds[] = {MSG_TYPE_START, MSG_TYPE_START, MSG_TYPE_GO,
+                                          MSG_TYPE_WORLD, MSG_TYPE_STOP,  MSG_TYPE_FORGET};
+    const uint32_t index = (uint32_t)sim_draw(sim, sim->node_count);
+    const enum msg_type type = kinds[sim_draw(sim, sizeof kinds / sizeof kinds[0])];
+
+    orders_lose_kind(sim, index, type, lost_for_us(sim));
 }
 
 void orders_stall(struct sim *sim)

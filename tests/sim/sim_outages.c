@@ -46,6 +46,19 @@ void outage_kill(struct sim *sim, enum sim_fault kind)
     sim_at(sim, sim->now_us + fault_down_us(sim), event);
 }
 
+static void kill_now(struct sim *sim, const struct sim_event *event)
+{
+    (void)event;
+    outage_kill(sim, FAULT_SERVER_KILL);
+}
+
+void outage_kill_later(struct sim *sim)
+{
+    if (sim_chance(sim, 400))
+        sim_at(sim, sim->now_us + NODE_LOST_US + SECOND_US + sim_draw(sim, 15 * SECOND_US),
+               (struct sim_event){.run = kill_now});
+}
+
 void outage_pause(struct sim *sim)
 {
     uint64_t us = sim_draw(sim, sim_chance(sim, 500) ? 40 * SECOND_US : 4 * SECOND_US);

@@ -194,6 +194,7 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
         note_order(sim, action, &msg);
         oracle_sends(sim, (uint32_t)action->conn, &msg);
         net_send(sim, (uint32_t)action->conn, false, &msg);
+        starts_message(sim, sim->conns[action->conn].node, &msg);
         if (action->type == RDZV_CLOSE_NODE) {
             oracle_conn_closed(sim, (uint32_t)action->conn);
             net_close(sim, (uint32_t)action->conn, false);

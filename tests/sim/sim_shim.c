@@ -255,6 +255,7 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         oracle_goes(sim, shim, action->port);
         spawn_store(sim, node, index);
         worker_spawn_all(sim, node, index);
+        starts_moment(sim, node, shim);
         break;
     case SHIM_SIGNAL:
         shim->facts.was_asked = true;
@@ -389,4 +390,5 @@ void shim_spawn(struct sim *sim, uint32_t node, uint32_t index)
         orders_stop_shim(sim, node, shim);
     sim_at(sim, sim->now_us + slow_us, own_event(sim, node, index, prepared));
     shim_event(sim, node, index, (struct shim_event){.type = SHIM_EVENT_TICK});
+    starts_moment(sim, node, shim);
 }

@@ -138,7 +138,7 @@ static void show(const struct attempt *attempt)
     _exit(0);
 }
 
-void sim_shrink(uint64_t seed, bool is_large)
+void sim_shrink(uint64_t seed, bool is_large, bool is_starts)
 {
     struct attempt *attempt = calloc(1, sizeof *attempt);
 
@@ -146,6 +146,7 @@ void sim_shrink(uint64_t seed, bool is_large)
         abort();
     attempt->seed = seed;
     attempt->is_large = is_large;
+    attempt->mask.is_starts = is_starts;
     attempt->left = is_large ? 40 : ATTEMPTS_MAX;
     if (try(attempt, attempt->rule)) {
         for (uint32_t kind = 0; kind < FAULT_COUNT; kind++)

@@ -30,10 +30,15 @@ static void open_store(struct sim *sim)
         sim_fail(sim, "store", "the store does not open: %s", err.text);
 }
 
+bool store_is_kept(const struct sim *sim)
+{
+    return sim->seed % EVERY == 0 && !sim->size.no_store;
+}
+
 void store_begin_run(struct sim *sim)
 {
     assert(store == NULL); /* one run at a time */
-    if (sim->seed % EVERY != 0 || sim->size.no_store)
+    if (!store_is_kept(sim))
         return;
     disk_init(sim->seed, 0);
     open_store(sim);

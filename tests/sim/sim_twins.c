@@ -257,6 +257,22 @@ bool twin_lose_state(struct sim *sim, uint32_t index)
     return true;
 }
 
+bool twin_lose_part(struct sim *sim, uint32_t index, uint32_t shim)
+{
+    struct sim_shim *lost = &sim->nodes[index].shims[shim];
+
+    /* Of its newest job a node knows that it had a part. Of others it has a record (docs/architecture.md, "Whose job"). */
+    if (is_stuck(sim, lost) || sim->nodes[index].seen.jobs[0].job_id != lost->job_id ||
+        sim->nodes[index].seen.jobs[0].generation != lost->generation)
+        return false;
+    node_kill(sim, index);
+    sim_note(sim, "node%u: the run directory of job %llu g%u is gone, and its shim", index,
+             (unsigned long long)lost->job_id, lost->generation);
+    lost->is_orphan = true;
+    shim_kill(sim, index, shim);
+    return true;
+}
+
 static void orphan_gone(struct sim *sim, const struct sim_event *event)
 {
     struct sim_shim *shim = &sim->nodes[event->node].shims[event->shim];

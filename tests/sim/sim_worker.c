@@ -367,6 +367,7 @@ static void spawned(struct sim *sim, const struct sim_event *event)
     if (none_is_coming(shim))
         shim->facts.running_us = sim_node_us(sim, event->node);
     oracle_spawned(sim, event->node, shim, event->worker);
+    starts_moment(sim, event->node, shim);
     sim_at(
         sim, sim->now_us + 1000 + sim_draw(sim, 200000),
         worker_event(sim, event->node, event->shim, event->worker, client->joins ? join : train));

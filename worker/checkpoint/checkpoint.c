@@ -31,14 +31,15 @@ static enum status write_tensors(const char *path, const struct safetensors_tens
                                  size_t tensor_count, char sha256[65], uint64_t *bytes,
                                  struct err *err)
 {
-    static const struct safetensors_metadata metadata[] = {
-        {"format", "pt"}}; /* weights in torch's layout */
+    /* Weights in torch's layout. The beginning of the file shows that it is ours: own.c. */
+    static const struct safetensors_metadata metadata[] = {{"format", "pt"},
+                                                           {"writer", CHECKPOINT_WRITER}};
     struct fileio_out out;
     enum status status = fileio_out_open(&out, path, err);
 
     if (status != STATUS_OK)
         return status;
-    status = safetensors_write_out(&out, tensors, tensor_count, metadata, 1, err);
+    status = safetensors_write_out(&out, tensors, tensor_count, metadata, 2, err);
     *bytes = out.byte_count;
     if (status == STATUS_OK)
         return fileio_out_finish(&out, path, sha256, err);
@@ -87,8 +88,10 @@ enum status checkpoint_save(struct checkpoint_dir *dir, const struct checkpoint_
     status = check_tensors(tensors, tensor_count, err);
     if (status != STATUS_OK)
         return status;
-    checkpoint_make_paths(&paths, dir->path, state->step);
-    status = write_temps(&paths, state, tensors, tensor_count, &why);
+    checkpoint_make_temp_paths(&paths, dir, state->step);
+    status = checkpoint_clear_temps(dir, &paths, &why);
+    if (status == STATUS_OK)
+        status = write_temps(&paths, state, tensors, tensor_count, &why);
     if (status == STATUS_IO && (why.code == ENOSPC || why.code == EDQUOT)) {
         checkpoint_remove_temps(&paths);
         if (checkpoint_make_room(dir))

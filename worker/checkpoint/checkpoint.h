@@ -7,6 +7,9 @@
  * renamed. The .json comes last and is the commit. A crash leaves the earlier checkpoints intact and at most
  * temporary files, which the next checkpoint_dir_open() removes.
  *
+ * The folder is the user's. What is there and is not known to be ours is never removed, replaced or written
+ * through; where it is in the way, it is moved to DIR/earlier-<n>, with a log line: own.c.
+ *
  * Fence: the last process that opened the folder owns it. The lock file names the owner by generation, job and a
  * random number. An earlier owner, such as an old generation that lost its connection, is refused at its next
  * commit with STATUS_CONFLICT. One lock guards owner and commit. So open a folder only when all ranks of this
@@ -87,7 +90,7 @@ struct checkpoint_options {
 
 /* Creates the folder, makes this generation its owner, removes temporary files of a crash. `notice`
  * gets a sentence if checkpoints were moved, else "". Errors: STATUS_BUSY (an owner of another job lives),
- * STATUS_IO, STATUS_MEMORY, STATUS_TOO_BIG (the path). */
+ * STATUS_BAD_INPUT (its .lock is not ours), STATUS_IO, STATUS_MEMORY, STATUS_TOO_BIG (the path). */
 enum status checkpoint_dir_open(struct checkpoint_dir **dir,
                                 const struct checkpoint_options *options, struct err *notice,
                                 struct err *err);

@@ -73,8 +73,10 @@ enum status checkpoint_copy_begin(struct checkpoint_copy **out, struct checkpoin
         return err_set(err, STATUS_MEMORY, 0, "no memory for the copy of a checkpoint");
     copy->dir = dir;
     copy->step = step;
-    checkpoint_make_paths(&copy->paths, dir->path, step);
-    status = fileio_out_open(&copy->out, copy->paths.tensors_temp, err);
+    checkpoint_make_temp_paths(&copy->paths, dir, step);
+    status = checkpoint_clear_temps(dir, &copy->paths, err);
+    if (status == STATUS_OK)
+        status = fileio_out_open(&copy->out, copy->paths.tensors_temp, err);
     if (status != STATUS_OK) {
         free(copy);
         return status;

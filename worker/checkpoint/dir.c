@@ -2,19 +2,16 @@
 #include "worker/checkpoint/internal.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "worker/data/fileio.h"
 
-enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, EARLIER_MAX = 1000, TOKEN_OLD_S = 3600 };
+enum { PATH_BYTES = CHECKPOINT_PATH_BYTES };
 
 /* -- commit -- */
 
@@ -25,6 +22,10 @@ static enum status commit(struct checkpoint_dir *dir, const struct checkpoint_pa
     enum status status = fence_check(&dir->fence, err);
 
     assert(dir->fence.owner[0] != '\0');
+    if (status == STATUS_OK)
+        status = checkpoint_make_way(dir, paths->tensors, err);
+    if (status == STATUS_OK)
+        status = checkpoint_make_way(dir, paths->state, err);
     if (status == STATUS_OK)
         status = fileio_rename(paths->tensors_temp, paths->tensors, dir->path, err);
     if (status == STATUS_OK)
@@ -43,23 +44,23 @@ static bool find_best(const char *path, int64_t *step)
 }
 
 /* Removes all checkpoints except the newest `keep` and the best; none if the best is not known, because
- * its mark cannot be read. True: there were more. The .json
- * goes first, so that no .json is ever without its tensors. */
+ * its mark cannot be read. What is not known to be ours stays, and does not count. True: there were
+ * more. The .json goes first, so that no .json is ever without its tensors. */
 static bool remove_old(const struct checkpoint_dir *dir, uint32_t keep)
 {
     int64_t best;
     uint32_t *steps;
-    size_t count;
+    size_t count, newer = 0;
     bool is_removed = false;
 
     assert(keep >= 1);
     if (!find_best(dir->path, &best) ||
         checkpoint_list_steps(dir->path, ".json", &steps, &count, NULL) != STATUS_OK)
         return false;
-    for (size_t i = keep; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         struct checkpoint_paths paths;
 
-        if (steps[i] == best)
+        if (!checkpoint_step_is_ours(dir->path, steps[i]) || newer++ < keep || steps[i] == best)
             continue;
         checkpoint_make_paths(&paths, dir->path, steps[i]);
         (void)unlink(paths.state);
@@ -84,8 +85,16 @@ bool checkpoint_make_room(struct checkpoint_dir *dir)
 
 void checkpoint_remove_temps(const struct checkpoint_paths *paths)
 {
-    (void)unlink(paths->tensors_temp);
+    (void)unlink(paths->tensors_temp); /* this process made it: its number is in the name */
     (void)unlink(paths->state_temp);
+}
+
+enum status checkpoint_clear_temps(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
+                                   struct err *err)
+{
+    const enum status status = checkpoint_make_way_for_temp(dir, paths->tensors_temp, err);
+
+    return status == STATUS_OK ? checkpoint_make_way_for_temp(dir, paths->state_temp, err) : status;
 }
 
 enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoint_paths *paths,
@@ -96,7 +105,7 @@ enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoin
     if (status == STATUS_OK) {
         status = commit(dir, paths, err);
         if (status == STATUS_OK) {
-            checkpoint_latest_mark(dir->path, step);
+            checkpoint_latest_mark(dir, step);
             (void)remove_old(dir, dir->keep);
         }
         fence_unlock(&dir->fence);
@@ -107,48 +116,6 @@ enum status checkpoint_commit(struct checkpoint_dir *dir, const struct checkpoin
 }
 
 /* -- opening -- */
-
-static void remove_file(const char *dir, const char *name)
-{
-    char path[PATH_BYTES];
-
-    if (snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path)
-        (void)unlink(path);
-}
-
-/* A token (copy.h) left by a killed rank. Tokens of a meeting in progress are only seconds old. */
-static bool is_old_token(const char *dir, const char *name)
-{
-    char path[PATH_BYTES];
-    struct stat found;
-
-    return strncmp(name, CHECKPOINT_TOKEN_PREFIX, strlen(CHECKPOINT_TOKEN_PREFIX)) == 0 &&
-           snprintf(path, sizeof path, "%s/%s", dir, name) < (int)sizeof path &&
-           stat(path, &found) == 0 && time(NULL) - found.st_mtime > TOKEN_OLD_S;
-}
-
-/* Removes temporary files, and tensors without their .json. */
-static void remove_leftovers(const char *path)
-{
-    DIR *dir = opendir(path);
-    const struct dirent *entry;
-    uint32_t step;
-
-    while (dir != NULL && (entry = readdir(dir)) != NULL) {
-        char state_path[PATH_BYTES];
-        if (checkpoint_parse_name(entry->d_name, ".json.tmp", &step) ||
-            checkpoint_parse_name(entry->d_name, ".safetensors.tmp", &step) ||
-            is_old_token(path, entry->d_name)) {
-            remove_file(path, entry->d_name);
-        } else if (checkpoint_parse_name(entry->d_name, ".safetensors", &step)) {
-            checkpoint_file_path(state_path, path, step, ".json");
-            if (access(state_path, F_OK) != 0 && errno == ENOENT)
-                remove_file(path, entry->d_name);
-        }
-    }
-    if (dir != NULL)
-        (void)closedir(dir);
-}
 
 static enum status move_step(const char *from, const char *to, uint32_t step, struct err *err)
 {
@@ -163,19 +130,6 @@ static enum status move_step(const char *from, const char *to, uint32_t step, st
                            strerror(errno));
     }
     return STATUS_OK;
-}
-
-static enum status make_earlier_dir(const char *path, char *earlier, struct err *err)
-{
-    for (int i = 1; i <= EARLIER_MAX; i++) {
-        (void)snprintf(earlier, PATH_BYTES - 64, "%.900s/earlier-%d", path, i);
-        if (mkdir(earlier, 0777) == 0)
-            return STATUS_OK;
-        if (errno != EEXIST)
-            break;
-    }
-    return err_set(err, STATUS_IO, errno, "%s: cannot make a folder for the earlier run: %s", path,
-                   strerror(errno));
 }
 
 /* Whether the checkpoint is of another run: a later step, or with only_job another job. */
@@ -194,10 +148,10 @@ static bool is_foreign(const struct checkpoint_options *options, const char *pat
 }
 
 /* Moves checkpoints of other runs away. Otherwise the next generation would resume from them. */
-static enum status set_aside(const char *path, const struct checkpoint_options *options,
+static enum status set_aside(struct checkpoint_dir *dir, const struct checkpoint_options *options,
                              struct err *notice, struct err *err)
 {
-    char earlier[PATH_BYTES - 64];
+    const char *path = dir->path;
     int64_t best, kept = -1;
     uint32_t *steps, newest = 0;
     size_t count, moved = 0;
@@ -211,18 +165,18 @@ static enum status set_aside(const char *path, const struct checkpoint_options *
         }
         newest = moved == 0 ? steps[i] : newest; /* they are listed newest first */
         if (moved++ == 0)
-            status = make_earlier_dir(path, earlier, err);
+            status = checkpoint_make_earlier(dir, err);
         if (status == STATUS_OK)
-            status = move_step(path, earlier, steps[i], err);
+            status = move_step(path, dir->earlier, steps[i], err);
         if (status == STATUS_OK && steps[i] == best)
-            checkpoint_best_move(path, earlier);
+            checkpoint_best_move(path, dir->earlier);
     }
     if (status == STATUS_OK && moved > 0)
-        checkpoint_latest_mark(path, kept);
+        checkpoint_latest_mark(dir, kept);
     if (status == STATUS_OK && moved > 0)
         (void)err_set(notice, STATUS_OK, 0,
                       "%s has checkpoints of another run, up to step %u: moved to %s", path, newest,
-                      earlier);
+                      dir->earlier);
     free(steps);
     return status;
 }
@@ -264,10 +218,11 @@ static enum status take_over(struct checkpoint_dir *dir, const struct checkpoint
     if (status != STATUS_OK)
         return status;
     status = fence_take(&dir->fence, &claim, err);
+    (void)snprintf(dir->id, sizeof dir->id, "%.16s", fence_id(&dir->fence));
     if (status == STATUS_OK)
-        status = set_aside(dir->path, options, notice, err);
+        status = checkpoint_sweep(dir, err);
     if (status == STATUS_OK)
-        remove_leftovers(dir->path);
+        status = set_aside(dir, options, notice, err);
     fence_unlock(&dir->fence);
     return status;
 }

@@ -10,6 +10,7 @@
 
 #include <cjson/cJSON.h>
 
+#include "common/log.h"
 #include "worker/checkpoint/internal.h"
 #include "worker/data/fileio.h"
 
@@ -135,19 +136,23 @@ static char *print(const struct checkpoint_best *best)
 }
 
 /* The link is a convenience: a file system without links goes without it. */
-static void make_link(const char *dir, const char *name, uint32_t step)
+static void make_link(struct checkpoint_dir *dir, const char *name, uint32_t step)
 {
     char path[PATH_BYTES], temp[PATH_BYTES], target[64];
+    struct err why;
 
-    mark_path(path, dir, name, ".safetensors");
-    mark_path(temp, dir, name, ".safetensors.tmp");
+    mark_path(path, dir->path, name, ".safetensors");
+    checkpoint_temp_path(temp, dir, path);
     (void)snprintf(target, sizeof target, "step-%08u.safetensors", step);
-    (void)unlink(temp);
-    if (symlink(target, temp) == 0 && rename(temp, path) != 0)
-        (void)unlink(temp);
+    if (checkpoint_make_way_for_temp(dir, temp, &why) != STATUS_OK ||
+        checkpoint_make_way(dir, path, &why) != STATUS_OK)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", why.text);
+    else if (symlink(target, temp) == 0 && rename(temp, path) != 0)
+        checkpoint_remove_ours(temp);
 }
 
-static enum status write_best(const char *dir, const struct checkpoint_best *best, struct err *err)
+static enum status write_best(struct checkpoint_dir *dir, const struct checkpoint_best *best,
+                              struct err *err)
 {
     char path[PATH_BYTES], temp[PATH_BYTES];
     char *text = print(best);
@@ -155,13 +160,17 @@ static enum status write_best(const char *dir, const struct checkpoint_best *bes
 
     if (text == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for the name of a checkpoint");
-    mark_path(path, dir, best_name, ".json");
-    mark_path(temp, dir, best_name, ".json.tmp");
-    status = fileio_write_file(temp, text, strlen(text), err);
+    mark_path(path, dir->path, best_name, ".json");
+    checkpoint_temp_path(temp, dir, path);
+    status = checkpoint_make_way_for_temp(dir, temp, err);
     if (status == STATUS_OK)
-        status = fileio_rename(temp, path, dir, err);
+        status = checkpoint_make_way(dir, path, err);
+    if (status == STATUS_OK)
+        status = fileio_write_file(temp, text, strlen(text), err);
+    if (status == STATUS_OK)
+        status = fileio_rename(temp, path, dir->path, err);
     if (status != STATUS_OK)
-        (void)unlink(temp);
+        checkpoint_remove_ours(temp);
     else
         make_link(dir, best_name, best->step);
     free(text);
@@ -182,7 +191,7 @@ enum status checkpoint_best_mark(struct checkpoint_dir *dir, const struct checkp
         status = err_set(err, STATUS_NOT_FOUND, 0, "%s has no checkpoint of step %u", dir->path,
                          best->step);
     if (status == STATUS_OK)
-        status = write_best(dir->path, best, err);
+        status = write_best(dir, best, err);
     fence_unlock(&dir->fence);
     return status;
 }
@@ -193,31 +202,36 @@ static bool write_plain(const char *path, const char *text)
     bool done;
     int fd;
 
-    (void)unlink(path); /* left by a process that was killed; a link is not followed */
     if (fileio_create(path, &fd, NULL) != STATUS_OK)
         return false;
     done = fileio_write(fd, text, strlen(text), NULL) == STATUS_OK;
     return close(fd) == 0 && done;
 }
 
-void checkpoint_latest_mark(const char *dir, int64_t step)
+void checkpoint_latest_mark(struct checkpoint_dir *dir, int64_t step)
 {
     const struct checkpoint_best latest = {.step = step >= 0 ? (uint32_t)step : 0};
     char path[PATH_BYTES];
 
-    mark_path(path, dir, latest_name, ".json");
+    mark_path(path, dir->path, latest_name, ".json");
     if (step >= 0) {
         char temp[PATH_BYTES], *text = print(&latest);
+        struct err why;
 
-        mark_path(temp, dir, latest_name, ".json.tmp");
-        if (text != NULL && write_plain(temp, text) && rename(temp, path) == 0)
+        checkpoint_temp_path(temp, dir, path);
+        if (checkpoint_make_way_for_temp(dir, temp, &why) != STATUS_OK ||
+            checkpoint_make_way(dir, path, &why) != STATUS_OK)
+            log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s", why.text);
+        else if (text != NULL && write_plain(temp, text) && rename(temp, path) == 0)
             make_link(dir, latest_name, latest.step);
+        else
+            checkpoint_remove_ours(temp);
         free(text);
         return;
     }
-    (void)unlink(path);
-    mark_path(path, dir, latest_name, ".safetensors");
-    (void)unlink(path);
+    checkpoint_remove_ours(path);
+    mark_path(path, dir->path, latest_name, ".safetensors");
+    checkpoint_remove_ours(path);
 }
 
 void checkpoint_best_move(const char *from, const char *to)

@@ -10,7 +10,7 @@
 
 enum { PATH_BYTES = CHECKPOINT_PATH_BYTES, DIGITS = 8 };
 
-static const char name_prefix[] = "step-", temp_ending[] = ".tmp";
+static const char name_prefix[] = "step-";
 
 void checkpoint_file_path(char *out, const char *dir, uint32_t step, const char *ending)
 {
@@ -76,12 +76,21 @@ enum status checkpoint_list_steps(const char *path, const char *ending, uint32_t
 
 void checkpoint_make_paths(struct checkpoint_paths *paths, const char *dir, uint32_t step)
 {
-    char ending[32];
-
+    *paths = (struct checkpoint_paths){.tensors = ""};
     checkpoint_file_path(paths->tensors, dir, step, ".safetensors");
     checkpoint_file_path(paths->state, dir, step, ".json");
-    (void)snprintf(ending, sizeof ending, ".safetensors%s", temp_ending);
-    checkpoint_file_path(paths->tensors_temp, dir, step, ending);
-    (void)snprintf(ending, sizeof ending, ".json%s", temp_ending);
-    checkpoint_file_path(paths->state_temp, dir, step, ending);
+}
+
+void checkpoint_temp_path(char *out, const struct checkpoint_dir *dir, const char *path)
+{
+    assert(dir->id[0] != '\0');
+    (void)snprintf(out, PATH_BYTES, "%.*s.%s.tmp", PATH_BYTES - 32, path, dir->id);
+}
+
+void checkpoint_make_temp_paths(struct checkpoint_paths *paths, const struct checkpoint_dir *dir,
+                                uint32_t step)
+{
+    checkpoint_make_paths(paths, dir->path, step);
+    checkpoint_temp_path(paths->tensors_temp, dir, paths->tensors);
+    checkpoint_temp_path(paths->state_temp, dir, paths->state);
 }

@@ -218,7 +218,6 @@ enum status fileio_out_open(struct fileio_out *out, const char *path, struct err
     enum status status;
 
     *out = (struct fileio_out){.fd = -1};
-    (void)unlink(path);
     status = fileio_create(path, &out->fd, err);
     if (status == STATUS_OK)
         status = digest_new(&out->digest, EVP_sha256(), err);
@@ -308,7 +307,6 @@ enum status fileio_write_file(const char *path, const void *bytes, size_t byte_c
     int fd;
     enum status status;
 
-    (void)unlink(path);
     status = fileio_create(path, &fd, err);
     if (status != STATUS_OK)
         return status;

@@ -34,7 +34,7 @@ enum status fileio_sha256_bytes(const void *bytes, size_t byte_count, char *hex,
 enum status fileio_create(const char *path, int *fd, struct err *err);
 /* fsync and close; the descriptor is closed in any case. */
 enum status fileio_finish(int fd, const char *path, struct err *err);
-/* Writes `bytes` as the new file `path`, replaces an existing file, and syncs it. */
+/* Writes `bytes` as the new file `path`, which must not be there, and syncs it. */
 enum status fileio_write_file(const char *path, const void *bytes, size_t byte_count,
                               struct err *err);
 /* rename(2), then fsync(2) of the directory `dir`, so that the rename survives a crash. */
@@ -48,7 +48,7 @@ struct fileio_out {
     uint64_t byte_count;          /* so far */
 };
 
-/* Creates the file, in place of an existing one. After success close it with fileio_out_finish or
+/* Creates the file, which must not be there. After success close it with fileio_out_finish or
  * fileio_out_drop. Errors: STATUS_IO, STATUS_LIBRARY. */
 enum status fileio_out_open(struct fileio_out *out, const char *path, struct err *err);
 enum status fileio_out_write(struct fileio_out *out, const void *bytes, uint64_t byte_count,

@@ -64,9 +64,8 @@ enum status train_nccl_reducer(struct train *train, struct reducer *reducer, str
 enum status train_nccl_choose(struct train *train, struct err *err)
 {
     const struct options *options = train->options;
-    const bool may = train->device->runtime != NULL && train->place->world > 1;
 
-    if (!may || strcmp(options->comm, "gloo") == 0) {
+    if (!device_takes_nccl(train->device, options->comm, train->place->world)) {
         if (strcmp(options->comm, "nccl") == 0 && train->device->runtime == NULL)
             return err_set(err, STATUS_UNSUPPORTED, 0,
                            "--comm nccl: NCCL is for GPUs, and this rank trains on the CPU: leave "

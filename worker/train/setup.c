@@ -186,6 +186,7 @@ static enum status meet(struct train *train, struct err *err)
         .address = train->place->address,
         .busy_us = (uint64_t)BUSY_S * 1000000,
     };
+    const struct device_sharing sharing = device_sharing(train->device, train->options->comm);
     struct comm_blob blob = {.byte_count = 0};
     enum status status = read_timeout(&options.timeout_us, err);
 
@@ -204,8 +205,7 @@ static enum status meet(struct train *train, struct err *err)
     if (status == STATUS_OK)
         train_pause(train, AGENT_PREPARING, "before the first step");
     if (status == STATUS_OK && options.world > 1)
-        status = device_check(train->device, train->comm, options.world,
-                              strcmp(train->options->comm, "gloo") == 0, err);
+        status = device_check(train->device, train->comm, options.world, &sharing, err);
     return status == STATUS_OK ? train_nccl_open(train, err) : status;
 }
 

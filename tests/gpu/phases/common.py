@@ -88,7 +88,7 @@ def must(argv, **more):
 
 def standalone(world, args, *options):
     """A worker under `ddpctl run --standalone`, which keeps DDP_ variables from jobs."""
-    kept = [f"{name}={os.environ[name]}" for name in ("DDP_CUDA_MODULE", "DDP_CUDA_CANDIDATES") if name in os.environ]
+    kept = [f"{name}={os.environ[name]}" for name in ("DDP_CUDA_MODULE", "DDP_CUDA_CANDIDATES", "DDP_NCCL") if name in os.environ]
     inside = ["env", *kept] if kept else []
     return [DDPCTL, "run", "--standalone", "--nproc-per-node", str(world), "--max-restarts", "0", *options, "--", *inside, WORKER,
             *args]

@@ -7,6 +7,17 @@ import gpu
 import common
 
 
+def nccl_version(file=None):
+    """(2, 30, 7) of that file or of the installed one; None: it cannot be opened, or is none."""
+    number = ctypes.c_int()
+    try:
+        code = ctypes.CDLL(file or "libnccl.so.2").ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError) as error:
+        print(error)
+        return None
+    return (number.value // 10000, number.value // 100 % 100, number.value % 100) if code == 0 else None
+
+
 def version_of(library, call, parts):
     """"9.19.0" of cuDNN's 91900; why there is none otherwise."""
     try:
@@ -14,16 +25,13 @@ def version_of(library, call, parts):
     except OSError as error:
         return f"not there: {error}"
     function = getattr(loaded, call)
-    if call == "ncclGetVersion":
-        number = ctypes.c_int()
-        code = function(ctypes.byref(number))
-        if code != 0:
-            return f"{call} failed with {code}"
-        value = number.value
-    else:
-        function.restype = ctypes.c_size_t
-        value = function()
+    function.restype = ctypes.c_size_t
+    value = function()
     return ".".join(str(value // big % small) for big, small in parts)
+
+
+def nccl_words(file=None):
+    return ".".join(map(str, nccl_version(file) or ("not there",))) + (f" ({file})" if file else "")
 
 
 def cublas_version():
@@ -54,7 +62,7 @@ def main():
     facts = [("device", f"{name}, {memory} MiB of which {used} in use"), ("driver", driver),
              ("cuDNN", version_of("libcudnn.so.9", "cudnnGetVersion", ((10000, 100), (100, 100), (1, 100)))),
              ("cuBLAS", cublas_version()),
-             ("NCCL", version_of("libnccl.so.2", "ncclGetVersion", ((10000, 100), (100, 100), (1, 100)))),
+             ("NCCL", nccl_words()), *([("NCCL of --nccl", nccl_words(os.environ["DDP_NCCL"]))] if "DDP_NCCL" in os.environ else []),
              *torch_facts(), ("processors", str(os.cpu_count()))]
     for fact in facts:
         print(f"fact: {fact[0]}: {fact[1]}", flush=True)

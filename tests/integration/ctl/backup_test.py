@@ -2,12 +2,14 @@
 """ddpctl backup and restore, with a job that runs. When the state moves to another server, running jobs are not disturbed. After a restore
 of an older copy, jobs start again, and new numbers are ones that were never used before. A folder that was put back by hand, without
 `restore`, is found out by the nodes."""
+import json
 import os
 import re
 import shutil
 import subprocess
 
 from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
+from ddpproto import new_boot
 
 # Prints its process and job, and runs until it is told to end.
 SCRIPT = ("import os, time\n"
@@ -122,7 +124,7 @@ def a_server_does_not_name_a_state():
 
 
 def a_folder_that_was_put_back_is_found_out():
-    """The server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
+    """In another boot the server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
     with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         cluster.stop_server()
@@ -137,20 +139,38 @@ def a_folder_that_was_put_back_is_found_out():
         node.stdout.close()
         shutil.rmtree(cluster.folder())
         os.rename(f"{case.dir}/kept", cluster.folder())
+        with new_boot():
+            cluster.start_server()
+            again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
+            equal(again, lost, "no node has called, so nobody knows of it")
+            cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
+            equal(cluster.ctl("wait", again, timeout=180).returncode, 0)  # after a lease: 60 s, since a longer one may have been given
+            equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
+            equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
+            assert int(cluster.submit("--", "true")) > int(lost) + 9000, "numbers that were given since the copy are left out"
+            events = cluster.ctl("events").stdout
+            assert "this server's state is of the past: node node0 has seen" in events, events
+            assert "its state is of the past" in cluster.ctl("server").stdout
+            assert "its state is of the past" in cluster.ctl("doctor").stdout
+            with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
+                assert "is older than what nodes have seen" in log.read()
+
+
+def a_file_that_was_put_back_is_not_laid_to_the_nodes():
+    """No node is there: the directory itself has seen more."""
+    with Case() as case, Moving(case, nodes=0) as cluster:
+        cluster.submit("--wait-for-nodes", "--", "true")
+        cluster.stop_server()
+        shutil.copy(f"{cluster.folder()}/state.db", f"{case.dir}/kept")
         cluster.start_server()
-        again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
-        equal(again, lost, "no node has called, so nobody knows of it")
-        cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
-        equal(cluster.ctl("wait", again).returncode, 0)
-        equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
-        equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
-        assert int(cluster.submit("--", "true")) > int(lost) + 9000, "numbers that were given since the copy are left out"
-        events = cluster.ctl("events").stdout
-        assert "this server's state is of the past: node node0 has seen" in events, events
-        assert "its state is of the past" in cluster.ctl("server").stdout
-        assert "its state is of the past" in cluster.ctl("doctor").stdout
-        with open(f"{case.dir}/rendezvous.log", encoding="utf-8") as log:
-            assert "is older than what nodes have seen" in log.read()
+        cluster.submit("--wait-for-nodes", "--", "true")
+        cluster.stop_server()
+        shutil.copy(f"{case.dir}/kept", f"{cluster.folder()}/state.db")
+        cluster.start_server()
+        said = cluster.ctl("server").stdout
+        assert re.search(r"its state is of the past: state-seen has job 2 and event \d+, and state\.db job 1 and event \d+\. What", said), said
+        assert "state-seen has job 2" in cluster.ctl("doctor").stdout
+        assert "state-seen has job 2" in json.loads(cluster.ctl("server", "--json").stdout)["server"]["past_why"]
 
 
 def one_reason_is_said_of_a_folder_that_is_refused():
@@ -197,5 +217,5 @@ def what_is_in_the_way_is_named():
 
 if __name__ == "__main__":
     run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
-               one_reason_is_said_of_a_folder_that_is_refused, what_is_in_the_way_is_named,
-               a_folder_that_was_put_back_is_found_out])
+               a_file_that_was_put_back_is_not_laid_to_the_nodes, one_reason_is_said_of_a_folder_that_is_refused,
+               what_is_in_the_way_is_named, a_folder_that_was_put_back_is_found_out])

@@ -70,6 +70,34 @@ def a_lock_that_names_no_machine_is_not_ours():
         equal(os.listdir(case.temp), [])
 
 
+def a_lock_of_another_machine_of_our_name_is_not_ours():
+    with Case() as case:
+        path = killed_run(case, "ddp-abcdef", machine=f"{socket.gethostname()}\n{32 * '0'}")
+        equal(case.ctl(*STANDALONE).returncode, 0)
+        equal(os.listdir(case.temp), ["ddp-abcdef"])
+        own = subprocess.run(["cat", "/etc/machine-id"], capture_output=True, text=True, check=False).stdout.strip()  # some have none
+        with open(f"{path}/standalone.lock", "w", encoding="ascii") as lock:
+            lock.write(f"{socket.gethostname()}\n{own}")
+        equal(case.ctl(*STANDALONE).returncode, 0)
+        equal(os.listdir(case.temp), [])
+
+
+def a_machine_without_dev_null_or_proc_is_told():
+    """As in a folder that somebody has entered with chroot."""
+    with Case() as case:
+        def without(folder, program, *args):
+            words = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {folder}; exec "$@" <&-', "sh", os.path.join(BUILD, program, program), *args]
+            return subprocess.run(words, env=case.environ(), capture_output=True, text=True, timeout=60, check=False)
+
+        for folder, said in ("/dev", "/dev/null is missing: mknod -m 666 /dev/null c 1 3"), ("/proc", "/proc is not mounted: mount -t proc proc /proc"):
+            for program in ("rendezvous", "launcherd"):
+                done = without(folder, program, "--state-dir", f"{case.dir}/{program}")
+                assert done.returncode == 1 and f"{program}: {said}\n" in done.stderr, done
+            done = without(folder, "ddpctl", *STANDALONE)
+            assert done.returncode == 125 and f"ddpctl: {said}\n" in done.stderr, done
+            equal(without(folder, "ddpctl", "--server", f"unix:{case.dir}/none", "ps").returncode, 5)
+
+
 def login_makes_no_folder_through_a_link_of_others():
     with Case() as case, Server(case) as server:
         outside, config = f"{case.dir}/outside", f"{case.dir}/config"
@@ -105,4 +133,5 @@ def a_backup_is_not_written_through_a_link_of_others():
 
 if __name__ == "__main__":
     run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours,
+               a_lock_of_another_machine_of_our_name_is_not_ours, a_machine_without_dev_null_or_proc_is_told,
                login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])

@@ -45,6 +45,20 @@ def a_run_may_write_no_files():
         equal(os.listdir(case.temp), [])
 
 
+def a_small_stack_is_raised_or_refused():
+    """ulimit -s 64, as old scripts set it for many threads: the programs raise it where they may."""
+    def limited(words, hard):
+        return subprocess.run(words, env=case.environ(), capture_output=True, text=True, timeout=60, check=False,
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, (65536, hard)))
+
+    with Case() as case:
+        done = limited([os.path.join(BUILD, "ddpctl", "ddpctl"), "run", "--standalone", "--", "true"], resource.getrlimit(resource.RLIMIT_STACK)[1])
+        equal(done.returncode, 0, done.stderr)
+        for folder, _ in PROGRAMS:
+            done = limited([os.path.join(BUILD, folder, "ddp-worker" if folder == "worker" else folder), "--version"], 65536)
+            equal((done.returncode, done.stderr), (1, "the stack may have 64 KiB here (ulimit -s, and its hard limit), and this program needs 256: raise the limit\n"))
+
+
 def a_run_has_no_room_for_its_state():
     with Case() as case, FullDisk(case.dir, 100) as disk:
         if disk is None:
@@ -57,4 +71,4 @@ def a_run_has_no_room_for_its_state():
 
 
 if __name__ == "__main__":
-    run_tests([no_threads_are_left, a_run_may_write_no_files, a_run_has_no_room_for_its_state])
+    run_tests([no_threads_are_left, a_run_may_write_no_files, a_small_stack_is_raised_or_refused, a_run_has_no_room_for_its_state])

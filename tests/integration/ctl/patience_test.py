@@ -329,6 +329,17 @@ def a_state_of_the_past_has_remedies_of_its_own():
         assert "ddpctl server --keys-checked" in remedies["server-keys"], remedies
 
 
+def a_server_that_says_nothing_ends_the_wait():
+    """The kernel takes the connections of a server that is stopped, or whose disk hangs."""
+    with Case() as case, socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"{case.dir}/mute.sock")
+        listener.listen()
+        for verb in ("ps",), ("wait", "1"):
+            done = case.ctl("--server", f"unix:{case.dir}/mute.sock", "--patience", "3s", *verb)
+            equal(done.stderr, f"ddpctl: the server at unix:{case.dir}/mute.sock cannot be reached: no answer within 10 s\n"
+                               "  it may be stopped, or wait for a disk: look at its log (journalctl -u rendezvous); or a firewall drops what is sent\n")
+
+
 def a_server_that_closes_after_each_answer_is_called_slowly():
     """It answers, so patience does not end; but it is not called in a tight loop."""
     with Case() as case, Cluster(case, nodes=0) as cluster:
@@ -363,7 +374,8 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_server_that_says_later_is_asked_again, a_welcome_is_no_answer, nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
+    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, a_welcome_is_no_answer,
+               nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,
                followed_logs_that_nobody_asked_for, logs_that_cannot_be_read, followed_logs_that_cannot_be_read], side_by_side=4)

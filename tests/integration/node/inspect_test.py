@@ -102,6 +102,21 @@ def waits_in(task, word):
     return word in task["wchan"] if frames is None else any(word in frame for frame in frames) and word in task["wchan"]
 
 
+def test_a_shim_in_another_pid_namespace_has_not_ended():
+    """As after a launcherd of another container: the number of its shim is another process's here, or nobody's."""
+    with rank(["sh", "-c", "echo ready; exec sleep 1000"]) as world:
+        path = world.nodes[0].run_dir(1, 1) + "/shim.json"
+        with open(path, encoding="ascii") as file:
+            own = file.read()
+        other = dict(json.loads(own), pid_ns="pid:[1]", pid=2**22 - 1)
+        with open(path, "w", encoding="ascii") as file:
+            json.dump(other, file)
+        said = ask(world)
+        with open(path, "w", encoding="ascii") as file:
+            file.write(own)
+        assert said.endswith(": its shim runs in another PID namespace (another container), so its processes cannot be seen from here"), said
+
+
 def test_a_process_that_waits_for_a_futex():
     with rank([sys.executable, "-c", STUCK]) as world:
         stack = ask_waiting(world, "futex")

@@ -48,6 +48,21 @@ def guards_of(node):
     return found
 
 
+def guarding(node):
+    """The guard that has the lock on the page with the lease; the others wait or go."""
+    with open("/proc/locks", encoding="ascii") as file:
+        holders = {int(line.split()[4]) for line in file if line.split()[1:4] == ["POSIX", "ADVISORY", "WRITE"]}
+    return [pid for pid in guards_of(node) if pid in holders]
+
+
+def kill_guard(node):
+    """Ends the guard. Returns the next one, and when it was there."""
+    (pid,) = wait_until(lambda: guarding(node), "the guard's lock")
+    os.kill(pid, signal.SIGKILL)
+    (follower,) = wait_until(lambda: [other for other in guarding(node) if other != pid], "the next guard", timeout_s=90)
+    return follower, time.monotonic()
+
+
 def begin(world, argv=("sleep", "1000")):
     """A node with job 1. Returns it, all processes of the job's ranks, and the shim."""
     node = world.node()
@@ -182,11 +197,11 @@ def test_a_shim_that_goes_on_has_the_lease_of_now():
 def test_a_shim_that_goes_on_without_a_renewal_kills_at_once():
     with lease_world() as world:
         node, ranks, shim = begin(world)
-        for pid in guards_of(node):
-            os.kill(pid, signal.SIGKILL)
         stop_process(shim)
         until = cut(world)
-        node.kill()
+        node.kill()  # before the guard, which it would replace
+        for pid in guards_of(node):
+            os.kill(pid, signal.SIGKILL)
         wait_until(lambda: time.monotonic() > until, "the lease to end")
         assert all(is_alive(pid) for pid in ranks)
         os.kill(shim, signal.SIGCONT)
@@ -209,6 +224,43 @@ def test_the_guard_of_an_adopted_shim_is_the_first_one():
         world.forget(node, 1, 1)
         wait_until(lambda: not guards_of(node), "the guard to go")
         assert not is_alive(shim)
+
+
+def test_a_guard_that_is_killed_is_replaced():
+    with lease_world() as world:
+        node, ranks, shim = begin(world, GRANDCHILD)
+        kill_guard(node)
+        assert "its shim has no guard now: it has ended" in node.log_text() and "signal 9" in node.log_text(), node.log_text()
+        stop_process(shim)
+        until = cut(world)
+        stop_process(node.process.pid)
+        check_gone(ranks, until)
+        node.process.send_signal(signal.SIGCONT)
+        clean_up(world, node, shim)
+
+
+def test_the_guard_of_an_earlier_launcherd_is_replaced():
+    with lease_world() as world:
+        node, ranks, shim = begin(world, GRANDCHILD)
+        node.kill()
+        node.begin().ready()
+        kill_guard(node)
+        stop_process(shim)
+        until = cut(world)
+        stop_process(node.process.pid)
+        check_gone(ranks, until)
+        node.process.send_signal(signal.SIGCONT)
+        clean_up(world, node, shim)
+
+
+def test_guards_that_end_at_once_are_replaced_after_a_pause():
+    with lease_world() as world:
+        node, _, shim = begin(world)
+        times = [kill_guard(node)[1] for _ in range(3)]
+        assert times[1] - times[0] > 3.5 and times[2] - times[1] > 7.5, times
+        assert node.log_text().count("its shim has no guard now") == 1, node.log_text()
+        world.server.stop(1, 1, signal.SIGKILL)
+        clean_up(world, node, shim)
 
 
 if __name__ == "__main__":

@@ -132,8 +132,11 @@ def test_everybody_else_goes_on():
         assert is_late(process, "the server: ", data["problem"]), data
         for late in begin, submit:
             assert is_late(process, "internal: the staged directory: ", late.get()), late.get()
+        log = process.log()
+        assert log.count("staged directories fail: the disk of ") == 1 and "does not answer" in log, log
         disk.thaw()
         upload(one, b"another")
+        assert process.log().count("the disk of staged directories answers again") == 1, process.log()
         two.submit(cwd=f"stage:{digest}")
         node.send("stage_get", hash=digest, offset=0)
         while True:

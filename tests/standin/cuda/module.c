@@ -4,12 +4,12 @@
  * standin.h).
  * STANDIN_BUILD_MS, STANDIN_RESET_MS: how long plans and the end take.
  * STANDIN_CAPABILITIES: the compute capabilities of the devices, "75,90". */
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "tests/standin/cuda/nccl.h"
 #include "tests/standin/cuda/standin.h"
 #include "worker/backend/cuda/module/module.h"
 
@@ -139,102 +139,6 @@ static void device_reset(void)
     standin_runtime.device_reset();
 }
 
-/* -- NCCL: there is one GPU, and NCCL takes one rank a GPU -- */
-
-struct nccl_link {
-    bool is_aborted;
-};
-
-static enum status id_new(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
-                          struct err *err)
-{
-    (void)library;
-    (void)address;
-    (void)err;
-    memset(id, 'i', NCCL_ID_BYTES);
-    return STATUS_OK;
-}
-
-static enum status link_open(struct nccl_link **link, const struct nccl_link_options *options,
-                             struct err *err)
-{
-    *link = NULL;
-    if (options->world > 1)
-        return err_set(err, STATUS_LIBRARY, 5, "stand-in NCCL: %u ranks on one GPU",
-                       options->world);
-    *link = calloc(1, sizeof **link);
-    if (*link == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "stand-in NCCL: out of memory");
-    return STATUS_OK;
-}
-
-static enum status register_memory(struct nccl_link *link, void *memory, size_t bytes,
-                                   struct err *err)
-{
-    (void)link;
-    (void)memory;
-    (void)bytes;
-    (void)err;
-    return STATUS_OK;
-}
-
-/* Of one rank: what is there stays. */
-static void run_sum(void *args)
-{
-    (void)args;
-}
-
-static enum status shared_new(const char *library, void **memory, size_t bytes, struct err *err)
-{
-    (void)library;
-    return standin_runtime.memory_new(memory, bytes, err);
-}
-
-static void shared_free(const char *library, void **memory)
-{
-    (void)library;
-    standin_runtime.memory_free(memory);
-}
-
-static enum status check_link(struct nccl_link *link, struct err *err)
-{
-    return link->is_aborted ? err_set(err, STATUS_CLOSED, 0, "NCCL was ended") : STATUS_OK;
-}
-
-static enum status queue_sum(struct nccl_link *link, void *memory, size_t count,
-                             enum graph_dtype dtype, struct CUstream_st *stream, struct err *err)
-{
-    (void)dtype;
-    assert(memory != NULL && count > 0);
-    assert(stream != NULL);
-    if (link->is_aborted)
-        return check_link(link, err);
-    return standin_runtime.launched(standin_queue(stream, run_sum, &count, sizeof count), "NCCL",
-                                    err);
-}
-
-static void link_abort(struct nccl_link *link)
-{
-    link->is_aborted = true;
-}
-
-static void link_close(struct nccl_link **link, uint64_t timeout_us)
-{
-    (void)timeout_us;
-    free(*link);
-    *link = NULL;
-}
-
-static const struct cuda_nccl nccl = {.id_new = id_new,
-                                      .open = link_open,
-                                      .memory_new = shared_new,
-                                      .memory_free = shared_free,
-                                      .register_memory = register_memory,
-                                      .queue_sum = queue_sum,
-                                      .check = check_link,
-                                      .abort = link_abort,
-                                      .close = link_close};
-
 const struct cuda_module *ddp_cuda_module(void)
 {
     static struct cuda_runtime runtime;
@@ -252,7 +156,7 @@ const struct cuda_module *ddp_cuda_module(void)
         .sync = sync_all,
         .kernel = find,
         .runtime = &runtime,
-        .nccl = &nccl,
+        .nccl = &standin_nccl,
         .plans = &plans,
     };
 

@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
@@ -119,8 +120,37 @@ TEST(a_private_folder_is_written_by_its_owner_only)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         const struct stat info = {.st_mode = S_IFDIR | cases[i].mode, .st_gid = cases[i].gid};
 
-        CHECK_EQ(own_folder_is_private(&info), cases[i].is_private);
+        CHECK_EQ(own_folder_is_private(&info, -1), cases[i].is_private);
     }
+}
+
+/* The group's bits are only the mask of an access list. */
+TEST(a_folder_whose_access_list_lets_others_write_is_not_ours)
+{
+    static const struct {
+        uint32_t version;
+        struct {
+            uint16_t tag, permissions;
+            uint32_t id;
+        } entries[5];
+    } list = {2,
+              {{0x01, 7, UINT32_MAX},
+               {0x02, 7, NOBODY},
+               {0x04, 5, UINT32_MAX},
+               {0x10, 7, UINT32_MAX},
+               {0x20, 5, UINT32_MAX}}};
+    struct err err = {.text = ""};
+
+    CHECK_EQ(mkdir(in("shared"), 0700), 0);
+    if (setxattr(in("shared"), "system.posix_acl_access", &list, sizeof list, 0) != 0) {
+        clean();
+        SKIP("the file system has no access lists");
+    }
+    CHECK_EQ(open_folder("shared", 1, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "other users may write") != NULL);
+    CHECK_EQ(chmod(in("shared"), 0755), 0); /* takes it from all of them */
+    CHECK_EQ(open_folder("shared", 1, &err), STATUS_OK);
+    clean();
 }
 
 TEST(folders_that_are_not_ours)

@@ -124,9 +124,10 @@ TEST(a_refused_twin_is_not_safe)
     CHECK(!upgrade_is_safe(&plan));
     upgrade_text(&plan, &text);
     buf_add(&text, "", 1);
-    CHECK_STR(text.bytes,
-              "not safe: idle is refused: another build\n"
-              "no step mends that: the server and all nodes that are up are version 0.2.0\n");
+    CHECK_STR(
+        text.bytes,
+        "not safe: another launcherd of the name idle, which is up, is refused: another build\n"
+        "no step mends that: the server and all nodes that are up are version 0.2.0\n");
     buf_free(&text);
 }
 

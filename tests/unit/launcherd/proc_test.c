@@ -2,7 +2,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,6 +81,56 @@ TEST(a_variable_is_found_between_two_pieces)
         CHECK(!has(&child, "TOKEN=012345678"));
         end(&child);
     }
+}
+
+/* In `own`, or in a mount namespace in which another folder has the same path. It waits for input. */
+static pid_t start_in(const char *folder, const char *path, bool is_own, int input)
+{
+    const pid_t pid = fork();
+
+    if (pid != 0)
+        return pid;
+    if (!is_own &&
+        (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+         mount("none", folder, "tmpfs", 0, NULL) != 0 || mkdir(path, 0700) != 0))
+        _exit(1);
+    (void)dup2(input, STDIN_FILENO);
+    (void)execl("/bin/sh", "sh", "-s", path, (char *)NULL);
+    _exit(1);
+}
+
+static bool runs_sh(pid_t pid)
+{
+    while (!proc_has_word(pid, "-s"))
+        if (waitpid(pid, NULL, WNOHANG) != 0)
+            return false;
+    return true;
+}
+
+/* A container may have its state at the same path. */
+TEST(a_command_of_another_mount_namespace_is_not_found_by_its_path)
+{
+    char folder[] = "/tmp/ddp-proc-XXXXXX", path[64];
+    int pipe_fds[2];
+    pid_t far, near;
+
+    CHECK(mkdtemp(folder) != NULL && pipe2(pipe_fds, O_CLOEXEC) == 0);
+    (void)snprintf(path, sizeof path, "%s/run", folder);
+    CHECK_EQ(mkdir(path, 0700), 0);
+    far = start_in(folder, path, false, pipe_fds[0]);
+    if (runs_sh(far)) {
+        CHECK_EQ(proc_find_command("-s", path), 0);
+        near = start_in(folder, path, true, pipe_fds[0]);
+        CHECK(runs_sh(near));
+        CHECK_EQ(proc_find_command("-s", path), near);
+        CHECK_EQ(kill(near, SIGKILL), 0);
+        CHECK_EQ(waitpid(near, NULL, 0), near);
+        CHECK_EQ(kill(far, SIGKILL), 0);
+        CHECK_EQ(waitpid(far, NULL, 0), far);
+    } /* else it may not make a namespace */
+    (void)close(pipe_fds[0]);
+    (void)close(pipe_fds[1]);
+    CHECK_EQ(rmdir(path) + rmdir(folder), 0);
 }
 
 TEST_MAIN

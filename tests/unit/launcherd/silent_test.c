@@ -166,4 +166,26 @@ TEST(one_that_was_found_and_says_no_hello_is_told_of)
     CHECK_EQ(kills, 1);
 }
 
+/* Its ranks have ended, and only it could say so: the job waits for that. */
+TEST(one_that_has_ended_and_does_not_say_so_is_killed)
+{
+    begin_running();
+    event(SECOND_US, LAUNCHER_EVENT_SERVER_CLOSED);
+    shim_reports(SECOND_US + 1, 1, 1, SHIM_ENDED);
+    tick_until(2 * SECOND_US, 90 * SECOND_US, 0); /* without a server nobody waits */
+    CHECK_EQ(kills, 0);
+    event(91 * SECOND_US, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(91 * SECOND_US, "one");
+    tick_until(91 * SECOND_US, 90 * SECOND_US + TOLD_US - LAUNCHER_QUIET_US, 0);
+    CHECK_EQ(kills, 0);
+    tick_until(91 * SECOND_US + TOLD_US - LAUNCHER_QUIET_US, 92 * SECOND_US + TOLD_US, 0);
+    CHECK_EQ(kills, 1);
+    CHECK_EQ(lines, 0); /* nobody is told: there is nothing to do */
+
+    begin_running(); /* one that says so is left alone */
+    shim_reports(SECOND_US + 1, 1, 1, SHIM_ENDED);
+    tick_until(2 * SECOND_US, 90 * SECOND_US, 0);
+    CHECK_EQ(kills, 0);
+}
+
 TEST_MAIN

@@ -115,6 +115,7 @@ TEST(a_program_that_is_being_written)
     CHECK(fd >= 0);
     CHECK_EQ(start(in_folder("busy"), NULL, NULL), 125);
     CHECK_EQ(err.code, ETXTBSY);
+    CHECK(strstr(err.text, "it is being written now: does a copy or a build still run?") != NULL);
     CHECK_EQ(mkdir(in_folder("later"), 0700), 0);
     copy_true("later/busy");
     (void)snprintf(search, sizeof search, "%s:%s/later", folder, folder);

@@ -250,4 +250,23 @@ TEST(a_connection_of_less_than_thirty_seconds_is_a_failed_attempt)
     CHECK_EQ(launcher.failures, 0);
 }
 
+/* Its shim is gone without a trace, and a server that was started again does not know whether the first order arrived: a
+ * rank is started once in a generation. */
+TEST(a_part_that_was_started_here_is_not_started_again)
+{
+    struct seen_record seen = {.count = 1,
+                               .jobs = {{.cluster = "one", .job_id = 7, .generation = 2}}};
+
+    begin();
+    step(0, (struct launcher_event){.type = LAUNCHER_EVENT_SEEN_LOADED, .seen = &seen});
+    event(0, LAUNCHER_EVENT_ADOPTED);
+    event(1, LAUNCHER_EVENT_SERVER_OPEN);
+    welcome(2, "one");
+    CHECK(strstr(start(10, 7, 2, 1), "spawn") == NULL);
+    CHECK_EQ(actions.count, 1);
+    CHECK_EQ(actions.items[0].msg.type, MSG_TYPE_SHIM_REPORT);
+    CHECK_EQ(actions.items[0].msg.shim_report.phase, SHIM_ENDED);
+    CHECK(strstr(start(11, 7, 3, 1), "spawn(7.3)") != NULL);
+}
+
 TEST_MAIN

@@ -105,6 +105,25 @@ TEST(an_older_generation_commits_nothing)
     ddp_leave(&new);
 }
 
+TEST(a_lock_file_of_another_program_is_not_written)
+{
+    struct ddp *ddp = open_as(7, 1);
+    struct ddp_error error = {.text = ""};
+    char text[8] = "";
+    int fd;
+
+    write_file(".lock", "mine");
+    CHECK_EQ(ddp_fence(ddp, test_dir(), &error), DDP_BAD_INPUT);
+    CHECK(strstr(error.text, ".lock is not one of ours") != NULL);
+    fd = open(in_folder(".lock"), O_RDONLY | O_CLOEXEC);
+    CHECK_EQ(read(fd, text, sizeof text - 1), 4);
+    CHECK_STR(text, "mine");
+    CHECK_EQ(close(fd), 0);
+    CHECK_EQ(unlink(in_folder(".lock")), 0);
+    CHECK_EQ(ddp_fence(ddp, test_dir(), &error), DDP_OK);
+    ddp_leave(&ddp);
+}
+
 TEST(another_job_waits_until_the_owner_has_gone)
 {
     struct ddp *seven = open_as(7, 3), *eight = open_as(8, 1);

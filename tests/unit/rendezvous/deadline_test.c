@@ -578,6 +578,59 @@ TEST(a_shim_that_does_not_answer_is_shown_with_its_job_and_its_node)
     CHECK_STR(at.notice, "");
 }
 
+/* A launcherd that was started again does not know whether the shim waits for a folder, and so does not kill it; one that
+ * stages a folder answers. */
+TEST(a_shim_that_prepares_and_does_not_answer_gets_no_ten_minutes)
+{
+    begin(2);
+    submit((struct msg_submit){
+        .nodes = 1,
+        .cwd = "stage:0123456789012345678901234567890123456789012345678901234567890123"});
+    list(0, SHIM_PREPARING);
+    pass(2, 2);
+    for (uint32_t i = 0; i < 50 && job()->generation == 1; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        step_beat(conns[1], NULL, 0);
+        count_orders();
+        beat_silent(0, i >= 30);
+        count_orders();
+    }
+    CHECK_STR(cause, "node n1 did not prepare its part within 45 s, although it is up");
+    pass(2, 2);
+    CHECK_EQ(job()->generation, 2);
+    CHECK_STR(job()->where, "n2");
+}
+
+/* The server before may have sent it a go: ranks that may run have their grace. */
+TEST(a_part_that_may_have_begun_is_stopped_with_grace)
+{
+    static struct rdzv_part part;
+    struct rdzv_record record;
+    const struct rdzv_action *stop = NULL;
+
+    begin(2);
+    submit((struct msg_submit){.nodes = 1, .grace_us = 7 * SECOND_US});
+    record = keep_record(1);
+    part = record.parts[0];
+    record.parts = &part;
+    begin_fenced(4, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    list(0, SHIM_PREPARING);
+    hello(0);
+    for (uint32_t i = 0; i < 50 && stop == NULL; i++) {
+        now_us += SECOND_US;
+        wall_ms += 1000;
+        beat_silent(0, 1);
+        stop = count_of(RDZV_SEND_STOP) > 0 ? find(RDZV_SEND_STOP) : NULL;
+    }
+    CHECK(stop != NULL && stop->signal == SIGTERM && stop->grace_us == 7 * SECOND_US);
+    CHECK_EQ(job()->generation, 1);
+    report(0, 0, SHIM_ENDED, false);
+    CHECK_EQ(job()->state, JOB_RESTARTING);
+}
+
 TEST(an_end_that_is_not_stored_counts_and_is_shown)
 {
     struct part_report_rank rank = {.rank = 0, .state = RANK_EXITED};

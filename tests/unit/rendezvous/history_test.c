@@ -246,6 +246,34 @@ TEST(nor_does_a_restart_begin_beside_what_an_unheard_node_may_run)
     CHECK_EQ(find(RDZV_SEND_START)->generation, 2);
 }
 
+/* Nor a start that this state was about to order: the job may be further, and run on the node that is not heard. */
+TEST(nor_is_a_start_ordered_again_beside_that)
+{
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    hello(1, "a", "test", 0, 0);
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1, .max_restarts = 3}),
+             1);
+    record = keep_record(1);
+    CHECK_EQ(record.state, JOB_STARTING);
+    begin_unsure(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    hello(1, "a", "test", 0, 0);
+    for (uint32_t i = 0; i < 50; i++) {
+        CHECK(find(RDZV_SEND_START) == NULL);
+        CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_STARTING); /* and nobody is late */
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+    }
+    now_us += 10 * SECOND_US + LEASE_MARGIN_US;
+    step_beat(1, NULL, 0);
+    CHECK_EQ(find(RDZV_SEND_START)->generation, 1);
+    now_us += 20 * SECOND_US;
+    step_beat(1, NULL, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->generation, 1);
+}
+
 static void hello_leased(uint64_t conn, const char *name, const char *cluster, uint64_t lease_us)
 {
     const struct part_cluster_seen seen = {

@@ -213,6 +213,25 @@ TEST(one_that_beats_is_named_to_the_second)
                                "machine; it is refused");
 }
 
+/* It was started again while the connection of before still counted: it is no twin of itself. */
+TEST(one_that_was_started_again_is_not_shown_as_another_one)
+{
+    run_as(first, false);
+    hello_as(3, first, NULL, 0);
+    CHECK(strstr(node_a().notice, "another launcherd wants this name: pid 3") != NULL);
+    close_a();
+    hello_as(4, first, NULL, 0);
+    CHECK(is_welcome());
+    CHECK_STR(node_a().notice, "");
+
+    run_as(first, false); /* a real twin stays shown */
+    hello_as(3, other_machine, NULL, 0);
+    close_a();
+    hello_as(4, first, NULL, 0);
+    CHECK(is_welcome());
+    CHECK(strstr(node_a().notice, "another launcherd wants this name: pid 3") != NULL);
+}
+
 /* A container without a machine id: the boot says that it is the same machine. */
 TEST(without_a_machine_id_the_boot_tells)
 {
@@ -473,6 +492,22 @@ TEST(slots_of_ranks_that_nobody_saw_end_are_held)
         step_beat(2, &shim, 1);
         step_beat(3, NULL, 0);
     }
+    CHECK_EQ(node_a().slots_free, 1);
+
+    run_as(
+        silent,
+        true); /* a second connection of the one that does not know proves no more than its first */
+    pass(16);
+    hello_as(3, silent, NULL, 0);
+    step_beat(3, NULL, 0);
+    step_hello(4, (struct msg_node_hello){.name = "a", .boot_id = "b1", .instance = 3, .slots = 1});
+    CHECK(is_welcome());
+    CHECK_EQ(node_a().slots_free, 0);
+
+    run_as(silent, true); /* the process that had them lists what it has */
+    pass(16);
+    step_hello(3, (struct msg_node_hello){.name = "a", .boot_id = "b1", .instance = 1, .slots = 1});
+    CHECK(is_welcome());
     CHECK_EQ(node_a().slots_free, 1);
 
     run_as(first, true); /* the same launcherd knows that they are gone */

@@ -448,7 +448,7 @@ TEST(a_number_is_noted_before_anybody_is_told_of_it)
     kill_it();
     CHECK(start_at(member.port));
     CHECK(!store_is_newest(life.store)); /* something may have followed what was noted */
-    CHECK(store_is_copy(life.store)); /* what waits in it starts after a lease */
+    CHECK(store_is_copy(life.store));    /* what waits in it starts after a lease */
     give(6);
     CHECK_EQ(job_seen(), 6);
     kill_it();

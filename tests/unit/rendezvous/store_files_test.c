@@ -254,4 +254,22 @@ TEST(a_directory_in_which_others_may_write_is_refused)
     folder_lock_release(&lock);
 }
 
+/* The folder stays locked, and the kernel knows by whom. */
+TEST(the_holder_is_named_also_when_the_file_lock_was_removed)
+{
+    struct folder_lock lock, second;
+    struct err err = {.text = ""};
+    char dir[512], path[600], pid[32];
+
+    (void)snprintf(dir, sizeof dir, "%s/held", test_dir());
+    (void)snprintf(path, sizeof path, "%s/lock", dir);
+    (void)snprintf(pid, sizeof pid, ", pid %d: ", (int)getpid());
+    CHECK_EQ(mkdir(dir, 0700), 0);
+    CHECK_EQ(store_hold(dir, &lock, &err), STATUS_OK);
+    CHECK_EQ(unlink(path), 0);
+    CHECK_EQ(store_hold(dir, &second, &err), STATUS_BUSY);
+    CHECK(strstr(err.text, pid) != NULL);
+    folder_lock_release(&lock);
+}
+
 TEST_MAIN

@@ -153,17 +153,35 @@ TEST(a_state_of_a_moment_ago_is_noticed)
     store_close(&store);
 }
 
-/* A boot that knows nothing yet. */
-static void boot(const char *name)
+static char memory[64], known[128]; /* a folder in memory; that of the files of this boot */
+
+static void forget(void)
 {
-    CHECK_EQ(setenv("RUNTIME_DIRECTORY", path_of(name), 1), 0);
+    if (memory[0] != '\0')
+        test_remove_tree(memory);
+    memory[0] = '\0';
+}
+
+/* A boot that knows nothing yet. */
+static void boot(void)
+{
+    static bool is_set;
+
+    if (!is_set)
+        CHECK_EQ(atexit(forget), 0);
+    is_set = true;
+    forget();
+    (void)snprintf(memory, sizeof memory, "/dev/shm/ddp-test-XXXXXX");
+    CHECK(mkdtemp(memory) != NULL);
+    CHECK_EQ(setenv("RUNTIME_DIRECTORY", memory, 1), 0);
+    (void)snprintf(known, sizeof known, "%s/boot-%u", memory, (unsigned)geteuid());
 }
 
 TEST(the_boot_knows_the_newest_state)
 {
     struct store *store;
 
-    boot("boot");
+    boot();
     store = open_or_fail(path_of("live"));
     CHECK(store_is_newest(store)); /* it is new */
     give(store, 1);
@@ -183,11 +201,11 @@ TEST(a_state_that_the_boot_does_not_know_may_be_of_the_past)
 {
     struct store *store;
 
-    boot("boot");
+    boot();
     store = open_or_fail(path_of("live"));
     give(store, 1);
     store_close(&store);
-    boot("another");
+    boot();
     for (int i = 0; i < 2; i++) {
         store = open_or_fail(path_of("live"));
         CHECK_EQ(store_is_newest(store), i == 1);
@@ -210,7 +228,7 @@ TEST(a_directory_that_was_moved_back_is_noticed)
 {
     struct store *store;
 
-    boot("boot");
+    boot();
     store = open_or_fail(path_of("live"));
     give(store, 1);
     store_close(&store);
@@ -240,22 +258,24 @@ TEST(a_directory_that_was_moved_back_is_noticed)
 TEST(what_the_boot_knows_of_gone_states_is_removed)
 {
     struct store *store;
-    char kept[64], gone[64];
+    char kept[200], gone[200], other[200];
+    int fd;
 
-    boot("boot");
+    boot();
     store = open_or_fail(path_of("one"));
-    (void)snprintf(gone, sizeof gone, "boot/state-%s", store_cluster(store));
+    (void)snprintf(gone, sizeof gone, "%s/state-%s", known, store_cluster(store));
     store_close(&store);
-    copy(gone, "boot/state-of-others"); /* not as long as ours, below */
-    CHECK_EQ(truncate(path_of("boot/state-of-others"), 100), 0);
+    (void)snprintf(other, sizeof other, "%s/state-of-others", known);
+    fd = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    CHECK(fd >= 0 && write(fd, "theirs", 6) == 6 && close(fd) == 0);
     CHECK_EQ(rename(path_of("one"), path_of("moved")), 0);
     store = open_or_fail(path_of("two"));
-    (void)snprintf(kept, sizeof kept, "boot/state-%s", store_cluster(store));
+    (void)snprintf(kept, sizeof kept, "%s/state-%s", known, store_cluster(store));
     store_close(&store);
     store = open_or_fail(path_of("two"));
-    CHECK(access(path_of(gone), F_OK) != 0);
-    CHECK_EQ(access(path_of(kept), F_OK), 0);
-    CHECK_EQ(access(path_of("boot/state-of-others"), F_OK), 0);
+    CHECK(access(gone, F_OK) != 0);
+    CHECK_EQ(access(kept, F_OK), 0);
+    CHECK_EQ(access(other, F_OK), 0);
     store_close(&store);
 }
 
@@ -297,7 +317,7 @@ TEST(a_note_of_an_earlier_version_is_understood)
     length = snprintf(text, sizeof text, "ddp-seen 1 cluster=%s restore=- commit=0 job=0 event=0\n",
                       store_cluster(store));
     store_close(&store);
-    boot("another");
+    boot();
     fd = open(path_of("state-seen"), O_WRONLY | O_TRUNC | O_CLOEXEC);
     CHECK(fd >= 0 && write(fd, text, (size_t)length) == length);
     (void)close(fd);

@@ -129,19 +129,21 @@ static struct device_identity gpu(uint8_t id)
 
 static const struct device_identity cpu = {"cpu", "CPU", {0}};
 
+static const struct device_sharing never = {.nccl = 22809}, shared = {.is_allowed = true};
+
 TEST(ranks_on_gpus_of_their_own)
 {
     const struct device_identity identities[] = {gpu(1), gpu(2), gpu(3)};
 
-    CHECK_EQ(device_check_identities(identities, 3, false, NULL), STATUS_OK);
-    CHECK_EQ(device_check_identities(identities, 1, false, NULL), STATUS_OK);
+    CHECK_EQ(device_check_identities(identities, 3, &never, NULL), STATUS_OK);
+    CHECK_EQ(device_check_identities(identities, 1, &never, NULL), STATUS_OK);
 }
 
 TEST(ranks_on_cpus)
 {
     const struct device_identity identities[] = {cpu, cpu};
 
-    CHECK_EQ(device_check_identities(identities, 2, false, NULL), STATUS_OK);
+    CHECK_EQ(device_check_identities(identities, 2, &never, NULL), STATUS_OK);
 }
 
 TEST(two_ranks_on_one_gpu)
@@ -149,10 +151,64 @@ TEST(two_ranks_on_one_gpu)
     const struct device_identity identities[] = {gpu(1), gpu(2), gpu(2)};
     struct err err = {.text = ""};
 
-    CHECK_EQ(device_check_identities(identities, 3, false, &err), STATUS_CONFLICT);
+    CHECK_EQ(device_check_identities(identities, 3, &never, &err), STATUS_CONFLICT);
     CHECK(strstr(err.text, "ranks 1 and 2 are on one GPU (NVIDIA H200, device 0)") != NULL);
     CHECK(strstr(err.text, "--comm gloo") != NULL);
-    CHECK_EQ(device_check_identities(identities, 3, true, &err), STATUS_OK);
+    CHECK_EQ(device_check_identities(identities, 3, &shared, &err), STATUS_OK);
+}
+
+static struct device_sharing sharing_of(uint32_t nccl, const char *asked, const char *comm)
+{
+    const struct device device = {.nccl_found = {.version = nccl}};
+
+    CHECK_EQ(asked != NULL ? setenv("NCCL_MULTI_RANK_GPU_ENABLE", asked, 1)
+                           : unsetenv("NCCL_MULTI_RANK_GPU_ENABLE"),
+             0);
+    return device_sharing(&device, comm);
+}
+
+/* The words are whole, also of long names: the remedy comes last. */
+static void check_refusal(const struct device_sharing *sharing, const char *words, const char *end)
+{
+    struct device_identity identities[] = {gpu(2), gpu(2)};
+    struct err err = {.text = ""};
+
+    memset(identities[0].name, 'x', sizeof identities[0].name - 1);
+    CHECK(!sharing->is_allowed);
+    CHECK_EQ(device_check_identities(identities, 2, sharing, &err), STATUS_CONFLICT);
+    if (strstr(err.text, words) == NULL || strcmp(strrchr(err.text, ' ') + 1, end) != 0)
+        FAIL("%s", err.text);
+}
+
+TEST(nccl_2_30_shares_a_gpu_where_it_is_asked_for)
+{
+    struct device_sharing sharing = sharing_of(23000, "1", "auto");
+
+    CHECK(sharing.is_allowed);
+    CHECK(sharing_of(23203, "1", "nccl").is_allowed);
+    CHECK(sharing_of(22809, NULL, "gloo").is_allowed);
+    sharing = sharing_of(22997, "1", "nccl");
+    check_refusal(&sharing,
+                  "NCCL 2.29.97 takes one rank a GPU, and with "
+                  "NCCL_MULTI_RANK_GPU_ENABLE=1 2.30 or newer takes several: name one in "
+                  "DDP_NCCL",
+                  "gloo");
+    sharing = sharing_of(23007, "0", "auto");
+    check_refusal(&sharing, "NCCL takes one rank a GPU.", "one");
+    sharing = sharing_of(23007, NULL, "auto");
+    check_refusal(&sharing, "or give --comm gloo", "one");
+}
+
+TEST(the_first_line_says_which_nccl)
+{
+    struct device device = {.identity = {.name = "NVIDIA H200, device 0"}};
+    char words[512];
+
+    device_words(&device, words, sizeof words);
+    CHECK_STR(words, "training on NVIDIA H200, device 0");
+    device.nccl_found = (struct nccl_found){23007, "/opt/nccl/libnccl.so.2"};
+    device_words(&device, words, sizeof words);
+    CHECK_STR(words, "training on NVIDIA H200, device 0, NCCL 2.30.7 of /opt/nccl/libnccl.so.2");
 }
 
 TEST(ranks_on_different_kinds)
@@ -160,7 +216,7 @@ TEST(ranks_on_different_kinds)
     const struct device_identity identities[] = {gpu(1), cpu};
     struct err err = {.text = ""};
 
-    CHECK_EQ(device_check_identities(identities, 2, true, &err), STATUS_CONFLICT);
+    CHECK_EQ(device_check_identities(identities, 2, &shared, &err), STATUS_CONFLICT);
     CHECK(strstr(err.text, "rank 0 trains on NVIDIA H200, device 0, rank 1 on CPU") != NULL);
 }
 

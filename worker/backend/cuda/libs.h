@@ -16,6 +16,7 @@
  * parseCommConfig). */
 #define LIBS_CUDNN_NEEDED 90800
 #define LIBS_NCCL_NEEDED NCCL_VERSION(2, 19, 1)
+#define LIBS_NCCL_VARIABLE "DDP_NCCL" /* a file that is taken for libnccl.so.2 */
 
 /* X(entry point without the library's prefix) */
 #define LIBS_CUDNN_TABLE(X)                                                                        \
@@ -100,6 +101,10 @@ enum status libs_cublaslt(const char *name, struct cublaslt_api *api, struct err
 /* libs_cublaslt of a build with another CUDA. */
 enum status libs_cublaslt_of(int cudart_version, const char *name, struct cublaslt_api *api,
                              struct err *err);
+/* With `name` NULL and DDP_NCCL=FILE in the environment (not empty) that file is opened and no
+ * other: if it cannot be used, `err` names it and says why. */
 enum status libs_nccl(const char *name, struct nccl_api *api, struct err *err);
+/* The file that libs_nccl opened, as the dynamic linker found it; cut if it is longer. */
+void libs_nccl_path(const struct nccl_api *api, char *path, size_t path_bytes);
 
 #endif

@@ -136,6 +136,22 @@ static enum status make(int fd, const char *path, const struct cache_key *key, u
 
 enum state { EMPTY, RIGHT, OF_OTHER_DATA, TORN, NO_CACHE };
 
+/* An interrupted creation has left zeros, or holes, of the size of the table. Something of others may begin with
+ * zeros, too. */
+static bool is_all_zero(int fd)
+{
+    uint64_t words[1024];
+    ssize_t n;
+
+    for (off_t at = 0; (n = pread(fd, words, sizeof words, at)) > 0; at += n) {
+        memset((char *)words + n, 0, sizeof words - (size_t)n);
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+            if (words[i] != 0)
+                return false;
+    }
+    return n == 0;
+}
+
 static enum state state_of(int fd, const struct cache_key *key, struct header *header)
 {
     struct stat now;
@@ -151,7 +167,7 @@ static enum state state_of(int fd, const struct cache_key *key, struct header *h
     for (size_t i = 0; i < sizeof *header / sizeof all_zero; i++)
         all_zero |= ((const uint64_t *)header)[i];
     if (all_zero == 0)
-        return TORN; /* its creation was interrupted */
+        return is_all_zero(fd) ? TORN : NO_CACHE;
     if (header->magic != HEADER_MAGIC)
         return NO_CACHE;
     if (header->check != check_header(header))
@@ -185,18 +201,22 @@ static enum status begin_anew(const char *path, int *fd, struct err *err)
 {
     char temp[PATH_MAX];
     int n = snprintf(temp, sizeof temp, "%s.%ld.new", path, (long)getpid());
+    struct stat left;
     int made;
 
     if (n < 0 || (size_t)n >= sizeof temp)
         return err_set(err, STATUS_TOO_BIG, 0, "--cache %.100s...: the path is too long", path);
-    (void)unlink(temp);
+    /* One of an earlier process with this number is empty: it gets its name before its content. */
+    if (lstat(temp, &left) == 0 && S_ISREG(left.st_mode) && left.st_size == 0)
+        (void)unlink(temp);
     made = open(temp, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (made < 0 || flock(made, LOCK_EX) != 0 || rename(temp, path) != 0) {
         int code = errno;
 
-        if (made >= 0)
+        if (made >= 0) {
             (void)close(made);
-        (void)unlink(temp);
+            (void)unlink(temp);
+        }
         return err_set(err, STATUS_IO, code, "%.160s: cannot make the cache: %s", path,
                        strerror(code));
     }

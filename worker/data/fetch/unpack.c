@@ -90,7 +90,7 @@ static enum status take_file(const struct unpack *unpack, const char *name, stru
         status = path_of(unpack, "", name, "", whole, err);
     if (status == STATUS_OK)
         status = path_of(unpack, "", "", "", folder, err);
-    if (status != STATUS_OK)
+    if (status != STATUS_OK || access(whole, F_OK) == 0) /* it is never replaced */
         return status;
     (void)unlink(part); /* left by an earlier run that was interrupted */
     status = fileio_create(part, &fd, err);

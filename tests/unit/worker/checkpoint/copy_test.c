@@ -2,6 +2,7 @@
  * folder; what another job has left is set aside. */
 #include "worker/checkpoint/copy.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,20 @@ static bool exists(int which, const char *name)
 
     (void)snprintf(path, sizeof path, "%.1000s/%.200s", paths[which], name);
     return access(path, F_OK) == 0;
+}
+
+/* Temporary files in the folder "to". */
+static int temps(void)
+{
+    DIR *dir = opendir(paths[1]);
+    const struct dirent *entry;
+    int n = 0;
+
+    CHECK(dir != NULL);
+    while ((entry = readdir(dir)) != NULL)
+        n += strstr(entry->d_name, ".tmp") != NULL;
+    (void)closedir(dir);
+    return n;
 }
 
 static bool are_equal(const char *name)
@@ -143,11 +158,11 @@ TEST(what_differs_or_is_cut_is_no_checkpoint)
     CHECK(strstr(err.text, "torn") != NULL);
     CHECK_EQ(checkpoint_copy_begin(&copy, to, 2, &err), STATUS_OK);
     checkpoint_copy_add(copy, "half", 4);
-    CHECK(exists(1, "step-00000002.safetensors.tmp"));
+    CHECK_EQ(temps(), 1);
     checkpoint_copy_drop(&copy);
     CHECK_EQ(checkpoint_copy_begin(&copy, to, 2, &err), STATUS_OK);
     CHECK_EQ(checkpoint_copy_end(&copy, "{", 1, &err), STATUS_BAD_INPUT);
-    CHECK(!exists(1, "step-00000002.safetensors.tmp") && !exists(1, "step-00000002.json.tmp"));
+    CHECK_EQ(temps(), 0);
     CHECK(!exists(1, "step-00000002.safetensors") && !exists(1, "step-00000002.json"));
     CHECK(are_equal("step-00000001.safetensors"));
     checkpoint_dir_close(&from);
@@ -162,8 +177,33 @@ TEST(an_old_generation_cannot_copy)
     save(from, "7", 1);
     new = open_dir(1, "7", 2, -1, false);
     CHECK_EQ(copy_step(old, 1, UINT64_MAX, UINT64_MAX), STATUS_CONFLICT);
-    CHECK(!exists(1, "step-00000001.json") && !exists(1, "step-00000001.safetensors.tmp"));
+    CHECK(!exists(1, "step-00000001.json") && temps() == 0);
     CHECK_EQ(copy_step(new, 1, UINT64_MAX, UINT64_MAX), STATUS_OK);
+    checkpoint_dir_close(&from);
+    checkpoint_dir_close(&old);
+    checkpoint_dir_close(&new);
+}
+
+/* It also leaves alone what the new one is writing. */
+TEST(an_old_generation_removes_nothing_of_the_new_one)
+{
+    struct checkpoint_dir *from = open_dir(0, "7", 1, -1, false);
+    struct checkpoint_dir *old = open_dir(1, "7", 1, -1, false), *new;
+    struct checkpoint_source source;
+    struct checkpoint_copy *copy;
+    static uint8_t bytes[VALUES * 8];
+
+    save(from, "7", 1);
+    new = open_dir(1, "7", 2, -1, false);
+    CHECK_EQ(checkpoint_source_open(&source, paths[0], 1, &err), STATUS_OK);
+    CHECK_EQ(checkpoint_source_read(&source, 0, bytes, source.tensor_bytes, &err), STATUS_OK);
+    CHECK_EQ(checkpoint_copy_begin(&copy, new, 1, &err), STATUS_OK);
+    CHECK_EQ(copy_step(old, 1, UINT64_MAX, UINT64_MAX), STATUS_CONFLICT);
+    checkpoint_copy_add(copy, bytes, source.tensor_bytes);
+    if (checkpoint_copy_end(&copy, source.state, source.state_bytes, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK(are_equal("step-00000001.safetensors") && temps() == 0);
+    checkpoint_source_close(&source);
     checkpoint_dir_close(&from);
     checkpoint_dir_close(&old);
     checkpoint_dir_close(&new);

@@ -400,6 +400,39 @@ TEST(what_is_no_cache_stays)
     struct stat now;
     CHECK_EQ(stat(path_of("cache"), &now), 0);
     CHECK_EQ(now.st_size, 10000);
+    CHECK_EQ(truncate(path_of("cache"), 0), 0);
+    write_at(5000, "the image of a disk begins with zeros", 10);
+    check_refused(1, &how, STATUS_CONFLICT, "is no cache: it stays as it is");
+    CHECK_EQ(truncate(path_of("cache"), 0), 0);
+    CHECK_EQ(truncate(path_of("cache"), 5000), 0); /* its creation was interrupted */
+    how.rebuild = false;
+    check_refused(1, &how, STATUS_BAD_INPUT, "damaged: --cache-rebuild");
+}
+
+/* The new file of a rebuild has this name at first. */
+TEST(a_file_at_the_temporary_name_stays)
+{
+    struct cache_options how = options();
+    struct made first_made = made_new(2), made = made_new(2);
+    struct stat left;
+    char temp[600], text[8] = "";
+    struct source *cache;
+    FILE *file;
+
+    fill_cache(1);
+    (void)snprintf(temp, sizeof temp, "%s.%ld.new", path_of("cache"), (long)getpid());
+    file = fopen(temp, "w");
+    CHECK(file != NULL && fputs("mine", file) >= 0 && fclose(file) == 0);
+    how.rebuild = true;
+    cache = open_good(&first_made, &how); /* training goes on without a cache */
+    cache->ops->close(cache);
+    file = fopen(temp, "r");
+    CHECK(file != NULL && fgets(text, sizeof text, file) != NULL && fclose(file) == 0);
+    CHECK_STR(text, "mine");
+    CHECK_EQ(truncate(temp, 0), 0); /* left by a process that was killed */
+    cache = open_good(&made, &how);
+    CHECK(lstat(temp, &left) != 0);
+    cache->ops->close(cache);
 }
 
 TEST(a_damaged_head)

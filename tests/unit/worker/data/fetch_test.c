@@ -129,6 +129,24 @@ TEST(an_archive_is_unpacked)
     CHECK(access(in_dir("../one.bin"), F_OK) != 0);
 }
 
+TEST(files_that_are_there_are_not_replaced)
+{
+    const char *const names[] = {"set/one.bin", "set/two.bin", NULL};
+    struct err err = {0};
+    char text[32] = "";
+    FILE *file;
+
+    write_archive(names);
+    CHECK_EQ(mkdir(in_dir("set"), 0777), 0);
+    file = fopen(in_dir("set/one.bin"), "w");
+    CHECK(file != NULL && fputs("mine", file) >= 0 && fclose(file) == 0);
+    CHECK_EQ(unpack(&err), STATUS_OK);
+    file = fopen(in_dir("set/one.bin"), "rb");
+    CHECK(file != NULL && fgets(text, sizeof text, file) != NULL && fclose(file) == 0);
+    CHECK_STR(text, "mine");
+    CHECK(unpack_is_done(test_dir(), "set", wanted));
+}
+
 TEST(an_archive_that_lacks_a_file)
 {
     const char *const names[] = {"set/one.bin", NULL};

@@ -135,6 +135,21 @@ static void prepare_environment(const char *address)
     freeifaddrs(all);
 }
 
+static enum status find(const char *library, struct nccl_found *found, struct err *err)
+{
+    struct nccl_api api;
+    const enum status status = libs_nccl(library, &api, err);
+    int version = 0;
+
+    *found = (struct nccl_found){.version = 0};
+    if (status != STATUS_OK)
+        return status;
+    (void)api.GetVersion(&version);
+    found->version = (uint32_t)version;
+    libs_nccl_path(&api, found->path, sizeof found->path);
+    return STATUS_OK;
+}
+
 static enum status id_new(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
                           struct err *err)
 {
@@ -314,6 +329,7 @@ static enum status check(struct nccl_link *link, struct err *err)
 }
 
 const struct cuda_nccl cuda_nccl = {
+    .find = find,
     .id_new = id_new,
     .open = open_link,
     .memory_new = memory_new,

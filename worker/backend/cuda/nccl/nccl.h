@@ -26,7 +26,7 @@ struct CUstream_st;
 struct nccl_link;
 
 struct nccl_link_options {
-    const char *library;       /* NULL: libnccl.so.2 */
+    const char *library;       /* NULL: $DDP_NCCL, else libnccl.so.2 */
     uint8_t id[NCCL_ID_BYTES]; /* rank 0's, the same on all ranks; a secret */
     uint32_t rank, world;
     uint64_t timeout_us; /* how long to wait for all ranks to join */
@@ -39,7 +39,15 @@ struct nccl_link_options {
     void *user;
 };
 
+/* Which NCCL is used. */
+struct nccl_found {
+    uint32_t version; /* as ncclGetVersion tells it: 23007 for 2.30.7 */
+    char path[160];   /* the file */
+};
+
 struct cuda_nccl {
+    /* Opens the library, which stays loaded. */
+    enum status (*find)(const char *library, struct nccl_found *found, struct err *err);
     /* Call on rank 0: creates the id that all other ranks need. */
     enum status (*id_new)(const char *library, const char *address, uint8_t id[NCCL_ID_BYTES],
                           struct err *err);

@@ -3,6 +3,7 @@
 #include "worker/backend/cuda/libs.h"
 
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,83 @@ TEST(another_library_is_refused)
 {
     refuse(CUDNN, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "cuDNN", "cudnnGetVersion",
            "fake-nccl-old.so");
+}
+
+/* -- DDP_NCCL -- */
+
+static void ask_for(const char *file)
+{
+    CHECK_EQ(setenv("DDP_NCCL", file, 1), 0);
+}
+
+static void refuse_asked(const char *file, enum status status, const char *word1, const char *word2,
+                         const char *word3)
+{
+    ask_for(file);
+    refuse(NCCL, NULL, status, word1, word2, word3);
+}
+
+TEST(ddp_nccl_is_taken_and_told)
+{
+    static const char *const file = FAKE_DIR "/fake-nccl-new.so";
+    struct nccl_api nccl;
+    struct err err = {.text = ""};
+    char path[512];
+    int version = 0;
+
+    ask_for(file);
+    if (libs_nccl(NULL, &nccl, &err) != STATUS_OK)
+        FAIL("%s", err.text);
+    CHECK_EQ(nccl.GetVersion(&version), 0);
+    CHECK_EQ(version, 23007);
+    libs_nccl_path(&nccl, path, sizeof path);
+    CHECK_STR(path, file);
+    libs_nccl_path(&nccl, path, 6);
+    CHECK(strlen(path) == 5 && strncmp(path, file, 5) == 0);
+    /* a name that the caller gives goes first, and the other libraries do not care */
+    refuse(NCCL, FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED, "NCCL is version 2.18.5",
+           "2.19.1", "install NCCL 2");
+    CHECK_EQ(load(CUDNN, FAKE_DIR "/fake-cudnn-good.so", &err), STATUS_OK);
+}
+
+TEST(an_unusable_ddp_nccl_is_no_other_nccl)
+{
+    char file[600], folder[PATH_MAX + 100];
+    FILE *text;
+
+    refuse_asked("/nowhere/libnccl.so.2", STATUS_NOT_FOUND,
+                 "NCCL of DDP_NCCL cannot be opened (/nowhere/libnccl.so.2: No such file or "
+                 "directory)",
+                 "name another file, or unset DDP_NCCL", "");
+    refuse_asked(FAKE_DIR "/fake-nccl-old.so", STATUS_UNSUPPORTED,
+                 "NCCL of DDP_NCCL is version 2.18.5", "fake-nccl-old.so), 2.19.1",
+                 "unset DDP_NCCL");
+    refuse_asked(FAKE_DIR "/fake-cudnn-good.so", STATUS_UNSUPPORTED, "NCCL of DDP_NCCL",
+                 "fake-cudnn-good.so has no nccl", "it is too old");
+    refuse_asked(FAKE_DIR, STATUS_NOT_FOUND, "no regular file", "cannot be opened", "");
+    /* a file of the folder, not what the dynamic linker finds by that name */
+    refuse_asked("libc.so.6", STATUS_NOT_FOUND, "libc.so.6: No such file", "DDP_NCCL", "");
+    (void)snprintf(file, sizeof file, "%s/text", test_dir());
+    text = fopen(file, "we");
+    CHECK(text != NULL && fputs("no library", text) >= 0 && fclose(text) == 0);
+    refuse_asked(file, STATUS_NOT_FOUND, "text: file too short", "cannot be opened", "");
+    /* the reason fits, however long the path is */
+    memset(folder, 'x', sizeof folder - 1);
+    folder[0] = '/';
+    folder[sizeof folder - 1] = '\0';
+    refuse_asked(folder, STATUS_NOT_FOUND, "xxx: File name too long", "unset DDP_NCCL", "");
+}
+
+TEST(an_empty_ddp_nccl_names_nothing)
+{
+    struct err with = {.text = ""}, without = {.text = ""};
+    enum status status;
+
+    ask_for("");
+    status = load(NCCL, NULL, &with);
+    CHECK_EQ(unsetenv("DDP_NCCL"), 0);
+    CHECK_EQ(load(NCCL, NULL, &without), status);
+    CHECK_STR(with.text, without.text);
 }
 
 /* -- fakes beside the real libraries, which load without a driver -- */

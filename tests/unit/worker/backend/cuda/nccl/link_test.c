@@ -309,6 +309,22 @@ TEST(nccl_2_19_is_taken)
     set("standin_nccl_version", NCCL_VERSION_CODE);
 }
 
+TEST(which_nccl_it_is)
+{
+    struct nccl_found found;
+    struct err err = {.text = ""};
+
+    set("standin_nccl_version", NCCL_VERSION(2, 30, 7));
+    CHECK_EQ(cuda_nccl.find(library_path(), &found, &err), STATUS_OK);
+    CHECK_EQ(found.version, 23007);
+    CHECK_STR(found.path, library_path());
+    set("standin_nccl_version", NCCL_VERSION_CODE);
+    CHECK_EQ(setenv("DDP_NCCL", "/nowhere/libnccl.so.2", 1), 0);
+    CHECK_EQ(cuda_nccl.find(library_path(), &found, &err), STATUS_OK);
+    CHECK_EQ(cuda_nccl.find(NULL, &found, &err), STATUS_NOT_FOUND);
+    CHECK(found.version == 0 && strstr(err.text, "DDP_NCCL") != NULL);
+}
+
 TEST(old_and_missing_libraries_are_named)
 {
     uint8_t id[NCCL_ID_BYTES];

@@ -1,0 +1,155 @@
+#include "rendezvous/store/witness_page.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "common/io/own_path.h"
+
+#define NAME_START "state-"
+#define DIR_BYTES 512u
+#define OF_SYSTEM "/run/ddp"
+
+/* Another boot may find the file where the folder is on a disk. */
+static bool read_boot(char boot[WITNESS_BOOT_BYTES])
+{
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    const ssize_t got = fd >= 0 ? read(fd, boot, 36) : -1;
+
+    if (fd >= 0)
+        (void)close(fd);
+    boot[got > 0 ? got : 0] = '\0';
+    return got == 36;
+}
+
+/* A page of a file on a disk that hangs could not be written. */
+static bool is_memory(const char *dir)
+{
+    struct statfs info;
+
+    return statfs(dir, &info) == 0 && info.f_type == TMPFS_MAGIC && access(dir, W_OK) == 0;
+}
+
+static void find_dir(char dir[DIR_BYTES])
+{
+    const char *of_service = getenv("RUNTIME_DIRECTORY"), *of_user = getenv("XDG_RUNTIME_DIR");
+    const unsigned user = (unsigned)geteuid();
+
+    if (user == 0)
+        (void)mkdir(OF_SYSTEM, 0755);
+    if (of_service != NULL && of_service[0] == '/' && is_memory(of_service))
+        (void)snprintf(dir, DIR_BYTES, "%.400s/boot-%u", of_service, user);
+    else if (is_memory(OF_SYSTEM))
+        (void)snprintf(dir, DIR_BYTES, OF_SYSTEM "/boot-%u", user);
+    else if (of_user != NULL && of_user[0] == '/' && is_memory(of_user))
+        (void)snprintf(dir, DIR_BYTES, "%.400s/ddp/boot-%u", of_user, user);
+    else
+        (void)snprintf(dir, DIR_BYTES, "/dev/shm/ddp-boot-%u", user);
+}
+
+/* A file of ours whose state.db is gone for certain. */
+static bool is_left(int dir_fd, const char *name)
+{
+    static struct witness_page page;
+    struct stat info;
+    const int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    bool is_whole = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+                    info.st_uid == geteuid() && info.st_size == (off_t)sizeof page &&
+                    read(fd, &page, sizeof page) == (ssize_t)sizeof page &&
+                    page.magic == WITNESS_MAGIC;
+
+    if (fd >= 0)
+        (void)close(fd);
+    if (!is_whole)
+        return false;
+    page.state_path[sizeof page.state_path - 1] = '\0';
+    return page.state_path[0] == '/' && stat(page.state_path, &info) != 0 && errno == ENOENT;
+}
+
+static void remove_left(int dir_fd)
+{
+    DIR *list = own_folder_list(dir_fd);
+    const struct dirent *entry;
+
+    if (list == NULL)
+        return;
+    while ((entry = readdir(list)) != NULL)
+        if (strncmp(entry->d_name, NAME_START, strlen(NAME_START)) == 0 &&
+            is_left(dir_fd, entry->d_name))
+            (void)unlinkat(dir_fd, entry->d_name, 0);
+    (void)closedir(list);
+}
+
+/* All of it is written first: a mapped page without memory would end the process. */
+static enum status map(int fd, const char *path, struct witness_page **page, struct err *err)
+{
+    struct stat info = {0};
+    void *memory = MAP_FAILED;
+
+    if (fstat(fd, &info) == 0 &&
+        (info.st_size == (off_t)sizeof **page ||
+         (ftruncate(fd, 0) == 0 && ftruncate(fd, sizeof **page) == 0)) &&
+        posix_fallocate(fd, 0, sizeof **page) == 0)
+        memory = mmap(NULL, sizeof **page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return err_set(err, STATUS_IO, errno, "%.180s cannot be mapped: %s", path, strerror(errno));
+    *page = memory;
+    return STATUS_OK;
+}
+
+enum status witness_open(struct witness **out, const char *cluster, const char *state_path,
+                         struct err *err)
+{
+    char dir[DIR_BYTES], path[DIR_BYTES + 64], boot[WITNESS_BOOT_BYTES];
+    struct witness *witness = calloc(1, sizeof *witness);
+    enum status status;
+    int dir_fd, fd;
+
+    if (witness == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory");
+    find_dir(dir);
+    status = own_folder_make(dir, 1, 0700, &dir_fd, err);
+    if (status == STATUS_OK) {
+        remove_left(dir_fd);
+        (void)close(dir_fd);
+        (void)snprintf(path, sizeof path, "%s/" NAME_START "%.32s", dir, cluster);
+        status = own_file_open(path, 1, O_RDWR | O_CREAT, 0600, &fd, err);
+    }
+    if (status == STATUS_OK) {
+        status = map(fd, path, &witness->page, err);
+        (void)close(fd);
+    }
+    if (status != STATUS_OK || !read_boot(boot)) {
+        witness_close(&witness);
+        return status != STATUS_OK ? status
+                                   : err_set(err, STATUS_IO, 0, "this boot has no id (/proc)");
+    }
+    if (witness->page->magic != WITNESS_MAGIC || strcmp(witness->page->boot, boot) != 0) {
+        memset(witness->page, 0, sizeof *witness->page);
+        (void)snprintf(witness->page->boot, sizeof witness->page->boot, "%s", boot);
+    }
+    if (realpath(state_path, witness->page->state_path) == NULL)
+        witness->page->state_path[0] = '\0';
+    *out = witness;
+    return STATUS_OK;
+}
+
+void witness_close(struct witness **out)
+{
+    struct witness *witness = *out;
+
+    *out = NULL;
+    if (witness == NULL)
+        return;
+    if (witness->page != NULL)
+        (void)munmap(witness->page, sizeof *witness->page);
+    free(witness);
+}
