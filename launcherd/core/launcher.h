@@ -152,7 +152,8 @@ struct launcher_leaving {
     uint64_t since_us;
     uint64_t told_us;     /* when the first beat since the welcome said so; 0: none has */
     uint64_t alone_at_us; /* when the node itself stops shims that no server stops */
-    uint64_t leave_by_us; /* all shims have ended: when it ends although the server has not recorded that; 0: not */
+    uint64_t
+        leave_by_us; /* all shims have ended: when it ends although the server has not recorded that; 0: not */
 };
 
 struct launcher {

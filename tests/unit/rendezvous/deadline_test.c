@@ -20,7 +20,6 @@ static uint64_t conns[NODES], last_conn;
 static bool was_closed[NODES]; /* its connection, by the server */
 static uint32_t starts[NODES]; /* start orders to node i since begin() */
 static uint32_t stops[NODES];
-static uint32_t lines;               /* events */
 static char cause[REASON_BYTES_MAX]; /* the newest event that names a deadline */
 
 static uint32_t node_of(uint64_t conn)
@@ -39,7 +38,6 @@ static void count_orders(void)
 
         if (action->type == RDZV_LOG_EVENT && strstr(action->text, "although it is up") != NULL)
             (void)snprintf(cause, sizeof cause, "%s", action->text);
-        lines += action->type == RDZV_LOG_EVENT;
         starts[node_of(action->conn)] += action->type == RDZV_SEND_START;
         stops[node_of(action->conn)] += action->type == RDZV_SEND_STOP;
         if (action->type == RDZV_CLOSE_NODE)
@@ -427,111 +425,6 @@ TEST(reconnects_are_counted_told_once_and_named)
     CHECK_STR(cause, "node n1 did not take its start order within 30 s, although it is up, and has "
                      "connected again 14 times: small messages arrive, large ones may be lost on "
                      "the way");
-}
-
-/* The connection of each node in `nodes` (bits) ends as soon as an order arrives, and it calls again half a second later: the
- * server has it for no time at all. */
-static void pass_cut(uint32_t nodes, uint32_t seconds)
-{
-    for (uint32_t i = 0; i < 2 * seconds; i++) {
-        for (uint32_t k = 0; k < NODES; k++) {
-            if ((nodes >> k & 1) == 0) {
-                step_beat(conns[k], listed[k], listed_count[k]);
-                count_orders();
-                continue;
-            }
-            hello(k);
-            step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conns[k]});
-            count_orders();
-        }
-        now_us += SECOND_US / 2;
-        wall_ms += 500;
-        step((struct rdzv_event){.type = RDZV_EVENT_TICK});
-        count_orders();
-    }
-}
-
-/* It is away at almost every moment, and never for long. */
-TEST(a_start_on_a_node_whose_connection_is_cut_again_and_again)
-{
-    begin(3);
-    submit((struct msg_submit){.nodes = 1});
-    CHECK_STR(job()->where, "n1");
-    pass_cut(1, SECONDS(STEP_TAKE_US) - 1);
-    CHECK_EQ(job()->generation, 1);
-    pass_cut(1, 3);
-    CHECK_EQ(job()->generation, 2);
-    CHECK_STR(job()->where, "n2");
-    CHECK(strstr(cause, "node n1 did not take its start order within 30 s") == cause);
-    CHECK(strstr(cause, "has connected again") != NULL);
-    CHECK(!was_closed[0]); /* there was none to close */
-}
-
-TEST(a_go_on_a_node_whose_connection_is_cut_again_and_again)
-{
-    begin(3);
-    submit((struct msg_submit){.nodes = 2});
-    report(0, 0, SHIM_READY, false);
-    report(1, 1, SHIM_READY, false);
-    report(0, 0, SHIM_RUNNING, false);
-    pass_cut(2, SECONDS(STEP_RUN_US) - 1);
-    CHECK_EQ(job()->stopping, 0);
-    pass_cut(2, 3);
-    CHECK_EQ(job()->stopping, 1);
-    CHECK_STR(job()->failed_node, "n2");
-}
-
-TEST(a_stop_on_a_node_whose_connection_is_cut_again_and_again)
-{
-    struct msg cancel = {.type = MSG_TYPE_CANCEL, .cancel = {.signal = SIGTERM, .grace_us = -1}};
-
-    begin(3);
-    submit((struct msg_submit){.nodes = 1});
-    list(0, SHIM_PREPARING);
-    pass(3, 2);
-    step((struct rdzv_event){
-        .type = RDZV_EVENT_CANCEL, .client = 1, .job_id = 1, .msg = &cancel, .user = "ann"});
-    pass_cut(1, SECONDS(STEP_STOP_IDLE_US) - 1);
-    CHECK_EQ(job()->state, JOB_STARTING);
-    pass_cut(1, 3);
-    CHECK(job() == NULL || job()->state == JOB_CANCELLED);
-}
-
-/* The end of a connection is told three times, for the node and for its job, and that it is back as often; then only that it
- * does not hold, and at the end how often. */
-TEST(a_connection_that_ends_again_and_again_fills_no_log)
-{
-    begin(1);
-    submit((struct msg_submit){.nodes = 1});
-    report(0, 0, SHIM_READY, false);
-    report(0, 0, SHIM_RUNNING, false);
-    lines = 0;
-    pass_cut(1, 100);
-    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 1);
-    CHECK_EQ(shown(0).reconnects, 200);
-    hello(0);
-    pass(1, 31);
-    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 2);
-    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conns[0]});
-    count_orders();
-    hello(0);
-    CHECK_EQ(lines, 2 * 2 + 2 * 2 + 2 + 4);
-    CHECK_EQ(job()->state, JOB_RUNNING);
-}
-
-/* One that stays away is not late: it is lost, or comes back. */
-TEST(a_node_that_stays_away_is_lost_as_ever)
-{
-    begin(3);
-    submit((struct msg_submit){.nodes = 1});
-    pass(3, SECONDS(STEP_TAKE_US) - 8);
-    step((struct rdzv_event){.type = RDZV_EVENT_NODE_CLOSED, .conn = conns[0]});
-    is_silent[0] = true;
-    pass(3, 14);
-    CHECK_EQ(job()->generation, 1);
-    pass(3, 20);
-    CHECK_STR(cause, "");
-    CHECK(job()->generation > 1 || job()->state == JOB_RESTARTING);
 }
 
 static void beat_silent(uint32_t node, uint32_t count)
