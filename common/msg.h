@@ -165,6 +165,8 @@ struct msg_bytes {
 /* Events of a job about one of its nodes begin with this. They do not say why a generation
  * ended. */
 #define EVENT_ABOUT_NODE "its node "
+/* The problem of a question (node_data) to a node that has let its time pass. */
+#define NODE_IS_SILENT "the node does not answer"
 /* The notice of a node whose name a second launcherd has asked for begins with this. */
 #define NOTICE_OF_TWIN "another launcherd wants this name: "
 

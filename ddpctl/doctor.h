@@ -162,6 +162,7 @@ struct doctor_node {
     char name[NODE_NAME_BYTES_MAX];
     struct node_facts facts;
     bool has_facts;
+    bool is_silent; /* it has let a question pass: it is asked nothing more */
     bool has_clock;
     int64_t clock_off_ms;      /* relative to the server's clock; above 0: ahead */
     int64_t clock_accuracy_ms; /* the true value is within plus or minus this */

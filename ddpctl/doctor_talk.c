@@ -144,7 +144,9 @@ int doctor_talk(struct ctl *ctl, struct doctor_ask *asks, uint32_t count, const 
         .ctl = ctl, .asks = asks, .count = count, .note = note, .exit_code = CTL_FAILED};
     uv_loop_t loop;
 
-    if (count == 0)
+    for (uint32_t i = 0; i < count; i++)
+        talk.answered += asks[i].is_answered;
+    if (talk.answered == count)
         return CTL_OK;
     if (uv_loop_init(&loop) != 0)
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");

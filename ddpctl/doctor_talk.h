@@ -17,7 +17,7 @@ struct doctor_ask {
     size_t json_bytes;
 };
 
-/* Asks until every question is answered. Returns CTL_OK, or the exit code of the error that was
+/* Asks until every question is answered, without those that are answered already. Returns CTL_OK, or the exit code of the error that was
  * shown. `note`: if not NULL, shown as the progress line with the number of answers. */
 int doctor_talk(struct ctl *ctl, struct doctor_ask *asks, uint32_t count, const char *note);
 void doctor_asks_free(struct doctor_ask *asks, uint32_t count);

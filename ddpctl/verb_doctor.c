@@ -237,10 +237,40 @@ static struct doctor_ask *make_asks(const struct ward *ward, enum node_question 
     struct doctor_ask *asks = calloc(ward->count + 1u, sizeof *asks);
 
     *count = asks != NULL ? ward->count : 0;
-    for (uint32_t i = 0; i < *count; i++)
+    for (uint32_t i = 0; i < *count; i++) {
         asks[i].read =
             (struct msg_node_read){.node = ward->nodes[i].name, .what = what, .job = ward->job};
+        asks[i].is_answered = ward->nodes[i].is_silent; /* it would take another minute each time */
+    }
     return asks;
+}
+
+/* The node has let this question pass. */
+static bool is_passed(const struct doctor_ask *ask)
+{
+    return ask->json == NULL && strcmp(ask->problem, NODE_IS_SILENT) == 0;
+}
+
+/* asks[i] was for node i. */
+static void note_silent(struct ward *ward, const struct doctor_ask *asks, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_passed(&asks[i]))
+            continue;
+        ward->nodes[i].is_silent = true;
+        ward->findings.node = ward->nodes[i].name;
+        doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "%s", asks[i].problem);
+    }
+    ward->findings.node = NULL;
+}
+
+static uint32_t count_heard(const struct ward *ward)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < ward->count; i++)
+        count += !ward->nodes[i].is_silent;
+    return count;
 }
 
 /* The server read its clock between our two readings, and the node read its own not later than the
@@ -261,6 +291,8 @@ static int ask_clocks(struct ward *ward)
     int rc = doctor_talk(ward->ctl, asks, count, NULL);
     int64_t best_ms = INT64_MAX, off_ms = 0;
 
+    if (rc == CTL_OK)
+        note_silent(ward, asks, count);
     for (uint32_t i = 0; rc == CTL_OK && i < count; i++) {
         take_clock(&ward->nodes[i], &asks[i]);
         if (asks[i].server_ms == 0 || ward->nodes[i].clock_accuracy_ms >= best_ms)
@@ -280,7 +312,9 @@ static void take_facts(struct ward *ward, struct doctor_node *node, const struct
 
     node_facts_init(&node->facts);
     ward->findings.node = node->name;
-    if (ask->json == NULL)
+    if (node->is_silent)
+        ; /* that was said */
+    else if (ask->json == NULL)
         doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "%s", ask->problem);
     else if (node_facts_read(&node->facts, ask->json, ask->json_bytes, &err) != STATUS_OK)
         doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "its answer cannot be read: %s",
@@ -306,6 +340,8 @@ static int ask_facts(struct ward *ward)
     for (uint32_t i = 0; i < count; i++)
         asks[i].read.peers = (struct msg_text_list){peers, names};
     rc = doctor_talk(ward->ctl, asks, count, "-- nodes that have answered");
+    if (rc == CTL_OK)
+        note_silent(ward, asks, count);
     for (uint32_t i = 0; rc == CTL_OK && i < count; i++)
         take_facts(ward, &ward->nodes[i], &asks[i]);
     if (rc == CTL_OK)
@@ -356,7 +392,8 @@ static void plan_visits(const struct ward *ward, struct visits *visits)
         for (uint32_t k = 0; k < DOCTOR_PEERS_OF_ONE; k++) {
             uint32_t peer = doctor_peer(ward->count, i, k, ward->count);
 
-            if (peer != UINT32_MAX && visits->guest_count[peer] == NODE_PEERS_ASKED_MAX)
+            if (peer != UINT32_MAX && (visits->guest_count[peer] == NODE_PEERS_ASKED_MAX ||
+                                       ward->nodes[i].is_silent || ward->nodes[peer].is_silent))
                 peer = UINT32_MAX;
             visits->peers[i][k] = peer;
             if (peer != UINT32_MAX)
@@ -389,10 +426,12 @@ static int have_them_listen(struct ward *ward, struct visits *visits)
     for (uint32_t i = 0; i < count; i++)
         asks[i].read.peers = (struct msg_text_list){visits->guests[i], visits->guest_count[i]};
     rc = doctor_talk(ward->ctl, asks, count, "-- nodes that listen");
+    if (rc == CTL_OK)
+        note_silent(ward, asks, count);
     for (uint32_t i = 0; rc == CTL_OK && i < count; i++) {
         take_ports(&asks[i], visits->ports[i]);
         ward->findings.node = ward->nodes[i].name;
-        if (visits->ports[i][0] == '\0')
+        if (visits->ports[i][0] == '\0' && !ward->nodes[i].is_silent)
             doctor_say(&ward->findings, DOCTOR_CONNECT, DOCTOR_FAIL, "does not listen: %s",
                        asks[i].problem);
     }
@@ -408,7 +447,9 @@ static void judge_visits(struct ward *ward, const struct doctor_ask *ask, const 
     struct err err = {0};
 
     ward->findings.node = from;
-    if (ask->json == NULL)
+    if (is_passed(ask))
+        doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "%s", ask->problem);
+    else if (ask->json == NULL)
         doctor_say(&ward->findings, DOCTOR_CONNECT, DOCTOR_FAIL, "does not connect: %s",
                    ask->problem);
     else if (doctor_read_tries(ask->json, ask->json_bytes, tries, sizeof tries / sizeof tries[0],
@@ -441,6 +482,7 @@ static int have_them_connect(struct ward *ward, struct visits *visits)
         }
         if (peers == 0)
             continue;
+        asks[sent].is_answered = false; /* a silent node has no peers */
         asks[sent].read.node = from[sent] = ward->nodes[i].name;
         asks[sent].read.peers = (struct msg_text_list){visits->names[i], peers};
         asks[sent++].read.args = (struct msg_pair_list){visits->args[i], peers};
@@ -458,7 +500,7 @@ static int try_network(struct ward *ward)
     struct visits visits = {0};
     int rc = CTL_OK;
 
-    if (ward->count < 2) {
+    if (count_heard(ward) < 2) {
         doctor_say(&ward->findings, DOCTOR_CONNECT, DOCTOR_SKIP,
                    "there are no two nodes to connect");
         return CTL_OK;

@@ -27,6 +27,9 @@
  * because a network failure hid its end, until that connection has missed its beats. */
 #define BUSY_MAX_US NODE_LOST_US
 #define SILENT_BEATS 5u
+/* The longest pause after connections that do not hold: the server does not count this node as silent yet, so it sees
+ * that orders are not carried out, and not that a node is away. */
+#define PAUSE_BEATS 3u
 /* While the lead moves to another server, all servers refuse this node: each attempt may be the
  * first that finds the new leader. */
 #define RETRY_STANDBY_MAX_US 500000u
@@ -171,6 +174,21 @@ static void count_short(struct launcher *launcher, struct launcher_actions *acti
             launcher->short_count, LAUNCHER_STEADY_US / 1000000u);
 }
 
+/* The same server has welcomed this node again and again, and no connection has held: the pause grows to PAUSE_BEATS.
+ * 0: that is not so. */
+static uint64_t pause_us(struct launcher *launcher)
+{
+    const uint64_t most_us = PAUSE_BEATS * launcher->beat_interval_us;
+    uint64_t us = RETRY_MAX_US;
+
+    if (!launcher->was_short || launcher->was_away || launcher->short_count < LAUNCHER_SHORT_TOLD)
+        return 0;
+    for (uint32_t i = LAUNCHER_SHORT_TOLD; i < launcher->short_count && us < most_us; i++)
+        us *= 2;
+    us = us < most_us ? us : most_us;
+    return us / 2 + draw(launcher) % (us / 2 + 1);
+}
+
 /* The first attempt after a working connection comes almost at once. The next ones wait for a
  * random time below a cap that doubles (full jitter), so that the nodes do not all connect in the
  * same instant when the server comes back. */
@@ -197,6 +215,9 @@ static void on_server_closed(struct launcher *launcher, const struct launcher_ev
     uint64_t delay_us = launcher->failures == 0 || is_named
                             ? RETRY_FIRST_US
                             : 1000 + draw(launcher) % (cap_us - 1000);
+    const uint64_t paused_us = pause_us(launcher);
+    if (paused_us > delay_us)
+        delay_us = paused_us;
     launcher->failures++;
     launcher->referred = false;
     if (launcher->refused)

@@ -74,6 +74,7 @@ struct launcher_shim {
     enum shim_phase phase;
     uint64_t slot_mask;
     uint32_t rank_base, local_count;
+    uint64_t grace_us;    /* of its job */
     int64_t submitted_ms; /* of its job; 0: a server of release 0.1.0 did not say it */
     bool connected;       /* its socket is open */
     bool dead;      /* its process is gone and its workers are killed: we report in its place */
@@ -151,6 +152,8 @@ struct launcher_leaving {
     uint64_t since_us;
     uint64_t told_us;     /* when the first beat since the welcome said so; 0: none has */
     uint64_t alone_at_us; /* when the node itself stops shims that no server stops */
+    uint64_t
+        leave_by_us; /* all shims have ended: when it ends although the server has not recorded that; 0: not */
 };
 
 struct launcher {
@@ -277,9 +280,8 @@ struct launcher_action {
 };
 
 /* When the node leaves and no server has stopped its shims after this time, the node stops them
- * itself. It does not know the jobs' grace. */
+ * itself. When all have ended, the server has so long to record it. */
 #define LAUNCHER_ALONE_US 10000000u
-#define LAUNCHER_ALONE_GRACE_US 30000000u
 
 /* NVML answers within milliseconds. After a process ends, its memory is mostly free within 1 s. */
 #define LAUNCHER_GPU_TIMEOUT_US 5000000u

@@ -40,10 +40,11 @@ void launcher_leave_acked(struct launcher *launcher, uint64_t sent_us)
         leaving->is_known = true;
 }
 
-/* Whether no server will stop the shim: there is none, or it belongs to another one. */
+/* Whether no server has stopped the shim: there is none, it belongs to another one, or its stop has not come. */
 static bool is_alone(const struct launcher *launcher, const struct launcher_shim *shim)
 {
-    return !shim->dead && (!launcher->welcomed || !launcher_is_ours(launcher, shim));
+    return launcher_shim_is_active(shim) &&
+           (!launcher->welcomed || !launcher_is_ours(launcher, shim) || shim->stop_by_us == 0);
 }
 
 bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,
@@ -57,15 +58,16 @@ bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,
     for (uint32_t i = 0; i < launcher->shim_count; i++) {
         struct launcher_shim *shim = &launcher->shims[i];
 
-        if (!is_alone(launcher, shim) || shim->phase == SHIM_ENDED)
+        if (!is_alone(launcher, shim))
             continue;
         const struct msg_stop stop = {.job_id = shim->job_id,
                                       .generation = shim->generation,
                                       .signal = SIGTERM,
-                                      .grace_us = LAUNCHER_ALONE_GRACE_US,
-                                      .reason = "its node leaves, and no server answers"};
+                                      .grace_us = shim->grace_us,
+                                      .reason = "its node leaves, and no stop has come from a "
+                                                "server"};
 
-        launcher_shim_end_by(shim, now_us + LAUNCHER_ALONE_GRACE_US + LAUNCHER_STOP_SLACK_US);
+        launcher_shim_end_by(shim, now_us + shim->grace_us + LAUNCHER_STOP_SLACK_US);
         if (!shim->connected)
             continue;
         launcher_send_shim(actions, shim, MSG_TYPE_STOP)->stop = stop;
@@ -76,20 +78,32 @@ bool launcher_leave_alone(struct launcher *launcher, uint64_t now_us,
     return true;
 }
 
-static bool is_empty(const struct launcher *launcher, uint64_t now_us)
+/* An unseen shim is in no hand of ours. */
+static bool have_ended(const struct launcher *launcher)
 {
-    for (uint32_t i = 0; i < launcher->shim_count; i++) {
-        const struct launcher_shim *shim = &launcher->shims[i];
-
-        if (shim->unseen)
-            continue; /* it is in no hand of ours */
-        if (is_alone(launcher, shim) && shim->phase != SHIM_ENDED)
+    for (uint32_t i = 0; i < launcher->shim_count; i++)
+        if (!launcher->shims[i].unseen && launcher_shim_is_active(&launcher->shims[i]))
             return false;
-        if (launcher->welcomed && launcher_is_ours(launcher, shim))
-            return false; /* wait until the server has recorded its end and sends `forget` */
-    }
-    return launcher->welcomed ? launcher->leaving.is_known
-                              : now_us >= launcher->leaving.since_us + LAUNCHER_ALONE_US;
+    return true;
+}
+
+/* Whether the server has not recorded the end of some shim: it sends `forget` then. */
+static bool is_owed(const struct launcher *launcher)
+{
+    for (uint32_t i = 0; launcher->welcomed && i < launcher->shim_count; i++)
+        if (!launcher->shims[i].unseen && launcher_is_ours(launcher, &launcher->shims[i]))
+            return true;
+    return false;
+}
+
+/* All shims have ended: whether nothing more need be waited for. */
+static bool is_over(const struct launcher *launcher, uint64_t now_us)
+{
+    const struct launcher_leaving *leaving = &launcher->leaving;
+
+    if (is_owed(launcher))
+        return now_us >= leaving->leave_by_us;
+    return launcher->welcomed ? leaving->is_known : now_us >= leaving->since_us + LAUNCHER_ALONE_US;
 }
 
 void launcher_leave_settle(struct launcher *launcher, uint64_t now_us,
@@ -97,13 +111,31 @@ void launcher_leave_settle(struct launcher *launcher, uint64_t now_us,
 {
     struct launcher_leaving *leaving = &launcher->leaving;
 
-    if (!leaving->is_on || leaving->has_left || !is_empty(launcher, now_us))
+    if (!leaving->is_on || leaving->has_left)
         return;
+    if (!have_ended(launcher)) {
+        leaving->leave_by_us = 0;
+        return;
+    }
+    if (leaving->leave_by_us == 0)
+        leaving->leave_by_us = now_us + LAUNCHER_ALONE_US;
+    if (!is_over(launcher, now_us))
+        return;
+    if (is_owed(launcher))
+        launcher_log(actions, "the server has not recorded the end of its jobs in %u s",
+                     LAUNCHER_ALONE_US / 1000000u);
     leaving->has_left = true;
     launcher_add(actions, (struct launcher_action){.type = LAUNCHER_LEFT});
 }
 
 uint64_t launcher_leave_timer_us(const struct launcher *launcher)
 {
-    return launcher->leaving.is_on ? launcher->leaving.alone_at_us : UINT64_MAX;
+    const struct launcher_leaving *leaving = &launcher->leaving;
+
+    if (!leaving->is_on)
+        return UINT64_MAX;
+    return !leaving->has_left && leaving->leave_by_us != 0 &&
+                   leaving->leave_by_us < leaving->alone_at_us && is_owed(launcher)
+               ? leaving->leave_by_us
+               : leaving->alone_at_us;
 }

@@ -1,6 +1,8 @@
 /* The node leaves (launcherd --drain-on-term): it takes itself out of use and ends. Its beats say
  * so, and the server stops the jobs on it with their grace. When the server has recorded their end,
- * the process ends. If no server answers, the node stops its shims itself. Private to the core. */
+ * the process ends. No server can keep it waiting: shims that have got no stop after LAUNCHER_ALONE_US, whether a server
+ * is connected or not, are stopped by the node itself with their job's grace; and when all have ended, it waits for so
+ * long at most until the server has recorded that. Private to the core. */
 #ifndef LAUNCHERD_CORE_LAUNCHER_LEAVE_H
 #define LAUNCHERD_CORE_LAUNCHER_LEAVE_H
 

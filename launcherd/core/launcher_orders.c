@@ -72,6 +72,7 @@ static void fill_entry(struct launcher_shim *shim, const struct msg_start *start
     shim->slot_mask = start->slot_mask;
     shim->rank_base = start->rank_base;
     shim->local_count = start->local_count;
+    shim->grace_us = start->grace_us;
     shim->submitted_ms = start->submitted_ms;
     (void)snprintf(shim->cluster, sizeof shim->cluster, "%s", start->cluster);
 }

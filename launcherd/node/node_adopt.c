@@ -52,6 +52,7 @@ static void fill_core_shim(struct launcher_shim *out, const struct msg_start *st
     out->slot_mask = start->slot_mask;
     out->rank_base = start->rank_base;
     out->local_count = start->local_count;
+    out->grace_us = start->grace_us;
     out->submitted_ms = start->submitted_ms;
     (void)snprintf(out->cluster, sizeof out->cluster, "%s", start->cluster);
 }

@@ -12,12 +12,14 @@
 #define LATE_WORDS (NODES_PER_JOB_MAX / 64u)
 #define EVERY_US 500000u /* parts that are due within this time are looked at together */
 
-/* A node that is not up is silent or away: whether it is lost is for the roster to say. */
-static bool is_up(const struct rdzv *rdzv, const struct part_state *state)
+/* A node that has not been heard for longer than suspect_us is silent or away: whether it is lost is for the roster to say.
+ * One that has just lost its connection is neither: it may call and lose it again for ever, and carry out nothing. */
+static bool is_heard(const struct rdzv *rdzv, const struct part_state *state)
 {
     const struct node *node = state->node == NODE_NONE ? NULL : &rdzv->nodes[state->node];
 
-    return node != NULL && node->has_beat && node->conn != 0 && node->state == NODE_UP;
+    return node != NULL && node->has_beat && node->state != NODE_LOST &&
+           rdzv->out.now_us < node->beat_at_us + rdzv->options.suspect_us;
 }
 
 /* A launcherd that does not know the part gets no orders for it, so it lets none pass, and its word about the ranks is
@@ -32,7 +34,7 @@ static bool is_due(const struct rdzv *rdzv, const struct job *job, uint32_t part
 {
     const struct part_state *state = &job->gang.parts[part];
 
-    return steps_due_us(job, part) <= rdzv->out.now_us && is_up(rdzv, state) &&
+    return steps_due_us(job, part) <= rdzv->out.now_us && is_heard(rdzv, state) &&
            !must_wait(job, state);
 }
 
@@ -75,9 +77,10 @@ static void describe(const struct rdzv *rdzv, const struct job *job, uint32_t pa
                        ", and has connected again %u times: small messages arrive, large ones may "
                        "be lost on the way",
                        node->trouble.reconnects);
-    text_format(text, "node %.60s%s %s within %llu s, although it is up%s", node->name, others,
+    text_format(text, "node %.60s%s %s within %llu s, although it %s up%s", node->name, others,
                 describe_step((enum part_step)state->step),
-                (unsigned long long)(rdzv->out.now_us / 1000000 - state->step_at_s), hint);
+                (unsigned long long)(rdzv->out.now_us / 1000000 - state->step_at_s),
+                node->conn != 0 || node->trouble.reconnects > 0 ? "is" : "was", hint);
 }
 
 /* What the node has not done is shown with it: "did not take its start order of job 7 within 30 s" */
@@ -103,7 +106,8 @@ static void give_up(struct rdzv *rdzv, struct job *job, uint32_t part, const cha
 
     fence_note(rdzv, job, node);
     generation_part_lost(rdzv, job, part, FAILURE_NODE, cause);
-    if (!lists && actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
+    if (!lists && node->conn != 0 &&
+        actions_have_room(&rdzv->out, NODE_ACTIONS_MAX + JOB_ACTIONS_MAX))
         roster_drop(rdzv, node, "an order of this connection was not carried out in time");
 }
 
@@ -157,10 +161,12 @@ static void stop_is_late(struct rdzv *rdzv, struct job *job, uint32_t part)
         return;
     }
     job->gang.parts[part].is_late = true;
-    action_log(&rdzv->out, job->record.job_id, job->record.generation,
-               "%s: ranks may run there yet, so the job waits; ending the launcherd of that node "
-               "lets it count as lost",
-               text);
+    text_format(job->silent,
+                "%.170s: the job waits, as ranks may run there; ending its launcherd lets the "
+                "node count as lost",
+                text);
+    job_log(rdzv, job, job->silent);
+    job_set_changed(rdzv, job);
 }
 
 /* Nobody is to blame: who got the orders has no connection, and who has one got none. */

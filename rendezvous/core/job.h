@@ -75,8 +75,9 @@ struct job {
     uint8_t blob[BLOB_BYTES_MAX]; /* rank 0's blob of the current generation */
     struct hang_job hang;         /* of the current generation, as are pace and slow */
     struct straggler_job pace;
-    char slow[REASON_BYTES_MAX];   /* describes the slowest straggler; empty: none */
-    char silent[REASON_BYTES_MAX]; /* describes a shim that does not answer; empty: all do */
+    char slow[REASON_BYTES_MAX]; /* describes the slowest straggler; empty: none */
+    char silent
+        [REASON_BYTES_MAX]; /* describes a shim that does not answer, or a stop that is not carried out; or empty */
     struct failure_note note;
     uint64_t after_failed_id;          /* fields of rdzv_after; the record has the rest */
     enum job_state after_failed_state; /* (after_list.h) */

@@ -258,7 +258,7 @@ static void tell_jobs(struct rdzv *rdzv, const struct node *node, const char *te
 /* The node is alive now. */
 static void set_alive(struct rdzv *rdzv, struct node *node)
 {
-    if (node->state != NODE_UP) {
+    if (node->state != NODE_UP && trouble_back(&node->trouble)) {
         action_log(&rdzv->out, 0, 0, "node %s is up", node->name);
         if (node->has_beat)
             tell_jobs(rdzv, node, "answers again");
@@ -356,14 +356,15 @@ void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
 
 void roster_closed(struct rdzv *rdzv, struct node *node)
 {
-    bool was_up = node->state == NODE_UP;
+    const bool was_up = node->state == NODE_UP, is_news = was_up && trouble_closed(&node->trouble);
 
     node->conn = 0;
     node->closed_at_us = rdzv->out.now_us;
     if (roster_part_count(rdzv, node) > 0)
         rdzv->gone_at_us = rdzv->out.now_us;
-    if (was_up) {
+    if (was_up)
         node->state = NODE_SUSPECT;
+    if (is_news) {
         action_log(&rdzv->out, 0, 0, "node %s: its connection closed", node->name);
         tell_jobs(rdzv, node, "does not answer: its connection closed");
     }
@@ -440,6 +441,7 @@ static void lose(struct rdzv *rdzv, struct node *node)
     node->has_lost_parts = true;
     rdzv->any_lost_parts = true;
     node->silent_us = rdzv->out.now_us - node->beat_at_us;
+    node->trouble.is_quiet = false;
     action_log(&rdzv->out, 0, 0, "node %s was lost: silent for %llu s", node->name,
                (unsigned long long)(node->silent_us / 1000000));
     if (node->conn != 0)

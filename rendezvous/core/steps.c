@@ -98,6 +98,8 @@ void steps_note(struct rdzv *rdzv, struct job *job, uint32_t part)
         trouble_clear(&rdzv->nodes[state->node].trouble);
     state->step = (uint8_t)step;
     state->step_at_s = seconds(rdzv->out.now_us);
+    if (state->is_late)
+        job->silent[0] = '\0'; /* it said that this part has not carried out its stop */
     state->is_late = false;
     steps_expect(rdzv, job, part);
 }

@@ -15,7 +15,7 @@
  *
  * A beat does not move a step on. The node has its own, shorter limits for what it can see itself
  * (launcherd/core/launcher.h), so that it reports the better reason; these are for a node that is up and does
- * not carry out its orders, or does not get them. Deadlines are enforced in deadline.h.
+ * not carry out its orders, or does not get them, also because its connection ends again and again. Deadlines are enforced in deadline.h.
  *
  * Time in which the server did not run, or could not hear the node for longer than options.suspect_us, does not
  * count: then the node is lost (roster.h), or goes on. */

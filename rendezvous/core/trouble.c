@@ -35,10 +35,26 @@ void trouble_beat(struct rdzv *rdzv, struct trouble *trouble, const char *node)
     if (trouble->reconnects == 0 || rdzv->out.now_us < trouble->hello_at_us + STEADY_US)
         return;
     if (trouble->reconnects >= TROUBLE_RECONNECTS)
-        action_log(&rdzv->out, 0, 0, "node %s: its connection holds again", node);
+        action_log(&rdzv->out, 0, 0,
+                   "node %s: its connection holds again; it had connected again %u times", node,
+                   trouble->reconnects);
     trouble->reconnects = 0;
     if (!trouble->is_overdue)
         trouble->text[0] = '\0';
+}
+
+bool trouble_closed(struct trouble *trouble)
+{
+    trouble->is_quiet = trouble->reconnects >= TROUBLE_RECONNECTS;
+    return !trouble->is_quiet;
+}
+
+bool trouble_back(struct trouble *trouble)
+{
+    const bool was_quiet = trouble->is_quiet;
+
+    trouble->is_quiet = false;
+    return !was_quiet;
 }
 
 void trouble_overdue(struct trouble *trouble, const char *cause)

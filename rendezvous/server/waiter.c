@@ -133,7 +133,7 @@ static void answer_late(struct server *server, const struct waiter *waiter)
         answer_input_problem(peer, waiter->after, "its node does not answer");
         break;
     case WAIT_NODE_DATA:
-        answer_question_problem(peer, waiter->after, "the node does not answer");
+        answer_question_problem(peer, waiter->after, NODE_IS_SILENT);
         break;
     }
 }

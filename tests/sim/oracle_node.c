@@ -6,7 +6,7 @@
 #define STUCK_US 500000u   /* launcherd kills a stuck shim this long after the lease, */
 #define STOP_SLACK_US 10000000u /* and after the grace; the documented figures */
 #define ALONE_US                                                                                   \
-    40000000u /* a node that leaves alone stops its shims after 10 s, with 30 s of grace */
+    10000000u /* a node that leaves stops its shims itself after that, with the grace */
 #define DEAF_US                                                                                    \
     19000000u /* since it stopped: launcherd asks it for 30 s since it has said something */
 #define UNKILLABLE_US 60000000u
@@ -441,8 +441,9 @@ void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *sh
     const bool has_overstayed = facts->order_us != 0 && now_us >= facts->order_us + STOP_SLACK_US;
     const bool is_late = now_us >= facts->lease_us + STUCK_US;
     /* If the node itself has stopped it, which a shim that stands still does not hear. */
-    const bool was_alone = sim->nodes[node].is_leaving &&
-                           now_us >= sim->nodes[node].leave_at_us + ALONE_US + STOP_SLACK_US;
+    const bool was_alone =
+        sim->nodes[node].is_leaving &&
+        now_us >= sim->nodes[node].leave_at_us + ALONE_US + shim->grace_us + STOP_SLACK_US;
 
     if (!has_overstayed && !is_late && !was_alone && !is_deaf(sim, shim) &&
         !is_silent(sim, node, shim) && !owes_end(sim, shim))

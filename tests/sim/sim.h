@@ -411,6 +411,8 @@ void orders_lose(struct sim *sim);
 void orders_stall(struct sim *sim);
 void orders_lose_kind(struct sim *sim, uint32_t node, enum msg_type type, uint64_t us);
 bool orders_is_lost(const struct sim *sim, uint32_t node, enum msg_type type);
+/* Whether the connection ends as soon as such an order arrives. */
+bool orders_cuts(const struct sim *sim, uint32_t node);
 /* Whether this message, and with it all behind it on its connection, does not arrive. */
 bool orders_is_stalled(const struct sim *sim, uint32_t node, bool to_server, const char *json);
 /* A shim that was just spawned stops. */

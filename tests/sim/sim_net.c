@@ -140,7 +140,12 @@ static void to_node(struct sim *sim, uint32_t id, const struct msg *msg)
     const struct launcher_shim *known;
 
     if (conn->is_server && sim->nodes[conn->node].conn == id) {
-        if (orders_is_lost(sim, conn->node, msg->type) || warm_takes(sim, conn->node, msg))
+        if (orders_is_lost(sim, conn->node, msg->type)) {
+            if (orders_cuts(sim, conn->node))
+                net_close(sim, id, true);
+            return;
+        }
+        if (warm_takes(sim, conn->node, msg))
             return;
         oracle_node_hears(sim, conn->node, msg);
         node_step(sim, conn->node,

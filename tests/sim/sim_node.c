@@ -411,6 +411,7 @@ static void adopt(struct sim *sim, uint32_t index, uint32_t shim_index)
     const bool same_boot = shim->boots == sim->nodes[index].boots && !shim->pending;
 
     (void)snprintf(known.cluster, sizeof known.cluster, "%s", shim->cluster);
+    known.grace_us = shim->grace_us;
     known.submitted_ms = shim->submitted_ms;
     known.lease_until_us = shim->page_us;
     shim->pending = false;

@@ -54,6 +54,12 @@ bool orders_is_lost(const struct sim *sim, uint32_t node, enum msg_type type)
     return sim->now_us < sim->nodes[node].lost_until_us && sim->nodes[node].lost_type == type;
 }
 
+/* By lot, which the time in microseconds is. */
+bool orders_cuts(const struct sim *sim, uint32_t node)
+{
+    return sim->nodes[node].lost_until_us % 3 == 0;
+}
+
 /* Which messages are large in a real cluster: those with a command and an environment, and reports with a traceback
  * or many ranks. */
 bool orders_is_stalled(const struct sim *sim, uint32_t node, bool to_server, const char *json)

@@ -3,11 +3,15 @@ import json
 import os
 import re
 import signal
+import socket
+import struct
 import sys
 
 from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
 from gpu_lib import GpuCluster  # noqa: E402
+from unix_relay import UnixRelay  # noqa: E402
 
 
 def doctor(cluster, *args, **more):
@@ -145,6 +149,38 @@ def nobody_holds_up_launcherd():
             one.stderr.close()
 
 
+class Silent(UnixRelay):
+    """Between client and server: node1 lets each question pass, which the server says at once and not after a minute."""
+
+    asked = 0
+
+    def move(self, source, target, passed):
+        while head := source.recv(4, socket.MSG_WAITALL):
+            frame = head + source.recv(struct.unpack(">I", head)[0], socket.MSG_WAITALL)
+            msg = json.loads(frame[4:])
+            if msg["type"] == "node_read" and msg["node"] == "node1":
+                self.asked += 1
+                body = json.dumps({"type": "node_data", "request_id": msg["request_id"], "bytes": "", "problem": "the node does not answer",
+                                   "node_ms": "0", "server_ms": "0"}).encode()
+                source.sendall(struct.pack(">I", len(body)) + body)
+            else:
+                target.sendall(frame)
+
+
+def a_node_that_does_not_answer():
+    """It is asked once, not once for each of four rounds of a minute; only "answer" fails, and nothing blames the network."""
+    with Case() as case, Cluster(case, nodes=3) as cluster:
+        with Silent(f"{case.dir}/between.sock", cluster.server.removeprefix("unix:")) as relay:
+            cluster.server = relay.address
+            found = doctor(cluster)
+        equal(relay.asked, 1)
+        equal(found[("answer", "node1")], [("fail", "the node does not answer")])
+        equal([check for check, node in found if node == "node1"], ["node", "answer"])
+        equal(len(found[("connect", "node0")]), 1)
+        ok(found, "connect", "node0")
+        ok(found, "connect", "node2")
+
+
 if __name__ == "__main__":
-    sys.exit(run_tests([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd],
+    sys.exit(run_tests([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd, a_node_that_does_not_answer],
                        side_by_side=3))

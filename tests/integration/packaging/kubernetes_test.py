@@ -152,7 +152,7 @@ def check_node(files, found):
     daemon = find(files, "DaemonSet", "launcherd")
     pod, _, options = next(value for where, value in found.items() if where.endswith("DaemonSet launcherd"))
     args = pod["containers"][0]["args"]
-    assert "--drain-on-term" in args and pod["terminationGracePeriodSeconds"] >= 30 + 10 + 10, args
+    assert "--drain-on-term" in args and pod["terminationGracePeriodSeconds"] >= 30 + 30, args
     assert pod["hostPID"] is True and daemon["spec"]["updateStrategy"]["rollingUpdate"]["maxUnavailable"] == 1
     mount = next(m for m in pod["containers"][0]["volumeMounts"] if m["name"] == "keys")
     env = {e["name"]: e.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath") for e in pod["containers"][0]["env"]}

@@ -110,7 +110,8 @@ TEST(reconnects_at_once_then_backs_off)
     CHECK_EQ(actions.timer_at_us, now_us + 5000);
 }
 
-/* Welcome, a beat and its ack, and the end, again and again. */
+/* Welcome, a beat and its ack, and the end, again and again: the pause grows to three beats, which is less than the server
+ * waits before it counts a node as silent. */
 TEST(a_connection_that_does_not_last_is_a_failed_attempt)
 {
     uint64_t now_us = 100;
@@ -118,7 +119,11 @@ TEST(a_connection_that_does_not_last_is_a_failed_attempt)
     connected();
     event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
     for (uint32_t i = 1; i < 20; i++) {
-        const uint64_t most_us = i < 7 ? 10000ull << i : SECOND_US;
+        const uint64_t most_us = i < 3    ? 10000ull << i
+                                 : i == 3 ? SECOND_US
+                                 : i == 4 ? 2 * SECOND_US
+                                          : 3 * BEAT_US;
+        const uint64_t least_us = i < 3 ? 1 : most_us / 2;
 
         now_us = actions.timer_at_us;
         CHECK_STR(event(now_us, LAUNCHER_EVENT_TICK), "connect");
@@ -127,8 +132,13 @@ TEST(a_connection_that_does_not_last_is_a_failed_attempt)
         beat_ack(now_us + 1, now_us);
         CHECK_EQ(launcher.failures, i);
         event(now_us + 2, LAUNCHER_EVENT_SERVER_CLOSED);
-        CHECK(actions.timer_at_us > now_us && actions.timer_at_us <= now_us + 2 + most_us);
+        CHECK(actions.timer_at_us >= now_us + 2 + least_us &&
+              actions.timer_at_us <= now_us + 2 + most_us);
     }
+    now_us = actions.timer_at_us; /* the server is not there: it is called as often as ever */
+    event(now_us, LAUNCHER_EVENT_TICK);
+    event(now_us, LAUNCHER_EVENT_SERVER_CLOSED);
+    CHECK(actions.timer_at_us <= now_us + SECOND_US);
 }
 
 /* The server answers the hello with an error, and closes. */

@@ -118,6 +118,7 @@ const char *start(uint64_t now_us, uint64_t job_id, uint32_t generation, uint64_
                                    .generation = generation,
                                    .local_count = (uint32_t)__builtin_popcountll(slot_mask),
                                    .world = 4,
+                                   .grace_us = JOB_GRACE_US,
                                    .slot_mask = slot_mask};
     return server(now_us, &msg);
 }

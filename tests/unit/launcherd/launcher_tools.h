@@ -7,6 +7,7 @@
 
 #define SECOND_US 1000000u
 #define BEAT_US SECOND_US
+#define JOB_GRACE_US (7 * SECOND_US)
 #define LEASE_US (60u * SECOND_US)
 
 extern struct launcher launcher;

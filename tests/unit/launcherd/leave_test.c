@@ -99,13 +99,13 @@ TEST(without_a_server_it_stops_its_shims_itself)
     CHECK_STR(event(ALONE_US - 1, LAUNCHER_EVENT_TICK), "");
     CHECK_STR(event(ALONE_US, LAUNCHER_EVENT_TICK), "1.1<stop");
     CHECK(sent_stop() != NULL && sent_stop()->signal == SIGTERM &&
-          sent_stop()->grace_us == LAUNCHER_ALONE_GRACE_US);
+          sent_stop()->grace_us == JOB_GRACE_US);
     CHECK_STR(shim_reports(ALONE_US + 1, 1, 1, SHIM_ENDED), "left");
 }
 
 TEST(without_a_server_one_that_is_stuck_is_killed)
 {
-    uint64_t end_us = ALONE_US + LAUNCHER_ALONE_GRACE_US + LAUNCHER_STOP_SLACK_US;
+    uint64_t end_us = ALONE_US + JOB_GRACE_US + LAUNCHER_STOP_SLACK_US;
 
     with_running_shim();
     beat_until(TOLD_US);
@@ -114,9 +114,63 @@ TEST(without_a_server_one_that_is_stuck_is_killed)
     launcher.retry_at_us = UINT64_MAX;
     for (uint64_t at_us = ALONE_US; at_us < end_us; at_us = actions.timer_at_us)
         CHECK_STR(event(at_us, LAUNCHER_EVENT_TICK), "1.1<stop");
-    event(end_us, LAUNCHER_EVENT_TICK);
-    CHECK_STR(event(end_us + 1, LAUNCHER_EVENT_TICK), "kill(1.1)");
+    CHECK_STR(event(end_us, LAUNCHER_EVENT_TICK), "kill(1.1)");
     CHECK_STR(shim_event(end_us + 2, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "was killed"), "left");
+}
+
+/* The server beats and acknowledges, and its stop is lost on the way. */
+TEST(a_shim_whose_stop_does_not_come_is_stopped_from_here)
+{
+    with_running_shim();
+    beat_until(TOLD_US);
+    leave(TOLD_US);
+    beat_ack(TOLD_US + 1, TOLD_US);
+    beat_until(ALONE_US);
+    CHECK(sent_stop() == NULL);
+    event(ALONE_US, LAUNCHER_EVENT_TICK);
+    CHECK(sent_stop() != NULL && sent_stop()->signal == SIGTERM &&
+          sent_stop()->grace_us == JOB_GRACE_US);
+    CHECK_STR(shim_reports(ALONE_US + 1, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    CHECK_STR(order(ALONE_US + 2, MSG_TYPE_FORGET, 1, 1), "1.1<forget");
+    CHECK_STR(shim_event(ALONE_US + 3, LAUNCHER_EVENT_SHIM_GONE, 1, 1, NULL, "ended"),
+              "remove(1.1) left");
+}
+
+/* A stop that has come holds, however long its grace is. */
+TEST(a_shim_that_was_stopped_is_not_stopped_again)
+{
+    with_running_shim();
+    beat_until(TOLD_US);
+    leave(TOLD_US);
+    beat_ack(TOLD_US + 1, TOLD_US);
+    order(TOLD_US + 2, MSG_TYPE_STOP, 1, 1);
+    beat_until(ALONE_US);
+    event(ALONE_US, LAUNCHER_EVENT_TICK);
+    CHECK(sent_stop() == NULL);
+}
+
+/* Its end does not reach the server, or the answer to it is lost. */
+TEST(a_server_that_does_not_record_the_end_is_waited_for_ten_seconds)
+{
+    const uint64_t ended_us = TOLD_US + 3 * SECOND_US / 2;
+    bool has_left = false;
+
+    with_running_shim();
+    beat_until(TOLD_US);
+    leave(TOLD_US);
+    beat_ack(TOLD_US + 1, TOLD_US);
+    order(TOLD_US + 2, MSG_TYPE_STOP, 1, 1);
+    beat_until(ended_us);
+    CHECK_STR(shim_reports(ended_us, 1, 1, SHIM_ENDED), "shim_report(1.1 ended)");
+    while (!has_left && actions.timer_at_us <= ended_us + LAUNCHER_ALONE_US) {
+        const uint64_t at_us = actions.timer_at_us;
+
+        has_left = strstr(event(at_us, LAUNCHER_EVENT_TICK), "left") != NULL;
+        CHECK_EQ(has_left, at_us == ended_us + LAUNCHER_ALONE_US);
+        if (!has_left && strstr(trace, "beat") != NULL)
+            has_left = strstr(beat_ack(at_us, at_us), "left") != NULL;
+    }
+    CHECK(has_left);
 }
 
 TEST_MAIN

@@ -88,6 +88,14 @@ static void pass(uint32_t nodes, uint32_t seconds)
     }
 }
 
+static struct part_node shown(uint32_t node)
+{
+    struct part_node part;
+
+    rdzv_node_at(core, node, now_us, &part);
+    return part;
+}
+
 static const struct rdzv_record *job(void)
 {
     return rdzv_job_record(core, 1);
@@ -269,6 +277,7 @@ TEST(a_cancelled_start_ends_although_the_stop_does_not_arrive)
 TEST(a_stop_that_is_not_carried_out_is_told_and_waited_for)
 {
     struct msg cancel = {.type = MSG_TYPE_CANCEL, .cancel = {.signal = SIGTERM, .grace_us = -1}};
+    struct part_job shown;
     uint32_t told = 0;
 
     begin(1);
@@ -289,6 +298,10 @@ TEST(a_stop_that_is_not_carried_out_is_told_and_waited_for)
     }
     CHECK_EQ(told, 1);
     CHECK_EQ(job()->state, JOB_RUNNING);
+    rdzv_job_part(core, 1, &shown);
+    CHECK_STR(shown.reason,
+              "node n1 did not carry out a stop within 95 s, although it is up: the job waits, as "
+              "ranks may run there; ending its launcherd lets the node count as lost");
     report(0, 0, SHIM_ENDED, false);
     CHECK(job() == NULL || job()->state == JOB_CANCELLED);
 }
@@ -370,14 +383,6 @@ TEST(a_list_that_comes_and_goes_is_no_progress)
     }
     CHECK_EQ(job()->generation, 2);
     CHECK_STR(job()->where, "n2");
-}
-
-static struct part_node shown(uint32_t node)
-{
-    struct part_node part;
-
-    rdzv_node_at(core, node, now_us, &part);
-    return part;
 }
 
 TEST(what_a_node_has_not_done_is_shown_until_a_start_goes_on)
