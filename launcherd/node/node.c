@@ -415,6 +415,7 @@ static enum status open_dirs(struct node *node, struct err *err)
 {
     struct opening opening = {.node = node};
 
+    own_reserve();
     open_dir(&opening, node->options.logs_dir, open_files_logs);
     if (opening.is_late)
         log_line(LOG_ERROR, node_about(&node->host), "%s: no job can start here until it does",
@@ -460,14 +461,6 @@ static void open_handles(struct node *node)
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* the orphans of a killed shim become our children */
 }
 
-static bool is_below(const char *path, const char *folder)
-{
-    const size_t length = strlen(folder);
-
-    return strncmp(path, folder, length) == 0 && path[length] == '/' &&
-           strstr(path + length, "/..") == NULL;
-}
-
 enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
                       struct err *err)
 {
@@ -476,34 +469,33 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
     if (node == NULL)
         return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
     node->options = *options;
-    node->host =
-        (struct node_host){.loop = loop,
-                           .state_dir = options->state_dir,
-                           .logs_dir = options->logs_dir,
-                           .logs_are_shared = !is_below(options->logs_dir, options->state_dir),
-                           .log_max = options->log_max,
-                           .keep_logs_us = options->keep_logs_us,
-                           .core = &node->core,
-                           .cgroups = node->cgroups,
-                           .job_memory_bytes = options->job_memory_bytes,
-                           .allow_root = options->allow_root,
-                           .devices = &node->options.devices,
-                           .ends_shims = options->exit_with_parent,
-                           .owner = node,
-                           .step = step,
-                           .post = post,
-                           .send_server = send_server,
-                           .unsent_bytes = unsent_bytes,
-                           .is_helper = is_helper,
-                           .helper_reaped = helper_reaped,
-                           .explain_gpu = explain_gpu};
+    node->host = (struct node_host){.loop = loop,
+                                    .state_dir = options->state_dir,
+                                    .logs_dir = options->logs_dir,
+                                    .logs_are_shared =
+                                        node_logs_are_shared(options->logs_dir, options->state_dir),
+                                    .log_max = options->log_max,
+                                    .keep_logs_us = options->keep_logs_us,
+                                    .core = &node->core,
+                                    .cgroups = node->cgroups,
+                                    .job_memory_bytes = options->job_memory_bytes,
+                                    .allow_root = options->allow_root,
+                                    .devices = &node->options.devices,
+                                    .ends_shims = options->exit_with_parent,
+                                    .owner = node,
+                                    .step = step,
+                                    .post = post,
+                                    .send_server = send_server,
+                                    .unsent_bytes = unsent_bytes,
+                                    .is_helper = is_helper,
+                                    .helper_reaped = helper_reaped,
+                                    .explain_gpu = explain_gpu};
     node->lock = FOLDER_LOCK_NONE;
     node->server = (struct node_server){.host = &node->host,
                                         .options = &node->options,
                                         .on_message = on_server_message,
                                         .on_room = on_room,
                                         .on_key_kept = on_key_kept};
-    own_reserve();
     enum status status =
         file_works_open(&node->files, loop, options->logs_dir, options->state_dir, err);
     node->host.files = node->files;

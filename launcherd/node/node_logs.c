@@ -32,6 +32,14 @@ struct log_wait {
     struct file_work *looks; /* a thread looks now; NULL: none */
 };
 
+bool node_logs_are_shared(const char *logs_dir, const char *state_dir)
+{
+    const size_t length = strlen(state_dir);
+
+    return strncmp(logs_dir, state_dir, length) != 0 || logs_dir[length] != '/' ||
+           strstr(logs_dir + length, "/..") != NULL;
+}
+
 void node_logs_init(struct node_logs *logs, const struct node_host *host)
 {
     *logs = (struct node_logs){.host = host};

@@ -25,6 +25,8 @@ struct node_logs {
     bool is_turning;         /* node_logs_room runs */
 };
 
+/* Whether the folder of logs is outside of the state directory, where other launcherds may use it, too. */
+bool node_logs_are_shared(const char *logs_dir, const char *state_dir);
 void node_logs_init(struct node_logs *logs, const struct node_host *host);
 /* Answers `request` with log_data, now or later. */
 void node_logs_read(struct node_logs *logs, const struct msg_log_read *request);
