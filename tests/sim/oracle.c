@@ -140,8 +140,11 @@ void oracle_server_started(struct sim *sim, bool is_old)
     for (uint32_t i = 0; i < oracle->job_count; i++) {
         struct oracle_gen *gen = oracle->jobs[i].newest;
 
-        for (uint32_t p = 0; gen != NULL && p < gen->part_count; p++)
-            gen->parts[p].end_was_told = false;
+        for (uint32_t p = 0; gen != NULL && p < gen->part_count; p++) {
+            struct oracle_part *part = &gen->parts[p];
+
+            part->ready_was_told = part->running_was_told = part->end_was_told = false;
+        }
     }
     for (uint32_t i = 0; i < sim->disk.row_count; i++)
         if (!rdzv_state_is_final(sim->disk.written[i].record.state))

@@ -25,8 +25,7 @@ struct oracle_part {
     uint32_t rank_base, local_count;
     uint64_t slot_mask;
     bool is_ready;
-    bool ready_was_told, running_was_told; /* the server was told */
-    bool end_was_told;                     /* the server was told */
+    bool ready_was_told, running_was_told, end_was_told; /* this server was told */
     bool was_lost; /* lost with its node, before the next generation started */
     bool was_gone; /* its node was gone too long to wait for the part */
 };
