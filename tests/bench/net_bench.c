@@ -22,6 +22,7 @@
 #include "worker/net/profile.h"
 
 #define PROFILE_MAX 4096
+#define TUNE_US 20000000 /* enough for a net's convolutions on an H100 */
 
 /* What the two programs differ in; the build chooses a row by BENCH_CASE. */
 struct bench_case {
@@ -80,7 +81,7 @@ static enum status make_net(struct bench *bench, struct rng *rng, struct err *er
     struct amp amp;
     const struct net_options options = {.batch_max = bench->batch,
                                         .profile = bench->profile,
-                                        .tune_us = NET_TUNE_ALL,
+                                        .tune_us = TUNE_US,
                                         .tunes_cold = true,
                                         .amp = &amp,
                                         .backend = bench->device.backend};

@@ -4,9 +4,8 @@
  *   bench_norms [--arch NAME] [--size PIXELS] [--batch N] [--opt-level LEVEL] [--low-type TYPE]
  *
  * Prints a table in Markdown, a row for each kind as it is measured, then one line "figure: ...".
- * The net is made as in training after --tune: plans and times come from the cache, where they are;
- * other plans are built, and timed for up to TUNE_US, so that all of it takes less than 20 s on a
- * card. The bytes are the least that such a norm moves: x once for its
+ * The net is made as in training after --tune: plans of norms and their times come from the cache. Where it has none
+ * their columns are empty; DDP_CUDA_CANDIDATES=1 has the first plan for each. The bytes are the least that such a norm moves: x once for its
  * sums and once to apply them, both ways, since sums must be complete before they are used; with a
  * pool the backward sums read what forward kept. Small
  * values stay in the device's cache between runs and between parts: those rates can be above a
@@ -181,6 +180,8 @@ static const char *choice_of(const struct cuda *cuda, const struct cuda_layer *n
 {
     if (norm->uses_plans)
         return "plans";
+    if (cuda_norm_put_off(cuda, norm))
+        return "own: plans not timed";
     return cuda_has_plan(cuda, norm, PLAN_NORM_FORWARD) &&
                    cuda_has_plan(cuda, norm, PLAN_NORM_BACKWARD)
                ? "own"

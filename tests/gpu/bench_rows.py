@@ -18,7 +18,7 @@ IS_STANDIN = os.environ.get("DDP_GPU_STANDIN") == "1"
 EPOCH_IMAGES, EPOCHS = (200, 2) if IS_STANDIN else (60000, 4)  # MNIST's
 ROUNDS_WITHOUT_END = 100000
 PEER_END_S = 5.0  # of its row's time, for its figures at the end
-TUNE = ("--tune-seconds", "20")  # what the row "tune" has timed is not timed again
+TUNE = ("--tune-seconds", "20")  # enough for all convolutions; what a row before has timed is not timed again
 
 
 class Bench:

@@ -130,11 +130,11 @@ def our_programs_know_every_option(folder, build):
         except (bench_run.Failed, bench_run.NotMeasured):
             pass
     workers = [argv[argv.index(f"{build}/worker/ddp-worker"):] for argv in recorder.commands if f"{build}/worker/ddp-worker" in argv]
-    assert len(workers) == 13 + len(bench_rows.NCCL_WAYS), workers
+    assert len(workers) == 14 + len(bench_rows.NCCL_WAYS), workers
     ways = [next((word for word in argv if word.startswith("--tune")), None) for argv in workers]
-    # two starts as they are, all engines timed, a start with them; then nothing is measured by untimed ones, except the deterministic
-    assert ways[:5] == [None, None, "--tune", None, "--tune-seconds"] and ways[5:].count(None) == 1, ways
-    assert "--deterministic" in workers[5 + ways[5:].index(None)], workers
+    # two starts as they are, a step by timed engines, a start with them; then nothing is measured by untimed ones, except the deterministic
+    assert ways[:4] == [None, None, "--tune-seconds", None] and ways[4:].count(None) == 1 and ways.count("--tune") == 1, ways
+    assert "--deterministic" in workers[4 + ways[4:].index(None)], workers
     for argv in workers:
         done = subprocess.run([*argv, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         assert done.returncode == 0, (argv, done.stdout)
@@ -146,8 +146,10 @@ def our_programs_know_every_option(folder, build):
         ours.round(time.monotonic() + 60)
     ours.close(time.monotonic() + 60)
     assert ours.error is None and len(ours.times) == 2 and ours.peak_mb is not None, (ours.error, ours.times)
-    table = bench_run.run([f"{build}/tests/bench/bench_norms", *small], 60, environ)
-    assert table.count("\n| ") == 12 + 1 and "figure: 20 of 20 norms by plans; plans " in table and " nan" not in table, table
+    for more, figure in ({"DDP_CUDA_CANDIDATES": "1"}, "20 of 20 norms by plans; plans "), ({}, "0 of 20 norms by plans; not both timed: 20;"):
+        table = bench_run.run([f"{build}/tests/bench/bench_norms", *small], 60, {**environ, **more})
+        assert table.count("\n| ") == 12 + 1 and f"figure: {figure}" in table and " nan" not in table, table
+        assert table.count("| own: plans not timed |") == (0 if more else 12), table
 
 
 def plans_without_a_time_are_counted(_folder, _build):

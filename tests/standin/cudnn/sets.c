@@ -99,9 +99,24 @@ static bool is_first(const struct plan_set *plans, uint32_t index)
     return true;
 }
 
+static bool times(const struct plan_set *plans)
+{
+    return !plans->options.deterministic && plans->options.candidates != 1;
+}
+
+static bool is_put_off(const struct plan_set *plans, const struct plan_request *request)
+{
+    const struct kept *plan = find_kept(plans, request);
+    const bool tunes_all = plans->options.tune_us == PLAN_TUNE_ALL && times(plans);
+
+    return request->if_timed && !tunes_all && (plan == NULL || !plan->is_timed);
+}
+
 static void build_plan(struct plan_set *plans, const struct plan_request *request)
 {
     plans->counts.plans++;
+    if (is_put_off(plans, request))
+        return;
     plans->counts.finalised++;
     if (find_kept(plans, request) != NULL) {
         plans->counts.from_cache++;
@@ -119,15 +134,15 @@ static void build_plan(struct plan_set *plans, const struct plan_request *reques
 static void time_plans(struct plan_set *plans)
 {
     const struct plan_options *options = &plans->options;
-    const bool times = !options->deterministic && options->candidates != 1;
     struct kept *costliest = NULL;
 
-    plans->counts.may_time = times && options->tune_us > 0 && !options->in_background &&
+    plans->counts.may_time = times(plans) && options->tune_us > 0 && !options->in_background &&
                              (plans->counts.built == 0 || options->tunes_cold);
-    for (uint32_t i = 0; times && i < plans->count; i++) {
+    for (uint32_t i = 0; times(plans) && i < plans->count; i++) {
         struct kept *plan = find_kept(plans, &plans->requests[i]);
 
-        if (plan == NULL || plan->is_timed || !is_first(plans, i))
+        if (plan == NULL || plan->is_timed || is_put_off(plans, &plans->requests[i]) ||
+            !is_first(plans, i))
             continue;
         plans->counts.untimed++;
         if (plans->counts.may_time && options->tune_us == PLAN_TUNE_ALL) {
@@ -180,7 +195,10 @@ static enum status build(struct plan_set *plans, const struct plan_request *requ
     add_totals(&plans->counts);
     for (uint32_t i = 0; i < count; i++)
         plans->infos[i] = (struct plan_info){
-            .status = can_do(requests[i].kind) ? STATUS_OK : STATUS_UNSUPPORTED,
+            .status = can_do(requests[i].kind) && !is_put_off(plans, &requests[i])
+                          ? STATUS_OK
+                          : STATUS_UNSUPPORTED,
+            .is_put_off = is_put_off(plans, &requests[i]),
             .workspace_bytes = 256,
             .time_us = time_of(plans, &requests[i]),
             .engine = "a plain loop",

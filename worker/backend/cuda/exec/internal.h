@@ -354,6 +354,8 @@ bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, e
 /* The time that was measured when the plan was built; 0: not measured. */
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind);
+/* Whether the norm's plans were not made because no start has timed them yet. */
+bool cuda_norm_put_off(const struct cuda *cuda, const struct cuda_layer *norm);
 /* Whether the layer's own plan adds its data gradient: no spare buffer, no addition afterwards. */
 bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer);
 /* Returns STATUS_UNSUPPORTED; `err` says why there is no plan. */
@@ -386,6 +388,8 @@ void cuda_additions_time(struct cuda *cuda);
 
 /* Call once for a net, with its first set of plans and before its layers are opened. */
 void cuda_norms_choose(struct cuda *cuda);
+/* Whether plans and our own kernels are compared at all, in this start or a later one. */
+bool cuda_norms_compare(const struct cuda *cuda);
 /* A norm that is the shortcut of another one, with nobody else reading it, has the other's masked
  * gradient for its own. Our own kernels read gradient and mask, so it is not stored. Call after
  * cuda_norms_choose. */

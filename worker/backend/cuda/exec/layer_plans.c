@@ -33,6 +33,16 @@ bool cuda_plan_spares(const struct cuda *cuda, const struct cuda_layer *layer, e
     return index >= 0 && cuda->plans->info(cuda->set->plans, (uint32_t)index)->spares_sms;
 }
 
+bool cuda_norm_put_off(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const int32_t index = *cuda_plan_entry(cuda, cuda->set, norm->index, PLAN_NORM_FORWARD);
+    const int32_t back = *cuda_plan_entry(cuda, cuda->set, norm->index, PLAN_NORM_BACKWARD);
+
+    return index >= 0 && back >= 0 &&
+           (cuda->plans->info(cuda->set->plans, (uint32_t)index)->is_put_off ||
+            cuda->plans->info(cuda->set->plans, (uint32_t)back)->is_put_off);
+}
+
 float cuda_plan_time_us(const struct cuda *cuda, const struct cuda_layer *layer,
                         enum plan_kind kind)
 {

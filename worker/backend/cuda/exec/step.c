@@ -68,12 +68,16 @@ static enum status choose_mode(struct cuda *cuda, struct err *err)
 static enum status take_plans(struct cuda *cuda, struct err *err)
 {
     const bool may_be_last = cuda->batch_last > 0 && !cuda->evaluate_only;
+    enum status status = STATUS_OK;
 
     cuda->rows = cuda->training ? cuda->n : cuda->batch_max;
     if (cuda->training && cuda->n == cuda->batch_max && may_be_last &&
-        cuda->steps_begun < CUDA_STEPS_BEFORE_LAST && ++cuda->steps_begun == CUDA_STEPS_BEFORE_LAST)
+        cuda->steps_begun < CUDA_STEPS_BEFORE_LAST && ++cuda->steps_begun == CUDA_STEPS_BEFORE_LAST) {
         cuda_sets_begin(cuda, cuda->batch_last);
-    return cuda_sets_use(cuda, cuda->rows, err);
+        if (cuda->profile != NULL) /* its steps are not to be slower for the thread's work */
+            status = cuda_sets_use(cuda, cuda->batch_last, err);
+    }
+    return status == STATUS_OK ? cuda_sets_use(cuda, cuda->rows, err) : status;
 }
 
 enum status cuda_step_begin(void *state, const struct net_images *images, const int64_t *labels,

@@ -140,6 +140,13 @@ static void read_cache(struct plan_set *set)
     }
 }
 
+/* Whether an engine is made or read for the plan, after read_cache. */
+static bool is_made(const struct plan_set *set, const struct plan *plan)
+{
+    return !plan->request.if_timed || plan->info.time_us != 0 ||
+           (set->tune_us == PLAN_TUNE_ALL && plan_set_times(set));
+}
+
 /* What is left for this process to do, by what the cache has. */
 static bool has_work(const struct plan_set *set)
 {
@@ -148,8 +155,8 @@ static bool has_work(const struct plan_set *set)
     for (uint32_t i = 0; i < set->order_count; i++) {
         const struct plan *plan = &set->plans[set->order[i]];
 
-        if ((plan->text == NULL && cudnn_serves(plan->request.kind)) ||
-            (times && plan->info.time_us == 0))
+        if (is_made(set, plan) && ((plan->text == NULL && cudnn_serves(plan->request.kind)) ||
+                                   (times && plan->info.time_us == 0)))
             return true;
     }
     return false;
@@ -339,9 +346,17 @@ static void build_linear(struct plan_set *set, struct plan *plan)
 
 /* -- threads -- */
 
+static void put_off(struct plan *plan)
+{
+    refused(plan, "its engines are not timed yet (--tune)", false);
+    plan->info.is_put_off = true;
+}
+
 static void build_one(struct plan_set *set, struct plan *plan)
 {
-    if (plan->is_linear)
+    if (!is_made(set, plan))
+        put_off(plan);
+    else if (plan->is_linear)
         build_linear(set, plan);
     else
         build_cudnn(set, plan);

@@ -156,6 +156,8 @@ struct plan_request {
     uint32_t out_h, out_w;      /* convolutions */
     struct graph_window window; /* convolutions */
     bool has_bias, has_add, has_relu;
+    bool if_timed;       /* there is another way: build() makes no engine where the cache has no time
+                            of one, except with PLAN_TUNE_ALL */
     float eps, momentum; /* norms; momentum as PyTorch's: weight of the new statistics */
 };
 
@@ -166,6 +168,7 @@ struct plan_info {
     bool from_cache;
     bool lacks_bias;   /* LINEAR_WGRAD with a bias: no engine writes DBIAS */
     bool spares_sms;   /* built to leave options.spared_sms free */
+    bool is_put_off;   /* if_timed, and nothing was made; UNSUPPORTED */
     bool needs_driver; /* only the driver is missing: the engine compiles its kernel at run time */
     float time_us;     /* of the chosen candidate, maybe measured when it was put into the cache; 0:
                           not measured, so the engine is the first that the heuristics propose */

@@ -215,17 +215,17 @@ TEST(residual_gradients_are_added_by_plans)
 }
 
 /* Our own kernels take 4 launches of 1 us, the pool after a norm's plans takes 2. They are timed if
- * plans were timed, and then the faster way is taken. */
+ * plans were timed, and then the faster way is taken; else, and with --deterministic, our own. */
 TEST(the_faster_batch_norm_is_taken)
 {
     static const struct {
         float forward, backward;
         bool deterministic, by_plans;
-    } cases[] = {{0, 0, false, true},
+    } cases[] = {{0, 0, false, false},
                  {0.5F, 1, false, true},
                  {50, 50, false, false},
-                 {50, 50, true, true},
-                 {50, 0, false, true}};
+                 {0.5F, 1, true, false},
+                 {50, 0, false, false}};
 
     use_standin();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -246,6 +246,7 @@ TEST(the_faster_batch_norm_is_taken)
 /* With collectives, a batch norm runs as a plan only if that leaves multiprocessors for them. */
 TEST(batch_norms_leave_room_for_collectives)
 {
+    CHECK_EQ(setenv("DDP_CUDA_CANDIDATES", "1", 1), 0); /* plans where there are some */
     use_standin();
     for (int spares = 0; spares < 2; spares++) {
         const struct model_shape shape = {1, 28, 28, 10};
@@ -268,6 +269,8 @@ TEST(batch_norms_leave_room_for_collectives)
         graph_free(&graph);
     }
     standin_faults.no_spare_plans = false;
+    CHECK_EQ(unsetenv("DDP_CUDA_CANDIDATES"), 0);
+    use_standin();
 }
 
 TEST(how_many_candidates_are_timed_is_passed_on)
@@ -343,6 +346,7 @@ TEST(gradient_of_the_bias_by_our_own_kernel)
     standin_faults.no_bias_plans = false;
 }
 
+/* Eight images: the last norms have one pixel an image, and of fewer values rounding decides too much. */
 TEST(resnet18)
 {
     static const char *const levels[] = {"O0", "O1", "O2", "O3"};
@@ -350,9 +354,9 @@ TEST(resnet18)
     use_standin();
     for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
         struct pair pair = pair_new(&(struct pair_options){
-            .arch = "resnet18", .level = levels[l], .shape = {3, 32, 32, 10}, .batch = 2});
+            .arch = "resnet18", .level = levels[l], .shape = {3, 32, 32, 10}, .batch = 8});
 
-        pair_step(&pair, 2, false);
+        pair_step(&pair, 8, false);
         pair_free(&pair);
     }
 }

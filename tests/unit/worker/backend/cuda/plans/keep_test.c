@@ -93,6 +93,36 @@ TEST(tune_times_all_at_a_cold_start_too)
     CHECK_EQ(keep.proposals + keep.timings, 0);
 }
 
+/* Of the four plans two have another way. */
+TEST(what_has_another_way_is_made_by_tune_alone_and_then_taken_from_the_cache)
+{
+    const char *folder = keep_folder("if-timed");
+    struct plan_request requests[KEEP_REQUESTS];
+    struct plan_info info;
+
+    memcpy(requests, keep_several(), sizeof requests);
+    requests[0].if_timed = requests[2].if_timed = true;
+    for (uint64_t start = 0; start < 2; start++) {
+        keep_reset(start * 1000000000);
+        info = keep_build_all(folder, requests, KEEP_REQUESTS);
+        CHECK(info.status == STATUS_UNSUPPORTED && info.is_put_off);
+        CHECK_STR(info.engine, "its engines are not timed yet (--tune)");
+        CHECK_EQ(keep.counts.built, start == 0 ? KEEP_DISTINCT - 2 : 0);
+        CHECK_EQ(keep.counts.untimed, start == 0 ? KEEP_DISTINCT - 2 : 0);
+        CHECK_EQ(keep_files(folder), KEEP_DISTINCT - 2);
+    }
+    keep_reset(PLAN_TUNE_ALL);
+    keep.options.tunes_cold = true;
+    info = keep_build_all(folder, requests, KEEP_REQUESTS);
+    CHECK(info.status == STATUS_OK && info.time_us > 0 && !info.is_put_off);
+    CHECK_EQ(keep.timings, 2);
+    CHECK_EQ(keep_files(folder), KEEP_DISTINCT);
+    keep_reset(0);
+    info = keep_build_all(folder, requests, KEEP_REQUESTS);
+    CHECK(info.status == STATUS_OK && info.from_cache && info.time_us > 0);
+    CHECK_EQ(keep.proposals, 0);
+}
+
 TEST(without_memory_nothing_is_timed_and_the_engine_stays)
 {
     const char *folder = keep_folder("untimed");
