@@ -192,7 +192,8 @@ static enum status describe_set(struct cuda *cuda, struct cuda_set *set, uint32_
     };
 
     set->n = n;
-    set->requests = calloc((size_t)list_requests(cuda, n, is_first, NULL) + 1, sizeof *set->requests);
+    set->requests =
+        calloc((size_t)list_requests(cuda, n, is_first, NULL) + 1, sizeof *set->requests);
     set->index = calloc((size_t)cuda->graph->layer_count * PLAN_KINDS, sizeof *set->index);
     set->forms = calloc(cuda->graph->layer_count, sizeof *set->forms);
     if (set->requests == NULL || set->index == NULL || set->forms == NULL)

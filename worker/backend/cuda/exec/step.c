@@ -72,7 +72,8 @@ static enum status take_plans(struct cuda *cuda, struct err *err)
 
     cuda->rows = cuda->training ? cuda->n : cuda->batch_max;
     if (cuda->training && cuda->n == cuda->batch_max && may_be_last &&
-        cuda->steps_begun < CUDA_STEPS_BEFORE_LAST && ++cuda->steps_begun == CUDA_STEPS_BEFORE_LAST) {
+        cuda->steps_begun < CUDA_STEPS_BEFORE_LAST &&
+        ++cuda->steps_begun == CUDA_STEPS_BEFORE_LAST) {
         cuda_sets_begin(cuda, cuda->batch_last);
         if (cuda->profile != NULL) /* its steps are not to be slower for the thread's work */
             status = cuda_sets_use(cuda, cuda->batch_last, err);

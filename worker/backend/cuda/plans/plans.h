@@ -156,7 +156,7 @@ struct plan_request {
     uint32_t out_h, out_w;      /* convolutions */
     struct graph_window window; /* convolutions */
     bool has_bias, has_add, has_relu;
-    bool if_timed;       /* there is another way: build() makes no engine where the cache has no time
+    bool if_timed; /* there is another way: build() makes no engine where the cache has no time
                             of one, except with PLAN_TUNE_ALL */
     float eps, momentum; /* norms; momentum as PyTorch's: weight of the new statistics */
 };
