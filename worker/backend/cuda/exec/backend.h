@@ -25,13 +25,14 @@ struct cuda_backend_options {
     bool no_captures;    /* every step is eager */
     enum cuda_stats stats;
     uint32_t candidates;     /* candidates to time for each plan; 0: the plans' own choice */
+    bool norm_plans;         /* batch norms by plans wherever there are some */
     struct plan_set *shared; /* of cuda_backend_share */
     uint32_t shared_index;   /* ... and its device */
 };
 
 /* Sets the tables of a loaded module, or a test's; they must stay valid for ever. Options are 0
  * unless these are set in the environment: DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0, DDP_CUDA_STATS=1, 2
- * or auto, DDP_CUDA_CANDIDATES=N (1 to 32). */
+ * or auto, DDP_CUDA_CANDIDATES=N (1 to 32), DDP_CUDA_NORMS=plans. */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 

@@ -50,6 +50,7 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .no_captures = is_set("DDP_CUDA_GRAPH", "0"),
         .stats = stats_wish(),
         .candidates = candidates_wish(),
+        .norm_plans = is_set("DDP_CUDA_NORMS", "plans"),
     };
 }
 

@@ -246,7 +246,7 @@ TEST(the_faster_batch_norm_is_taken)
 /* With collectives, a batch norm runs as a plan only if that leaves multiprocessors for them. */
 TEST(batch_norms_leave_room_for_collectives)
 {
-    CHECK_EQ(setenv("DDP_CUDA_CANDIDATES", "1", 1), 0); /* plans where there are some */
+    CHECK_EQ(setenv("DDP_CUDA_NORMS", "plans", 1), 0);
     use_standin();
     for (int spares = 0; spares < 2; spares++) {
         const struct model_shape shape = {1, 28, 28, 10};
@@ -269,7 +269,7 @@ TEST(batch_norms_leave_room_for_collectives)
         graph_free(&graph);
     }
     standin_faults.no_spare_plans = false;
-    CHECK_EQ(unsetenv("DDP_CUDA_CANDIDATES"), 0);
+    CHECK_EQ(unsetenv("DDP_CUDA_NORMS"), 0);
     use_standin();
 }
 
