@@ -47,12 +47,12 @@ class Result:
 
 EAGER, COMPILED = "pytorch channels_last", "pytorch compile reduce-overhead channels_last"
 ROWS = [
-    Row("cold", "from spawn to the end of the first step, nothing cached", rows.start("nothing cached", 8.0), 4, 60),
-    Row("cached", "the same with plans cached, of which it may time some for 2 s", rows.start("plans cached", 2.0), 5, 30),
-    Row("as it is", "ResNet-50 O2 fp16 at 256: the step, and where its time goes", rows.as_it_is, 14, 60),
-    Row("tuned", "from spawn to the end of the first step, plans cached, convolutions timed", rows.start("convolutions timed", 2.0), 3, 30),
+    Row("cold", "from spawn to the end of the first step, nothing cached", rows.start("nothing cached", 8.0), 3, 60),
+    Row("cached", "the same with plans cached, of which it may time some for 2 s", rows.start("plans cached", 2.0), 4, 30),
+    Row("as it is", "ResNet-50 O2 fp16 at 256: the step, and where its time goes", rows.as_it_is, 6, 60),
+    Row("tuned", "from spawn to the end of the first step, plans cached, convolutions timed", rows.start("convolutions timed", 2.0), 2, 30),
     Row("pytorch fp16", "PyTorch AMP channels_last, eager, fp16, and ours in turns", rows.peer(EAGER, "fp16"), 40, 70),
-    Row("bf16", "bf16", rows.variant(["--low-type", "bf16"], {}), 16, 60),
+    Row("bf16", "bf16", rows.variant(["--low-type", "bf16"], {}), 8, 60),
     Row("pytorch bf16", "PyTorch AMP channels_last, eager, bf16, and ours in turns", rows.peer(EAGER, "bf16"), 40, 70),
     Row("norms", "every batch norm by our kernels and by plans, against a copy", rows.norms, 10, 60),
     Row("convnet", "an epoch of the ConvNet", rows.convnet, 12, 45),

@@ -58,7 +58,7 @@ class Bench:
         text = self.run([*launcher, self.program("worker", "ddp-worker"), *words, *tune, "--profile", str(steps), "--profile-json", path], env)
         try:
             with open(path, encoding="utf-8") as file:
-                return {**json.load(file), "spawned_s": begun, "untimed": untimed_plans(text)}
+                return {**json.load(file), "spawned_s": begun, "untimed": untimed_plans(text, self.batch)}
         except (OSError, ValueError) as error:
             raise Failed(f"ddp-worker wrote no profile: {error}") from error
 
@@ -99,9 +99,9 @@ class Bench:
                 self.ours.pop(name).close(time.monotonic() + PEER_END_S)
 
 
-def untimed_plans(text):
-    """Of the line of a start that built or timed some."""
-    found = re.search(r"; (\d+) have no time yet \(--tune\)", text)
+def untimed_plans(text, batch):
+    """Of the line of a start that built or timed some; the smaller last batch has a line of its own."""
+    found = re.search(rf"batch {batch}: .*; (\d+) have no time yet \(--tune\)", text)
     return int(found[1]) if found else 0
 
 
