@@ -396,6 +396,8 @@ bool cuda_norms_compare(const struct cuda *cuda);
 void cuda_norms_share(struct cuda *cuda);
 /* Whether two layers are batch norms that take the same time. */
 bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b);
+/* Microseconds of both ways by our own kernels, from the cache or measured now; 0: not known. */
+float cuda_norm_own_us(struct cuda *cuda, const struct cuda_layer *norm);
 /* Microseconds of a pass over memory of its own; both get the norm as cuda_layer. 0: not known.
  * prepare: runs once before, for what the pass reads; NULL: random values do. */
 float cuda_norm_time_us(struct cuda *cuda, const struct cuda_layer *norm, cuda_measured prepare,

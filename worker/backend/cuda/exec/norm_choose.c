@@ -4,8 +4,8 @@
  *
  * A norm runs by its plan where both were timed and the plan is faster, else by our kernels, which need no compilation: on
  * an H100 all norms of ResNet-50 took 18.4 ms by them, 18.0 by the faster of both. With --deterministic (times differ from
- * run to run) all run by our kernels. With DDP_CUDA_STATS (which compares plans with plans) and DDP_CUDA_NORMS=plans nothing
- * is compared, and plans are used. */
+ * run to run) all run by our kernels. With DDP_CUDA_STATS=1 or 2 and DDP_CUDA_NORMS=plans nothing
+ * is compared, and plans are used; with DDP_CUDA_STATS=auto where stats_choose.c found a form to be faster. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -104,7 +104,8 @@ float cuda_norm_time_us(struct cuda *cuda, const struct cuda_layer *norm, cuda_m
 
 bool cuda_norms_compare(const struct cuda *cuda)
 {
-    return cuda->options.stats == CUDA_STATS_NONE && !cuda->options.norm_plans;
+    return (cuda->options.stats == CUDA_STATS_NONE || cuda->options.stats == CUDA_STATS_MEASURED) &&
+           !cuda->options.norm_plans;
 }
 
 bool cuda_norm_same_work(const struct cuda_layer *a, const struct cuda_layer *b)
@@ -206,12 +207,16 @@ static void report(const struct cuda *cuda, const struct choice *choice)
              choice->reason, faster, beside, times, untimed);
 }
 
+float cuda_norm_own_us(struct cuda *cuda, const struct cuda_layer *norm)
+{
+    return time_once(cuda, norm, own_pass, "own batch norm, a launch a part");
+}
+
 /* Whether the plans are there and were not slower than our kernels. */
 static bool is_faster_by_plans(struct cuda *cuda, struct cuda_layer *norm, struct choice *choice)
 {
     const float plans = plan_time(cuda, norm);
-    const float own =
-        plans > 0.0F ? time_once(cuda, norm, own_pass, "own batch norm, a launch a part") : 0.0F;
+    const float own = plans > 0.0F ? cuda_norm_own_us(cuda, norm) : 0.0F;
 
     if (own <= 0.0F) {
         choice->untimed++;
@@ -234,7 +239,8 @@ static void choose(struct cuda *cuda, struct cuda_layer *norm, struct choice *ch
         choice->untimed++;
     else if (!norm->uses_plans && choice->without++ == 0)
         keep_reason(cuda, norm, &why, choice);
-    else if (norm->uses_plans && cuda_norms_compare(cuda))
+    else if (norm->uses_plans && cuda_norms_compare(cuda) &&
+             cuda->set->forms[norm->index] == CUDA_STATS_NONE)
         norm->uses_plans = is_faster_by_plans(cuda, norm, choice);
 }
 

@@ -110,6 +110,17 @@ static uint32_t list_used(const struct cuda *cuda, bool is_first, uint32_t count
     return kept;
 }
 
+/* Where they are compared with others, only what was timed: these are compiled, too. */
+static uint32_t list_statistics(const struct cuda *cuda, uint32_t n, struct plan_request *requests)
+{
+    const uint32_t count =
+        plan_list_statistics(cuda->graph, n, cuda->options.stats >= CUDA_STATS_PROLOGUE, requests);
+
+    for (uint32_t i = 0; i < count && requests != NULL; i++)
+        requests[i].if_timed = cuda_norms_compare(cuda);
+    return count;
+}
+
 /* With requests NULL: no fewer than there will be. */
 static uint32_t list_requests(const struct cuda *cuda, uint32_t n, bool is_first,
                               struct plan_request *requests)
@@ -120,9 +131,8 @@ static uint32_t list_requests(const struct cuda *cuda, uint32_t n, bool is_first
         count = list_used(cuda, is_first, count, requests);
 
     count += list_additions(cuda, requests, count, requests != NULL ? requests + count : NULL);
-    if (cuda_stats_requested(cuda))
-        count += plan_list_statistics(cuda->graph, n, cuda->options.stats >= CUDA_STATS_PROLOGUE,
-                                      requests != NULL ? requests + count : NULL);
+    if (cuda_stats_requested(cuda) && (is_first || !cuda_norms_compare(cuda)))
+        count += list_statistics(cuda, n, requests != NULL ? requests + count : NULL);
     for (uint32_t i = 0; i < count && requests != NULL; i++)
         adapt(cuda, &requests[i]);
     return count;
@@ -243,10 +253,10 @@ static enum status finish_set(struct cuda *cuda, struct cuda_set *set, struct er
     set->requests = NULL;
     if (status != STATUS_OK)
         return status;
-    cuda_stats_choose(cuda);
     report(cuda, set);
     if (is_tuned(cuda, set))
         begin_own_times(cuda);
+    cuda_stats_choose(cuda);
     set->is_ready = true;
     return STATUS_OK;
 }

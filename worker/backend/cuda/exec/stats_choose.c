@@ -77,31 +77,56 @@ static float sum_times(const float *times, size_t count)
     return sum;
 }
 
-static float forward_time(const struct cuda *cuda, const struct cuda_layer *norm,
-                          enum cuda_stats form)
+/* The convolution and the norm both ways, without statistics from the convolution: by plans or by our own kernels. */
+static float unfused_time(struct cuda *cuda, const struct cuda_layer *norm)
 {
-    const bool has_stats = form != CUDA_STATS_NONE;
-    const float times[] = {
-        cuda_plan_time_us(cuda, maker(cuda, norm), has_stats ? PLAN_CONV_STATS : PLAN_CONV_FORWARD),
-        cuda_plan_time_us(cuda, norm, has_stats ? PLAN_STATS_FINALIZE : PLAN_NORM_FORWARD),
-        form == CUDA_STATS_APPLY ? cuda_plan_time_us(cuda, norm, apply_kind(norm)) : 0.0F,
-    };
+    const float plans[] = {cuda_plan_time_us(cuda, norm, PLAN_NORM_FORWARD),
+                           cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD)};
+    const float by_plans = sum_times(plans, 2);
+    const float own = cuda_norms_compare(cuda) ? cuda_norm_own_us(cuda, norm) : 0.0F;
+    const float times[] = {cuda_plan_time_us(cuda, maker(cuda, norm), PLAN_CONV_FORWARD),
+                           own > 0.0F && own < by_plans ? own : by_plans};
 
-    return sum_times(times, form == CUDA_STATS_APPLY ? 3 : 2);
+    return sum_times(times, 2);
 }
 
-/* The time of the convolution after the norm, whose statistics are taken in both forms, and of the
- * norm's backward. */
-static float around_time(const struct cuda *cuda, const struct cuda_layer *norm,
-                         enum cuda_stats form)
+/* The same with them; the norm's value is a pass of its own. */
+static float apply_time(const struct cuda *cuda, const struct cuda_layer *norm)
 {
-    const bool is_prologue = form == CUDA_STATS_PROLOGUE;
+    const float times[] = {
+        cuda_plan_time_us(cuda, maker(cuda, norm), PLAN_CONV_STATS),
+        cuda_plan_time_us(cuda, norm, PLAN_STATS_FINALIZE),
+        cuda_plan_time_us(cuda, norm, apply_kind(norm)),
+        cuda_plan_time_us(cuda, norm, PLAN_NORM_BACKWARD),
+    };
+
+    return sum_times(times, sizeof times / sizeof times[0]);
+}
+
+/* The same with the value made on the way into the next convolution, which is included. */
+static float prologue_time(const struct cuda *cuda, const struct cuda_layer *norm)
+{
     const struct cuda_layer *conv = cuda_stats_reader(cuda, norm);
     const float times[] = {
-        cuda_plan_time_us(cuda, conv, is_prologue ? PLAN_CONV_STATS_PROLOGUE : PLAN_CONV_STATS),
-        cuda_plan_time_us(cuda, conv, is_prologue ? PLAN_CONV_WGRAD_PROLOGUE : PLAN_CONV_WGRAD),
-        cuda_plan_time_us(cuda, conv, is_prologue ? PLAN_CONV_DGRAD_NORM : PLAN_CONV_DGRAD),
-        cuda_plan_time_us(cuda, norm, is_prologue ? PLAN_NORM_DX : PLAN_NORM_BACKWARD),
+        cuda_plan_time_us(cuda, maker(cuda, norm), PLAN_CONV_STATS),
+        cuda_plan_time_us(cuda, norm, PLAN_STATS_FINALIZE),
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_STATS_PROLOGUE),
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_WGRAD_PROLOGUE),
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_DGRAD_NORM),
+        cuda_plan_time_us(cuda, norm, PLAN_NORM_DX),
+    };
+
+    return sum_times(times, sizeof times / sizeof times[0]);
+}
+
+/* The convolution after the norm, whose own norm takes its statistics from it. */
+static float reader_time(const struct cuda *cuda, const struct cuda_layer *norm)
+{
+    const struct cuda_layer *conv = cuda_stats_reader(cuda, norm);
+    const float times[] = {
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_STATS),
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_WGRAD),
+        cuda_plan_time_us(cuda, conv, PLAN_CONV_DGRAD),
     };
 
     return sum_times(times, sizeof times / sizeof times[0]);
@@ -110,25 +135,22 @@ static float around_time(const struct cuda *cuda, const struct cuda_layer *norm,
 /* -- the choice -- */
 
 /* The fastest form. Not timed: CUDA_STATS_NONE, the unfused form. */
-static enum cuda_stats choose_measured(const struct cuda *cuda, const struct cuda_layer *norm,
+static enum cuda_stats choose_measured(struct cuda *cuda, const struct cuda_layer *norm,
                                        bool may_prologue)
 {
-    const float none = forward_time(cuda, norm, CUDA_STATS_NONE);
-    const float apply = forward_time(cuda, norm, CUDA_STATS_APPLY);
+    const float none = unfused_time(cuda, norm), apply = apply_time(cuda, norm);
     const enum cuda_stats best =
         apply < none && none < NO_TIME ? CUDA_STATS_APPLY : CUDA_STATS_NONE;
-    float best_time, prologue;
+    float best_time;
 
     if (!may_prologue)
         return best;
-    best_time =
-        (best == CUDA_STATS_APPLY ? apply : none) + around_time(cuda, norm, CUDA_STATS_APPLY);
-    prologue = forward_time(cuda, norm, CUDA_STATS_PROLOGUE) +
-               around_time(cuda, norm, CUDA_STATS_PROLOGUE);
-    return prologue < best_time && best_time < NO_TIME ? CUDA_STATS_PROLOGUE : best;
+    best_time = (best == CUDA_STATS_APPLY ? apply : none) + reader_time(cuda, norm);
+    return prologue_time(cuda, norm) < best_time && best_time < NO_TIME ? CUDA_STATS_PROLOGUE
+                                                                        : best;
 }
 
-static enum cuda_stats choose(const struct cuda *cuda, const struct cuda_layer *norm)
+static enum cuda_stats choose(struct cuda *cuda, const struct cuda_layer *norm)
 {
     const bool may_prologue = cuda->options.stats >= CUDA_STATS_PROLOGUE &&
                               can_prologue(cuda, norm) &&

@@ -233,6 +233,7 @@ static uint32_t statistics(uint64_t tune_us, bool deterministic)
     struct amp amp;
     struct net_options options = {.batch_max = BATCH,
                                   .tune_us = tune_us,
+                                  .tunes_cold = tune_us == NET_TUNE_ALL,
                                   .deterministic = deterministic,
                                   .amp = &amp,
                                   .backend = &backend_cuda};

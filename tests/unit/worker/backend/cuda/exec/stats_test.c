@@ -107,16 +107,18 @@ TEST(a_pair_without_its_plans_runs_as_without)
     standin_faults.no_norm_plans = false;
 }
 
-/* Steps of one net with DDP_CUDA_STATS=auto and these times. */
+/* Steps of one net with DDP_CUDA_STATS=auto, norms by plans, and these times. */
 static void check_choice(uint32_t pairs, uint32_t applied, uint32_t inside)
 {
     struct pair pair;
 
+    CHECK_EQ(setenv("DDP_CUDA_NORMS", "plans", 1), 0);
     use_standin("auto");
     pair = pair_new_residual("O2", false, NULL);
     pair_train(&pair, 1);
     check_runs(1, pairs, applied, inside);
     pair_free(&pair);
+    CHECK_EQ(unsetenv("DDP_CUDA_NORMS"), 0);
 }
 
 /* Without: 30 + 20 forward, then 32 + 30 + 30 + 20 in the next convolution and the norm's backward.
@@ -146,6 +148,31 @@ TEST(the_fastest_is_taken)
     check_choice(PAIRS, CUT, 0);
     memset(standin_plan_times_us, 0, sizeof times);
     check_choice(0, 0, 0);
+}
+
+/* Our own kernels take 4 us, so a pair takes 34; with statistics and a pass 32 + 0.5 + 0.5 + 0.5. Those that are faster
+ * so have them; the others, as the first norm, run by our own kernels. */
+TEST(forms_are_compared_with_our_own_kernels_too)
+{
+    struct pair pair;
+
+    for (int is_slow = 0; is_slow < 2; is_slow++) {
+        for (int kind = 0; kind < PLAN_KINDS; kind++)
+            standin_plan_times_us[kind] = 0.5F;
+        standin_plan_times_us[PLAN_CONV_FORWARD] = 30;
+        standin_plan_times_us[PLAN_CONV_STATS] = is_slow ? 33 : 32;
+        standin_plan_times_us[PLAN_CONV_STATS_PROLOGUE] = 60;
+        standin_plan_times_us[PLAN_NORM_FORWARD] = standin_plan_times_us[PLAN_NORM_EVALUATE] = 50;
+        use_standin("auto");
+        pair = pair_new_residual("O2", false, NULL);
+        pair_train(&pair, 1);
+        CHECK_EQ(standin_plan_runs[PLAN_CONV_STATS], is_slow ? 0 : CUT);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_APPLY], is_slow ? 0 : CUT);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_BACKWARD], is_slow ? 0 : CUT);
+        CHECK_EQ(standin_plan_runs[PLAN_NORM_FORWARD], 0);
+        pair_free(&pair);
+    }
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
 }
 
 /* A smaller last batch has plans of its own: also fewer kinds of them than the whole one. */
