@@ -191,9 +191,10 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
 void store_note_seen(struct store *store, bool now);
 /* The same, when it ends in order: then nothing follows. */
 void store_note_end(struct store *store);
-/* After the rows were read. If this server has seen a later commit of the same state, etcd was put
- * back: the numbers that may have been given since are not given again. */
-enum status store_check_seen(struct store *store, struct err *err);
+/* After the rows were read. If this server, or the one that wrote the key of past_key.h, has seen a later state, etcd was
+ * put back: the numbers that may have been given since are not given again. */
+struct past_key;
+enum status store_check_seen(struct store *store, const struct past_key *past, struct err *err);
 
 /* etcd has no state. STATUS_NOT_FOUND: this server has seen one, or may have. */
 enum status store_check_fresh(const struct store *store, struct err *err);
