@@ -92,6 +92,8 @@ static void kill_it(void)
 static void begin(void)
 {
     memset(&life, 0, sizeof life);
+    seen_path[0] = '\0';
+    seen_file = NULL;
     etcd_member_start(&member, NULL);
 }
 
@@ -155,7 +157,6 @@ TEST(a_number_is_noted_before_anybody_is_told_of_it)
     give(6);
     CHECK_EQ(job_seen(), 6);
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
@@ -211,7 +212,6 @@ TEST(a_state_that_is_put_back_twice_is_noticed_twice)
     CHECK(start()); /* not put back */
     CHECK_STR(store_cluster(life.store), clusters[3]);
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
@@ -242,7 +242,6 @@ TEST(a_server_that_was_away_when_it_was_put_back_takes_what_the_other_made)
     CHECK(start());
     CHECK_STR(store_cluster(life.store), cluster);
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
@@ -326,7 +325,6 @@ TEST(a_leader_that_knows_less_is_told_by_a_standby)
     CHECK_STR(store_cluster(life.store), cluster);
     CHECK_EQ(store_lease_us(life.store), LONG_LEASE_US);
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
@@ -346,7 +344,6 @@ TEST(a_standby_that_comes_first_leaves_word)
     CHECK(store_is_copy(life.store));
     CHECK_EQ(past_keys(), 0);
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
@@ -365,7 +362,6 @@ TEST(a_state_that_went_on_is_still_of_the_past)
     CHECK(store_next_job_id(life.store) > 9 + STORE_ID_GAP);
     CHECK(store_is_copy(life.store));
     kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
