@@ -11,9 +11,7 @@
 #include "rendezvous/store/internal.h"
 
 #define FAILED "(state = 'restarting' OR stopping = %d)" /* in a row of before the copy */
-#define LONGEST_LEASE_MS                                                                           \
-    "(max(%u, coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE name = 'lease_us'),"    \
-    " 0)) + %u) / 1000"
+#define LONGEST_LEASE_MS "(max(%u, " STORE_META_SQL("lease_us") ") + %u) / 1000"
 
 __attribute__((format(printf, 3, 4))) static enum status
 execute(struct store *store, struct err *err, const char *format, ...)
@@ -71,8 +69,7 @@ enum status store_mark_copy(struct store *store, int64_t now_ms, struct err *err
     return execute(store, err,
                    "INSERT OR REPLACE INTO main.meta SELECT 'copy_ms', %" PRId64
                    " UNION ALL SELECT 'lease_us', max(%u, %" PRIu64
-                   ", coalesce((SELECT CAST(value AS INTEGER)"
-                   " FROM main.meta WHERE name = 'lease_us'), 0))",
+                   ", " STORE_META_SQL("lease_us") ")",
                    now_ms, LEASE_DEFAULT_US, seen_us);
 }
 

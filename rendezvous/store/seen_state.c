@@ -48,10 +48,7 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
         status =
             store_number(store, "SELECT coalesce(max(id), 0) FROM main.events", &event_id, err);
     if (status == STATUS_OK)
-        status = store_number(store,
-                              "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
-                              " name = 'lease_us'), 0)",
-                              &lease_us, err);
+        status = store_number(store, "SELECT " STORE_META_SQL("lease_us"), &lease_us, err);
     seen->lease_us = lease_us > 0 && lease_us < (int64_t)DURATION_US_MAX ? (uint64_t)lease_us : 0;
     seen->job_id = job_id > 0 ? (uint64_t)job_id : 0;
     seen->event_id = event_id > 0 ? (uint64_t)event_id : 0;
