@@ -17,7 +17,8 @@
  *                                 node does not list the part
  *   for each of 64 spares         a log line, the publishing of its job, and an order
  *   for each of 64 warm jobs      an order
- *   what the node has seen        PERSIST_GAP and a log line */
+ *   what the node has seen        PERSIST_GAP and a log line
+ * A hello adds PERSIST_LEASE and a log line, and has no beat's log lines. */
 #define EVENT_ACTIONS_MAX                                                                          \
     (SLOTS_PER_NODE_MAX * (6 + JOB_ACTIONS_MAX + PUBLISH_ACTIONS) + SHIMS_PER_NODE_MAX + 11u)
 /* The most actions that one transition of one job adds: cause, its class, state, "not restarted",

@@ -118,13 +118,15 @@ static void take_lease(struct rdzv *rdzv, const struct msg_node_hello *hello)
             (options->is_copy || strcmp(seen->cluster, options->cluster) == 0))
             longest_us = seen->lease_us;
     }
-    if (longest_us == known_us)
-        return;
+    if (longest_us == known_us ||
+        rdzv->out.now_us >= rdzv->restored_at_us + longest_us + LEASE_MARGIN_US)
+        return; /* nothing of before this server's start can run any more */
     action_log(&rdzv->out, 0, 0,
                "node %s has a lease of %llu s: what this state does not know may run that long",
                hello->name, (unsigned long long)(longest_us / 1000000));
     rdzv->options.lease_before_us = longest_us;
-    if (rdzv->out.now_us < rdzv->held_until_us)
+    action_add(&rdzv->out, RDZV_PERSIST_LEASE)->lease_us = longest_us;
+    if (rdzv->held_job_id != 0) /* also again, if the lease that was known is over */
         hold_jobs(rdzv, rdzv->held_job_id);
 }
 
@@ -137,8 +139,8 @@ void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_
             take(rdzv, &news, hello->seen.items[i].job_id, hello->seen.items[i].generation);
     for (uint32_t i = 0; i < node->shim_count; i++)
         take(rdzv, &unsure, node->shims[i].job_id, node->shims[i].generation);
-    take_lease(rdzv, hello);
     judge(rdzv, node, &news);
+    take_lease(rdzv, hello);
 }
 
 void history_beat(struct rdzv *rdzv, const struct node *node)

@@ -108,6 +108,7 @@ bool rdzv_is_for_node(enum rdzv_action_type type)
     case RDZV_PERSIST_DRAINS:
     case RDZV_PERSIST_HOLD:
     case RDZV_PERSIST_GAP:
+    case RDZV_PERSIST_LEASE:
     case RDZV_LOG_EVENT:
     case RDZV_REPLY_SUBMITTED:
     case RDZV_REPLY_CANCELLED:

@@ -188,6 +188,7 @@ struct rdzv_event {
  *   PERSIST_DRAINS    write all of rdzv_drains() in place of what is stored
  *   PERSIST_HOLD      text (a node's name): write rdzv_hold(text), or remove it if its mask is 0
  *   PERSIST_GAP       job_id: no job up to this one is new, and some events may have been numbered since
+ *   PERSIST_LEASE     lease_us: a server before this one has given it, and it may be out
  *   LOG_EVENT         job_id, generation, text: append to the events table, and log
  *   SEND_WELCOME      conn
  *   SEND_BEAT_ACK     conn, sent_us
@@ -217,6 +218,7 @@ enum rdzv_action_type {
     RDZV_PERSIST_DRAINS,
     RDZV_PERSIST_HOLD,
     RDZV_PERSIST_GAP,
+    RDZV_PERSIST_LEASE,
     RDZV_LOG_EVENT,
     RDZV_SEND_WELCOME,
     RDZV_SEND_BEAT_ACK,
@@ -243,7 +245,7 @@ struct rdzv_action {
     enum rdzv_action_type type;
     uint32_t generation;
     uint64_t conn, client, job_id;
-    uint64_t sent_us, grace_us;
+    uint64_t sent_us, grace_us, lease_us;
     uint32_t part, signal, master_port, revision, slot;
     uint64_t incident, slot_mask;
     enum status status;

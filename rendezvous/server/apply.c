@@ -185,7 +185,8 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
 
         if (!is_event && action->type != RDZV_PERSIST && action->type != RDZV_PERSIST_RANKS &&
             action->type != RDZV_PERSIST_FAILURE && action->type != RDZV_PERSIST_DRAINS &&
-            action->type != RDZV_PERSIST_HOLD && action->type != RDZV_PERSIST_GAP)
+            action->type != RDZV_PERSIST_HOLD && action->type != RDZV_PERSIST_GAP &&
+            action->type != RDZV_PERSIST_LEASE)
             continue;
         store_begin(server->store);
         must_last = must_last || !is_event;
@@ -199,6 +200,8 @@ static void persist(struct server *server, const struct rdzv_event *event, bool 
             write_hold(server, action);
         else if (action->type == RDZV_PERSIST_GAP)
             write_gap(server, action->job_id);
+        else if (action->type == RDZV_PERSIST_LEASE)
+            server_write_lease_before(server, action->lease_us);
         else if (action->type == RDZV_PERSIST_FAILURE)
             write_failure(server, action);
         else

@@ -384,6 +384,9 @@ void server_step(struct server *server, struct rdzv_event *event);
 void server_keep_lease(struct server *server);
 /* Until the longest lease that may be out is over, the state stays a copy (store_is_copy). */
 void server_keep_copy(struct server *server);
+/* A node has told a longer lease than was known: a server that starts before it is over must know it, too. Call in a transaction
+ * of the store. */
+void server_write_lease_before(struct server *server, uint64_t lease_us);
 
 /* restore.c: at the start, before the jobs */
 enum status server_restore_drains(struct server *server, struct err *err);

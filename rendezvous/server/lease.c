@@ -36,6 +36,15 @@ void server_keep_lease(struct server *server)
         server_keep_copy(server);
 }
 
+void server_write_lease_before(struct server *server, uint64_t lease_us)
+{
+    store_write_lease(server->store, lease_us);
+    store_write_copy(server->store);
+    server->core_options.is_copy = true;
+    server->core_options.lease_before_us = lease_us;
+    server_keep_copy(server);
+}
+
 void server_keep_copy(struct server *server)
 {
     const uint64_t before_us = server->core_options.lease_before_us;

@@ -150,38 +150,15 @@ static void tell_lost(struct member *member)
         server_set_lost(member->server, member->lost);
 }
 
-/* The server that leads may not know it, so it cannot leave out numbers that were given. */
-static void tell_past(struct member *member, const struct seen *now)
-{
-    struct seen before;
-
-    if (seen_keeper_last(member->seen, &before, NULL) != STATUS_OK ||
-        (!seen_came_before(now, &before) &&
-         !(seen_is_same(now, &before) && now->commit < before.commit))) {
-        member->past_looks = 0;
-        return;
-    }
-    if (++member->past_looks ==
-        2) /* the first may be of a moment in which the leader takes notice */
-        log_line(LOG_ERROR, LOG_ABOUT_NONE,
-                 "etcd has an earlier state than this server has seen (commit %" PRIu64
-                 "; commit %" PRIu64 ", job %" PRIu64
-                 " were seen), and the server that leads does not know it: numbers "
-                 "of jobs up to that may be given again. Stop that server, so that "
-                 "this one leads",
-                 now->commit, before.commit, before.job_id);
-}
-
 /* Notes how far the state has come, as this standby sees it (store/seen.h). Without a state an administrator may remove
  * the file. */
 static void note_seen(struct member *member)
 {
     struct seen seen;
 
-    if (store_copy_seen(member->copy, &seen)) {
-        tell_past(member, &seen);
+    if (store_copy_seen(member->copy, &seen))
         seen_keeper_note(member->seen, &seen);
-    } else
+    else
         seen_keeper_look(member->seen);
 }
 
@@ -207,9 +184,9 @@ static void warn_of_certificate(struct member *member)
 static void log_copy(struct member *member)
 {
     bool is_warning;
-    char text[384];
+    char text[512];
 
-    if (store_copy_note(member->copy, &is_warning, text, sizeof text))
+    while (store_copy_note(member->copy, &is_warning, text, sizeof text))
         log_line(is_warning ? LOG_WARNING : LOG_INFO, LOG_ABOUT_NONE, "%s", text);
 }
 
@@ -296,12 +273,13 @@ static enum status prepare(struct member *member, struct err *err)
         status = etcd_open(&member->etcd, &member->place.options, err);
     if (status == STATUS_OK && !again_is_set())
         warn_of_left_jobs(options);
-    if (status == STATUS_OK)
-        status = store_copy_open(&member->copy, &member->place.options, member->place.prefix, err);
     (void)snprintf(seen_path, sizeof seen_path, "%.4000s/" SEEN_FILE_ETCD,
                    options->server.state_dir);
     if (status == STATUS_OK)
         status = seen_keeper_open(&member->seen, seen_path, err);
+    if (status == STATUS_OK)
+        status = store_copy_open(&member->copy, &member->place.options, member->place.prefix,
+                                 member->seen, err);
     if (status != STATUS_OK)
         return status;
     member->lead = (struct store_lead){.client = member->etcd,
@@ -358,6 +336,7 @@ static enum status lead(struct member *member, struct err *err)
     enum status status;
 
     server_free(&member->server);
+    log_copy(member);
     (void)uv_timer_stop(&member->timer);
     member->lead.revision = election_token(member->election);
     log_line(LOG_INFO, LOG_ABOUT_NONE, "this server leads now, with token %lld",

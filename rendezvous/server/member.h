@@ -46,8 +46,6 @@ struct member {
     bool is_ending;
     char lost[256];      /* etcd has lost its state: the words for people; empty: no */
     uint64_t lost_at_us; /* when that was logged */
-    uint32_t
-        past_looks; /* in a row in which etcd had an earlier state than this standby has seen */
 };
 
 /* Starts to listen; as a standby if there are several servers. Errors: as server_open,

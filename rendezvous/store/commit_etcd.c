@@ -22,12 +22,15 @@ static void lost(struct store *store, const struct err *err)
 
 void store_commit_remote(struct store *store)
 {
-    struct err err;
+    const uint64_t commit = store->remote->seq;
+    struct err err, none;
 
     if (remote_commit(store->remote, &err) == STATUS_OK) {
         store_note_seen(store, false);
         return;
     }
+    if (store->remote->seq == commit) /* numbers that etcd may not have are not noted as seen */
+        (void)store_execute(store, "ROLLBACK", &none);
     store_note_seen(store, true);
     lost(store, &err);
 }

@@ -11,9 +11,7 @@
 #include "rendezvous/store/internal.h"
 
 #define FAILED "(state = 'restarting' OR stopping = %d)" /* in a row of before the copy */
-#define LONGEST_LEASE_MS                                                                           \
-    "(max(%u, coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE name = 'lease_us'),"    \
-    " 0)) + %u) / 1000"
+#define LONGEST_LEASE_MS "(max(%u, " STORE_META_SQL("lease_us") ") + %u) / 1000"
 
 __attribute__((format(printf, 3, 4))) static enum status
 execute(struct store *store, struct err *err, const char *format, ...)
@@ -62,14 +60,17 @@ static uint64_t draw_gap(void)
     return (uint64_t)STORE_ID_GAP * (1 + random % STORE_ID_GAP_SPAN);
 }
 
-/* A longer lease than this state knows of may have been given since; the default is the least that is expected. */
+/* A longer lease than this state knows of may have been given since, or was seen; the default is the least that is
+ * expected. */
 enum status store_mark_copy(struct store *store, int64_t now_ms, struct err *err)
 {
+    const uint64_t seen_us = store->seen.lease_us < DURATION_US_MAX ? store->seen.lease_us : 0;
+
     return execute(store, err,
                    "INSERT OR REPLACE INTO main.meta SELECT 'copy_ms', %" PRId64
-                   " UNION ALL SELECT 'lease_us', max(%u, coalesce((SELECT CAST(value AS INTEGER)"
-                   " FROM main.meta WHERE name = 'lease_us'), 0))",
-                   now_ms, LEASE_DEFAULT_US);
+                   " UNION ALL SELECT 'lease_us', max(%u, %" PRIu64
+                   ", " STORE_META_SQL("lease_us") ")",
+                   now_ms, LEASE_DEFAULT_US, seen_us);
 }
 
 enum status store_skip_numbers(struct store *store, const struct store_gap *gap, struct err *err)

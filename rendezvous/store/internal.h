@@ -180,10 +180,12 @@ enum status store_mark_copy(struct store *store, int64_t now_ms, struct err *err
  * and those of `other`, if not NULL. */
 enum status store_begin_history(struct store *store, const struct seen *other, struct err *err);
 
+/* The number that the table meta has under that name; 0: none. */
+#define STORE_META_SQL(name)                                                                       \
+    "coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE name = '" name "'), 0)"
 /* The highest number of a job that may have been given. */
 #define STORE_NEWEST_JOB_SQL                                                                       \
-    "max(coalesce((SELECT max(id) FROM main.jobs), 0), coalesce((SELECT CAST(value AS INTEGER)"    \
-    " FROM main.meta WHERE name = 'job_id_floor'), 0))"
+    "max(coalesce((SELECT max(id) FROM main.jobs), 0), " STORE_META_SQL("job_id_floor") ")"
 
 /* seen_state.c: the state on etcd as this server sees it now. */
 enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, struct err *err);
@@ -191,9 +193,10 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
 void store_note_seen(struct store *store, bool now);
 /* The same, when it ends in order: then nothing follows. */
 void store_note_end(struct store *store);
-/* After the rows were read. If this server has seen a later commit of the same state, etcd was put
- * back: the numbers that may have been given since are not given again. */
-enum status store_check_seen(struct store *store, struct err *err);
+/* After the rows were read. If this server, or the one that wrote the key of past_key.h, has seen a later state, etcd was
+ * put back: the numbers that may have been given since are not given again. */
+struct past_key;
+enum status store_check_seen(struct store *store, const struct past_key *past, struct err *err);
 
 /* etcd has no state. STATUS_NOT_FOUND: this server has seen one, or may have. */
 enum status store_check_fresh(const struct store *store, struct err *err);

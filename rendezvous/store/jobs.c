@@ -323,6 +323,14 @@ bool store_is_copy(struct store *store)
     return is_copy;
 }
 
+void store_write_copy(struct store *store)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_COPY_WRITE);
+
+    (void)sqlite3_bind_int64(stmt, 1, clock_wall_ms());
+    store_run(store, stmt, "write that jobs wait to");
+}
+
 void store_write_copy_over(struct store *store)
 {
     store_run(store, store_use(store, STORE_COPY_DROP), "write the end of the restore to");
@@ -345,9 +353,7 @@ void store_write_gap(struct store *store, uint64_t job_id)
     store_run(store, stmt, "write the newest number to");
     note_number(store, job_id);
     store->next_event_id += STORE_ID_GAP;
-    stmt = store_use(store, STORE_COPY_WRITE);
-    (void)sqlite3_bind_int64(stmt, 1, clock_wall_ms());
-    store_run(store, stmt, "write that jobs wait to");
+    store_write_copy(store);
 }
 
 /* "12_3" */

@@ -4,7 +4,8 @@
 
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
-#include "rendezvous/store/remote.h"
+#include "rendezvous/store/past_key.h"
+#include "rendezvous/store/remote_internal.h"
 #include "rendezvous/store/store_copy.h"
 
 /* The first commit: the rows that every state has. */
@@ -54,9 +55,21 @@ static struct store *take_copy(const struct store_lead *lead)
     return NULL;
 }
 
+/* Late, so that hardly any standby can write it after that and before the first commit, which it would prevent. */
+static enum status read_past(struct store *store, struct past_key *past, struct err *err)
+{
+    struct remote *remote = store->remote;
+    enum status status =
+        past_key_read(remote->lead.client, remote->lead.prefix, remote_deadline(remote), past, err);
+
+    remote->past_at = past->at;
+    return status;
+}
+
 enum status store_open_etcd(struct store **out, const struct store_lead *lead, struct err *err)
 {
     struct store *store = take_copy(lead);
+    struct past_key past = {.at = 0};
     enum status status = STATUS_OK;
 
     if (store != NULL)
@@ -68,6 +81,8 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
         if (status == STATUS_OK)
             status = remote_open(store->remote, store->db, lead, err);
     }
+    if (status == STATUS_OK)
+        status = read_past(store, &past, err);
     if (status == STATUS_OK && store->remote->is_fresh)
         status = store_check_fresh(store, err);
     if (status == STATUS_OK && store->remote->is_fresh)
@@ -75,7 +90,7 @@ enum status store_open_etcd(struct store **out, const struct store_lead *lead, s
     if (status == STATUS_OK && store->remote->is_fresh)
         status = make_new(store, err);
     else if (status == STATUS_OK)
-        status = store_check_seen(store, err);
+        status = store_check_seen(store, &past, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);
     if (status != STATUS_OK) {

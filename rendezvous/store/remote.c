@@ -8,11 +8,13 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "rendezvous/store/past_key.h"
 #include "rendezvous/store/remote_internal.h"
 
 #define REQUEST_US 10000000u
 #define CHUNK_BYTES (512u * 1024u)
-#define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* the rest: `seq`, or the end of `pending` */
+#define OPS_PER_TXN (ETCD_OPS_MAX - 2u) /* the rest: `seq` and `past`, or the end of `pending` */
+#define GUARDS_MAX 2                    /* of a commit: `seq`, `past` */
 #define COMPACT_COMMITS 1000u
 #define KEEP_US 120000000u /* how long history is kept: reading all rows of one revision needs it */
 #define KEEP_PART 16u      /* of the quota, at most */
@@ -58,38 +60,50 @@ enum status remote_lost(struct err *err)
                    "another server leads: this one's writes are not taken any more");
 }
 
-/* Carries out the writes if the leader key is ours and `guard` is as expected. `*is_done` false:
- * the guard did not hold although we lead; `value` then has what etcd has instead (in the arena;
- * NULL: nothing). */
+/* Carries out the writes if the leader key is ours and the guards are as expected. `*is_done` false: they were not although
+ * we lead; `answer` then has the rows of their keys (in the arena). */
+static enum status write_guarded(struct remote *remote, const struct etcd_op *ops,
+                                 uint32_t op_count, const struct etcd_compare *guards,
+                                 uint32_t guard_count, bool *is_done, struct etcd_answer *answer,
+                                 struct err *err)
+{
+    char leader_key[REMOTE_KEY_BYTES_MAX];
+    struct etcd_bytes leader = remote_key(remote, leader_key, "leader");
+    struct etcd_compare compares[1 + GUARDS_MAX] = {
+        {.target = ETCD_CREATED, .key = leader, .revision = remote->lead.revision}};
+    struct etcd_op reads[1 + GUARDS_MAX] = {{.kind = ETCD_RANGE, .key = leader}};
+    struct etcd_txn txn = {compares, ops, reads, 1 + guard_count, op_count, 1 + guard_count};
+    const struct etcd_row *row;
+    enum status status;
+
+    assert(guard_count <= GUARDS_MAX);
+    for (uint32_t i = 0; i < guard_count; i++) {
+        compares[1 + i] = guards[i];
+        reads[1 + i] = (struct etcd_op){.kind = ETCD_RANGE, .key = guards[i].key};
+    }
+    status = etcd_transact(remote->lead.client, &txn, remote_deadline(remote), &remote->arena,
+                           answer, err);
+    if (status != STATUS_OK)
+        return status;
+    *is_done = answer->is_met;
+    remote->revision = answer->revision;
+    if (answer->is_met)
+        return STATUS_OK;
+    row = remote_row(answer, leader);
+    return row == NULL || row->created != remote->lead.revision ? remote_lost(err) : STATUS_OK;
+}
+
+/* The same with one guard. `value`: what etcd has instead; NULL: nothing. */
 enum status remote_write(struct remote *remote, const struct etcd_op *ops, uint32_t op_count,
                          const struct etcd_compare *guard, bool *is_done,
                          const struct etcd_row **value, struct err *err)
 {
-    char leader_key[REMOTE_KEY_BYTES_MAX];
-    struct etcd_bytes leader = remote_key(remote, leader_key, "leader");
-    struct etcd_compare compares[2] = {
-        {.target = ETCD_CREATED, .key = leader, .revision = remote->lead.revision}, *guard};
-    struct etcd_op reads[2] = {{.kind = ETCD_RANGE, .key = leader},
-                               {.kind = ETCD_RANGE, .key = guard->key}};
-    struct etcd_txn txn = {compares, ops, reads, 2, op_count, 2};
-    const struct etcd_row *row;
     struct etcd_answer answer;
-    enum status status;
+    enum status status = write_guarded(remote, ops, op_count, guard, 1, is_done, &answer, err);
 
-    status = etcd_transact(remote->lead.client, &txn, remote_deadline(remote), &remote->arena,
-                           &answer, err);
-    if (status != STATUS_OK)
-        return status;
-    *is_done = answer.is_met;
-    *value = NULL;
-    remote->revision = answer.revision;
-    if (answer.is_met)
-        return STATUS_OK;
-    row = remote_row(&answer, leader);
-    if (row == NULL || row->created != remote->lead.revision)
-        return remote_lost(err);
-    *value = remote_row(&answer, guard->key);
-    return STATUS_OK;
+    if (status == STATUS_OK)
+        *value = *is_done ? NULL : remote_row(&answer, guard->key);
+    return status;
 }
 
 /* -- the writes of a commit -- */
@@ -172,29 +186,56 @@ static void make_seq(const struct remote *remote, struct seq *seq)
     seq->op = (struct etcd_op){.kind = ETCD_PUT, .key = key, .value = etcd_text(seq->after)};
 }
 
-/* Commits the writes in one transaction. ops[op_count] must be free: it gets the new `seq`. */
+/* A standby has seen a later state (past_key.h). */
+static enum status is_of_past(const struct etcd_row *row, struct err *err)
+{
+    struct past_key past;
+
+    past_key_take(&past, row);
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "etcd was put back to an earlier state, which this server did not know; another "
+                   "one has seen commit %" PRIu64 ", job %" PRIu64,
+                   past.seen.commit, past.seen.job_id);
+}
+
+/* Commits the writes in one transaction. Two more must have room in `ops`: the new `seq`, and the removal of `past`. */
 static enum status commit_ops(struct remote *remote, struct etcd_op *ops, uint32_t op_count,
                               struct err *err)
 {
-    const struct etcd_row *row;
+    char past_key[REMOTE_KEY_BYTES_MAX];
+    const struct etcd_bytes past = remote_key(remote, past_key, "past");
+    struct etcd_compare guards[GUARDS_MAX] = {
+        {0}, {.target = ETCD_MODIFIED, .key = past, .revision = remote->past_at}};
+    const struct etcd_row *row = NULL, *put_back = NULL;
+    struct etcd_answer answer;
     struct seq seq;
     bool is_done;
     enum status status;
 
     make_seq(remote, &seq);
-    ops[op_count] = seq.op;
-    status = remote_write(remote, ops, op_count + 1, &seq.guard, &is_done, &row, err);
+    guards[0] = seq.guard;
+    ops[op_count++] = seq.op;
+    if (remote->past_at != 0)
+        ops[op_count++] = (struct etcd_op){.kind = ETCD_DELETE, .key = past};
+    status = write_guarded(remote, ops, op_count, guards, GUARDS_MAX, &is_done, &answer, err);
     if (status != STATUS_OK)
         return status;
+    if (!is_done) {
+        row = remote_row(&answer, seq.guard.key);
+        put_back = remote_row(&answer, past);
+    }
     /* An earlier copy of the request did it; its answer was lost. */
     if (!is_done && row != NULL && etcd_bytes_are(row->value, seq.after))
         is_done = true;
+    if (!is_done && put_back != NULL && put_back->modified != remote->past_at)
+        return is_of_past(put_back, err);
     if (!is_done)
         return err_set(err, STATUS_CONFLICT, 0,
                        "the state in etcd was changed by something else: its commit is %.20s, ours "
                        "%s",
                        row != NULL ? row->value.bytes : "not there", seq.before);
     remote->seq++;
+    remote->past_at = 0;
     remote->is_fresh = false;
     return STATUS_OK;
 }
@@ -303,7 +344,7 @@ static enum status commit_in_pieces(struct remote *remote, struct err *err)
 {
     char key[REMOTE_KEY_BYTES_MAX], valid[48];
     struct buf all = {0};
-    struct etcd_op ops[2];
+    struct etcd_op ops[3];
     uint32_t chunk_count = 0;
     enum status status;
 

@@ -5,6 +5,7 @@
  *   leader                  who leads; the revision that created it is the fencing token
  *   format                  "1 SCHEMA"
  *   seq                     the number of the newest commit
+ *   past                    etcd was put back to an earlier state (past_key.h)
  *   layout/TABLE/N          the columns of values that begin with N
  *   rows/TABLE/KEY          rows (rows.h)
  *   pending/valid           a commit that was too large for one transaction and is being carried out:
@@ -12,7 +13,7 @@
  *   pending/SEQ/CHUNK       its writes
  *
  * A commit is one transaction. It succeeds only if the leader key has our revision and `seq` is the
- * number of the commit before; it increments `seq`. So a write of an older leader does nothing. If
+ * number of the commit before, and there is no `past`; it increments `seq`. So a write of an older leader does nothing. If
  * the answer to a request was lost, a second copy does nothing and shows that the first one was
  * carried out. A commit over ETCD_OPS_MAX writes or ETCD_REQUEST_BYTES_MAX is written to `pending`
  * first; the transaction that makes it valid is the commit. Then it is carried out, by the next
@@ -34,6 +35,7 @@ struct remote {
     struct remote_point point; /* of a copy: its newest commit */
     int64_t revision;          /* etcd's revision after the newest commit */
     bool is_fresh;             /* etcd has no state yet: `format` is missing */
+    int64_t past_at; /* of past_key.h: the next commit removes it; 0: it must not be there */
     uint64_t bytes_written, health_at_us;
     uint64_t used_bytes, written_at_health; /* of etcd, by its last answer; 0: not known */
     struct remote_mark {

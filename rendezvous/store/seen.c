@@ -13,39 +13,9 @@
 #include "common/io/own_path.h"
 #include "common/log.h"
 
-#define FORMAT "ddp-seen 1"
-#define TEXT_BYTES_MAX 1024
-
-static bool read_number(const char *text, uint64_t *number)
-{
-    char *end = NULL;
-
-    *number = strtoull(text, &end, 10);
-    return *end == '\0' && text[0] >= '0' && text[0] <= '9';
-}
-
-static bool decode(const char *text, struct seen *seen)
-{
-    char commit[24] = "", job[24] = "", event[24] = "", lease[24] = "0";
-    const char *more = strstr(text, " lease="), *lineage = strstr(text, " lineage=");
-
-    /* an earlier version has written none of them */
-    (void)snprintf(seen->lineage, sizeof seen->lineage, "-");
-    if (lineage != NULL && (sscanf(lineage, " lineage=%263s", seen->lineage) != 1 ||
-                            strspn(seen->lineage, "0123456789abcdef,-") != strlen(seen->lineage)))
-        return false;
-    if (more != NULL &&
-        (sscanf(more, " lease=%20s", lease) != 1 || !read_number(lease, &seen->lease_us)))
-        return false;
-    return sscanf(text, FORMAT " cluster=%32s restore=%32s commit=%20s job=%20s event=%20s",
-                  seen->cluster, seen->restore, commit, job, event) == 5 &&
-           read_number(commit, &seen->commit) && read_number(job, &seen->job_id) &&
-           read_number(event, &seen->event_id);
-}
-
 enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struct err *err)
 {
-    char text[TEXT_BYTES_MAX + 1];
+    char text[SEEN_FILE_BYTES + 1];
     struct stat info = {0};
     enum status status;
     ssize_t got;
@@ -64,7 +34,7 @@ enum status seen_read(const char *path, struct seen *seen, int64_t *at_ms, struc
     text[got] = '\0';
     if (at_ms != NULL)
         *at_ms = (int64_t)info.st_mtim.tv_sec * 1000 + info.st_mtim.tv_nsec / 1000000;
-    if (decode(text, seen))
+    if (seen_decode(text, seen))
         return STATUS_OK;
     *seen = (struct seen){.commit = 0};
     return err_set(err, STATUS_BAD_INPUT, 0, "%.180s is damaged", path);
@@ -120,21 +90,11 @@ static bool write_in_place(const char *path, const char *text, size_t length)
     return is_written;
 }
 
-static size_t encode(const struct seen *seen, char text[TEXT_BYTES_MAX])
-{
-    return (size_t)snprintf(
-        text, TEXT_BYTES_MAX,
-        FORMAT " cluster=%s restore=%s commit=%020" PRIu64 " job=%020" PRIu64 " event=%020" PRIu64
-               " lease=%020" PRIu64 " stamp=- lineage=%s\n",
-        seen->cluster, seen->restore, seen->commit, seen->job_id, seen->event_id, seen->lease_us,
-        seen->lineage[0] != '\0' ? seen->lineage : "-");
-}
-
 /* It is not synced: after a loss of power it may be a few seconds old, as it may be anyway. */
 enum status seen_write(const char *path, const struct seen *seen, struct err *err)
 {
     struct seen before, next = *seen;
-    char temp[4200], text[TEXT_BYTES_MAX];
+    char temp[4200], text[SEEN_FILE_BYTES];
     size_t length;
     int fd;
     bool is_written;
@@ -142,7 +102,7 @@ enum status seen_write(const char *path, const struct seen *seen, struct err *er
 
     if (status == STATUS_OK && !seen_follow(&next, &before))
         return STATUS_OK;
-    length = encode(&next, text);
+    length = seen_encode(&next, text);
     if (status == STATUS_OK && write_in_place(path, text, length))
         return STATUS_OK;
     status = make_way(path, status, err);

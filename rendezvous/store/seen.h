@@ -9,6 +9,7 @@
 #define RENDEZVOUS_STORE_SEEN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/status.h"
@@ -50,9 +51,19 @@ const char *seen_id(const struct seen *seen);
 bool seen_is_same(const struct seen *one, const struct seen *other);
 /* Whether `now` is a state from which `later` came. */
 bool seen_came_before(const struct seen *now, const struct seen *later);
+/* Whether `now` is an earlier state than `before`: it came before, or is the same with a lower commit, or with a lower
+ * number of a job, as when others have committed to a state that was put back. No number of a job ever gets lower. */
+bool seen_is_past(const struct seen *now, const struct seen *before);
 /* What is to be written after `before` was: `next`, with the lineage of both if they are related. False: `before` stays. */
 bool seen_follow(struct seen *next, const struct seen *before);
 /* Adds `other` and its lineage to the lineage of `seen`; `other` may be `seen`. */
 void seen_add_lineage(struct seen *seen, const struct seen *other);
+/* Both were seen, of one state or of related ones: the later one of them, with the highest numbers and the longest lease. */
+void seen_join(struct seen *seen, const struct seen *other);
+/* The text of the file. It ends with a newline. */
+#define SEEN_FILE_BYTES 1024u
+size_t seen_encode(const struct seen *seen, char text[SEEN_FILE_BYTES]);
+/* False: it is damaged. */
+bool seen_decode(const char *text, struct seen *seen);
 
 #endif

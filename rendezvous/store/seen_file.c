@@ -168,9 +168,8 @@ static void raise_to(uint64_t *number, uint64_t seen)
 static bool is_before_seen(const struct store *store, const struct seen *now)
 {
     return store->has_seen &&
-           (seen_came_before(now, &store->seen) ||
-            (seen_is_same(now, &store->seen) &&
-             (store->seen.job_id > now->job_id || store->seen.event_id > now->event_id)));
+           (seen_is_past(now, &store->seen) ||
+            (seen_is_same(now, &store->seen) && store->seen.event_id > now->event_id));
 }
 
 static bool is_before_boot(const struct store *store, const struct seen *now,
@@ -213,10 +212,7 @@ enum status store_check_file(struct store *store, struct err *err)
         store->is_newest = store->is_new || !store->survives_power;
         return STATUS_OK;
     }
-    status = store_number(store,
-                          "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
-                          " name = 'commits'), 0)",
-                          &commits, err);
+    status = store_number(store, "SELECT " STORE_META_SQL("commits"), &commits, err);
     store->commits = commits > 0 ? (uint64_t)commits : 0;
     if (!ask_witness(store, &facts))
         facts = (struct witness_facts){.commits = 0};

@@ -34,6 +34,13 @@ bool seen_came_before(const struct seen *now, const struct seen *later)
     return has_id(later->lineage, seen_id(now), strlen(seen_id(now)));
 }
 
+bool seen_is_past(const struct seen *now, const struct seen *before)
+{
+    return seen_came_before(now, before) ||
+           (seen_is_same(now, before) &&
+            (before->commit > now->commit || before->job_id > now->job_id));
+}
+
 static bool are_related(const struct seen *one, const struct seen *other)
 {
     if (seen_is_same(one, other) || seen_came_before(one, other) || seen_came_before(other, one))
@@ -77,11 +84,29 @@ bool seen_follow(struct seen *next, const struct seen *before)
 
     if (seen_came_before(next, before))
         return false;
-    if (is_same && next->commit != 0 && before->commit >= next->commit)
+    if (is_same && next->commit != 0 &&
+        (before->commit == next->commit || seen_is_past(next, before)))
         return false;
     for (const char *at = before->lineage; is_same && next_id(&at) > 0; at += next_id(&at))
         add_id(next, at, next_id(&at));
     if (!is_same && are_related(next, before))
         seen_add_lineage(next, before);
     return true;
+}
+
+static uint64_t higher(uint64_t one, uint64_t other)
+{
+    return one > other ? one : other;
+}
+
+void seen_join(struct seen *seen, const struct seen *other)
+{
+    struct seen next = *other;
+    const struct seen before = *seen;
+
+    if (seen_follow(&next, &before))
+        *seen = next;
+    seen->job_id = higher(before.job_id, other->job_id);
+    seen->event_id = higher(before.event_id, other->event_id);
+    seen->lease_us = higher(before.lease_us, other->lease_us);
 }

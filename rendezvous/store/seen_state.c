@@ -6,6 +6,7 @@
 #include "common/io/conn.h"
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/past_key.h"
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/seen_keeper.h"
 
@@ -47,10 +48,7 @@ enum status store_seen(struct store *store, struct seen *seen, uint64_t commit, 
         status =
             store_number(store, "SELECT coalesce(max(id), 0) FROM main.events", &event_id, err);
     if (status == STATUS_OK)
-        status = store_number(store,
-                              "SELECT coalesce((SELECT CAST(value AS INTEGER) FROM main.meta WHERE"
-                              " name = 'lease_us'), 0)",
-                              &lease_us, err);
+        status = store_number(store, "SELECT " STORE_META_SQL("lease_us"), &lease_us, err);
     seen->lease_us = lease_us > 0 && lease_us < (int64_t)DURATION_US_MAX ? (uint64_t)lease_us : 0;
     seen->job_id = job_id > 0 ? (uint64_t)job_id : 0;
     seen->event_id = event_id > 0 ? (uint64_t)event_id : 0;
@@ -91,10 +89,11 @@ void store_note_end(struct store *store)
         note(store, true, false);
 }
 
+/* `who` has seen `before`. */
 static enum status put_back(struct store *store, const char *was, const struct seen *before,
-                            struct err *err)
+                            const char *who, struct err *err)
 {
-    char cluster[SEEN_ID_BYTES], event[200];
+    char cluster[SEEN_ID_BYTES], event[240];
     const struct store_gap gap = {.cluster = cluster,
                                   .now_ms = clock_wall_ms(),
                                   .job_id = before->job_id,
@@ -106,15 +105,16 @@ static enum status put_back(struct store *store, const char *was, const struct s
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              STORE_WENT_BACK
              " (commit %" PRIu64 " of cluster %s; commit %" PRIu64
-             " of cluster %s was seen), as after a restored snapshot. What was done since is lost; "
-             "no number of "
+             " of cluster %s was seen%s), as after a restored snapshot. What was done since is "
+             "lost; no number of "
              "it is given again. The state gets a new cluster id: jobs that ran then start again "
              "from their checkpoints in %u s, when the leases of what still runs of them are over",
-             store->remote->seq, was, before->commit, before->cluster, LEASE_DEFAULT_US / 1000000u);
+             store->remote->seq, was, before->commit, before->cluster, who,
+             LEASE_DEFAULT_US / 1000000u);
     (void)snprintf(event, sizeof event,
                    "'etcd was put back to commit %" PRIu64 " of cluster %s; commit %" PRIu64
-                   " of cluster %s had been seen'",
-                   store->remote->seq, was, before->commit, before->cluster);
+                   " of cluster %s had been seen%s'",
+                   store->remote->seq, was, before->commit, before->cluster, who);
     if (status == STATUS_OK)
         status = store_begin_history(store, before, err);
     if (status == STATUS_OK)
@@ -147,30 +147,54 @@ static enum status doubt(struct store *store, bool knows_nothing, struct err *er
     return status == STATUS_OK ? remote_commit(store->remote, err) : status;
 }
 
-enum status store_check_seen(struct store *store, struct err *err)
+/* What is known of a later state than `now`: by this server, of which `seen` is the file, or by the one that wrote the key
+ * of past_key.h. False: nothing. */
+static bool find_later(const struct seen *now, const struct seen *seen, const struct past_key *past,
+                       struct seen *later, const char **who)
+{
+    const bool is_known = seen != NULL && seen_is_past(now, seen);
+    const bool is_told = strcmp(past->of, seen_id(now)) == 0;
+
+    *who = is_known ? "" : " by another server";
+    if (is_known)
+        *later = *seen;
+    else if (is_told)
+        *later = past->seen;
+    if (is_known && is_told)
+        seen_join(later, &past->seen);
+    return is_known || is_told;
+}
+
+enum status store_check_seen(struct store *store, const struct past_key *past, struct err *err)
 {
     struct seen_keeper *keeper = store->remote->lead.seen;
-    struct seen now, before;
-    enum status status, found;
+    struct seen now, before = {.commit = 0}, later;
+    enum status status, found = STATUS_NOT_FOUND;
+    const char *who;
     struct err why;
 
-    if (keeper == NULL)
+    if (keeper == NULL && past->at == 0)
         return STATUS_OK;
     status = store_seen(store, &now, store->remote->seq, err);
-    found = seen_keeper_last(keeper, &before, &why);
+    if (keeper != NULL)
+        found = seen_keeper_last(keeper, &before, &why);
     if (status != STATUS_OK)
         return status;
     store->seen.lease_us = before.lease_us;
     if (found != STATUS_OK && found != STATUS_NOT_FOUND)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "%s: whether etcd was put back to an earlier state cannot be told", why.text);
-    else if (found == STATUS_OK && (seen_came_before(&now, &before) ||
-                                    (seen_is_same(&now, &before) && before.commit > now.commit)))
-        return put_back(store, now.cluster, &before, err);
-    else if (found == STATUS_OK && strcmp(now.cluster, before.cluster) != 0 &&
-             !seen_came_before(&before, &now))
+    if (find_later(&now, found == STATUS_OK ? &before : NULL, past, &later, &who)) {
+        if (store->seen.lease_us < later.lease_us)
+            store->seen.lease_us = later.lease_us;
+        return put_back(store, now.cluster, &later, who, err);
+    }
+    if (found == STATUS_OK && strcmp(now.cluster, before.cluster) != 0 &&
+        !seen_came_before(&before, &now))
         tell_other(&before, &now);
-    return store->is_newest ? STATUS_OK : doubt(store, found == STATUS_NOT_FOUND, err);
+    if (keeper == NULL || store->is_newest)
+        return STATUS_OK;
+    return doubt(store, found == STATUS_NOT_FOUND, err);
 }
 
 enum status store_check_fresh(const struct store *store, struct err *err)

@@ -158,6 +158,8 @@ bool store_is_of_past(const struct store *store);
 const char *store_past_why(const struct store *store);
 /* Whether it is a restored copy, and leases from before the restore may still be out. */
 bool store_is_copy(struct store *store);
+/* Such leases are out. */
+void store_write_copy(struct store *store);
 /* They have ended. */
 void store_write_copy_over(struct store *store);
 /* For a state on etcd: a commit by which those that stand by know that a server leads. */

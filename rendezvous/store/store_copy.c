@@ -9,13 +9,21 @@
 
 #include "common/io/conn.h"
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/past_key.h"
 #include "rendezvous/store/remote.h"
+#include "rendezvous/store/seen_keeper.h"
 
 #define FOLLOW_US 2000000u /* how long store_copy_take waits for the last changes */
 #define REST_US_MIN 200000u
 #define REST_US_MAX 30000000u
 #define REQUEST_US 5000000u
 #define LOOK_NS 50000000u
+#define NOTES_MAX 4u
+
+struct note {
+    bool is_warning;
+    char text[512];
+};
 
 enum copy_state {
     COPY_READING,
@@ -27,6 +35,7 @@ enum copy_state {
 struct store_copy {
     struct etcd_client *client; /* used only by the thread */
     char prefix[ETCD_PREFIX_BYTES_MAX];
+    struct seen_keeper *seen; /* NULL: none */
     uv_thread_t thread;
     uv_mutex_t lock; /* guards the fields below */
     uv_cond_t changed;
@@ -40,8 +49,9 @@ struct store_copy {
     uint32_t missing_pm; /* COPY_READING */
     bool was_too_slow;   /* used only by the thread: the revision it read was compacted away */
     struct err err;      /* of a change that could not be applied */
-    bool is_warning;
-    char note[384]; /* to be logged */
+    char past_id[SEEN_ID_BYTES]; /* seen_id of a state that is earlier than was seen; empty: none */
+    struct note notes[NOTES_MAX]; /* to be logged, in order */
+    uint32_t note_count;
 };
 
 static bool has_ended(struct store_copy *copy)
@@ -62,12 +72,15 @@ static bool goes_on(void *context)
 __attribute__((format(printf, 3, 4))) static void set_note(struct store_copy *copy, bool is_warning,
                                                            const char *format, ...)
 {
+    struct note *note;
     va_list args;
 
     va_start(args, format);
     uv_mutex_lock(&copy->lock);
-    copy->is_warning = is_warning;
-    (void)vsnprintf(copy->note, sizeof copy->note, format, args);
+    copy->note_count += copy->note_count < NOTES_MAX; /* else in the place of the last one */
+    note = &copy->notes[copy->note_count - 1];
+    note->is_warning = is_warning;
+    (void)vsnprintf(note->text, sizeof note->text, format, args);
     uv_mutex_unlock(&copy->lock);
     va_end(args);
 }
@@ -244,12 +257,49 @@ static bool set_state(struct store_copy *copy, enum copy_state state, struct sto
     return is_set;
 }
 
-/* Reads all rows, then follows changes until that fails. */
+static void note_past(struct store_copy *copy, const struct seen *before, const struct seen *now)
+{
+    uv_mutex_lock(&copy->lock);
+    (void)snprintf(copy->past_id, sizeof copy->past_id, "%s", seen_id(now));
+    uv_mutex_unlock(&copy->lock);
+    set_note(copy, true,
+             STORE_WENT_BACK " (commit %" PRIu64 " of cluster %s; commit %" PRIu64
+                             " of cluster %s, job %" PRIu64
+                             " were seen). The server that leads is told, by the key %spast",
+             now->commit, now->cluster, before->commit, before->cluster, before->job_id,
+             copy->prefix);
+}
+
+/* If this server has seen a later state than etcd has: tells the one that leads. `store`: with all rows; NULL: none were
+ * read yet. `is_told`: it was told of this state already. */
+static enum status tell_past(struct store_copy *copy, struct store *store, bool *is_told,
+                             struct err *err)
+{
+    struct seen before;
+    struct past_look look = {.is_past = false};
+    enum status status;
+
+    if (copy->seen == NULL || seen_keeper_last(copy->seen, &before, NULL) != STATUS_OK)
+        return STATUS_OK;
+    status = store != NULL ? past_key_look_at(copy->client, store, &before, &look, err)
+                           : past_key_look(copy->client, copy->prefix, &before, &look, err);
+    if (status == STATUS_OK && look.is_past && !*is_told)
+        note_past(copy, &before, &look.now);
+    *is_told = status == STATUS_OK && look.is_past;
+    return status;
+}
+
+/* Reads all rows, then follows changes until that fails. The first look may fail, for the second one is what counts. */
 static enum status keep(struct store_copy *copy, bool *had_rows, struct err *err)
 {
     struct store *store = NULL;
-    enum status status = read_rows(copy, &store, err);
+    bool is_told = false;
+    enum status status;
 
+    (void)tell_past(copy, NULL, &is_told, err);
+    status = read_rows(copy, &store, err);
+    if (status == STATUS_OK)
+        status = tell_past(copy, store, &is_told, err);
     *had_rows = status == STATUS_OK;
     copy->was_too_slow = status == STATUS_NOT_FOUND && err->code == ETCD_COMPACTED;
     uv_mutex_lock(&copy->lock);
@@ -297,20 +347,27 @@ bool store_copy_seen(struct store_copy *copy, struct seen *seen)
     bool is_known;
 
     uv_mutex_lock(&copy->lock);
-    is_known = copy->state == COPY_FOLLOWING &&
-               store_seen(copy->store, seen, copy->store->remote->point.commit, &err) == STATUS_OK;
+    is_known =
+        copy->state == COPY_FOLLOWING &&
+        store_seen(copy->store, seen, copy->store->remote->point.commit, &err) == STATUS_OK &&
+        strcmp(seen_id(seen), copy->past_id) != 0;
     uv_mutex_unlock(&copy->lock);
     return is_known;
 }
 
 bool store_copy_note(struct store_copy *copy, bool *is_warning, char *text, size_t text_bytes)
 {
+    bool has_note;
+
     uv_mutex_lock(&copy->lock);
-    *is_warning = copy->is_warning;
-    (void)snprintf(text, text_bytes, "%s", copy->note);
-    copy->note[0] = '\0';
+    has_note = copy->note_count > 0;
+    if (has_note) {
+        *is_warning = copy->notes[0].is_warning;
+        (void)snprintf(text, text_bytes, "%s", copy->notes[0].text);
+        memmove(&copy->notes[0], &copy->notes[1], --copy->note_count * sizeof copy->notes[0]);
+    }
     uv_mutex_unlock(&copy->lock);
-    return text[0] != '\0';
+    return has_note;
 }
 
 uint32_t store_copy_missing_pm(struct store_copy *copy)
@@ -373,7 +430,7 @@ struct store *store_copy_take(struct store_copy *copy, int64_t revision)
 /* -- opening and closing ------------------------------------------------------------------------ */
 
 enum status store_copy_open(struct store_copy **out, const struct etcd_options *options,
-                            const char *prefix, struct err *err)
+                            const char *prefix, struct seen_keeper *seen, struct err *err)
 {
     struct store_copy *copy = calloc(1, sizeof *copy);
     struct etcd_options mine = *options;
@@ -383,6 +440,7 @@ enum status store_copy_open(struct store_copy **out, const struct etcd_options *
     if (copy == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for a copy of the state");
     copy->missing_pm = STORE_COPY_MISSING_ALL;
+    copy->seen = seen;
     (void)snprintf(copy->prefix, sizeof copy->prefix, "%s", prefix);
     mine.goes_on = goes_on;
     mine.context = copy;

@@ -49,6 +49,10 @@ class OldEtcd(Etcd):
         self.all_up()
 
 
+def seen_file(server):
+    return Path(server.argv[server.argv.index("--state-dir") + 1], "etcd-seen")
+
+
 def work_goes_on(cluster, jobs):
     acked, begun = len(cluster.submitter.acked) + jobs, len(cluster.ran()) + jobs
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= acked)
@@ -67,7 +71,7 @@ def begins(cluster, name):
 def all_have_noted(cluster, number):
     """A standby notes every three seconds what it sees."""
     for server in cluster.servers:
-        seen = Path(server.argv[server.argv.index("--state-dir") + 1], "etcd-seen")
+        seen = seen_file(server)
         wait_for("%s has job %d" % (seen, number),
                  lambda: seen.exists() and int(re.search(r"job=(\d+)", seen.read_text())[1]) >= number)
 
@@ -93,12 +97,17 @@ def go_back(cluster, while_down):
     return given, acked
 
 
+def check_numbers(cluster, given, acked_before):
+    new = {request: number for request, number in list(cluster.submitter.acked.items()) if request not in acked_before}
+    assert not given & set(new.values()), "numbers that were given twice: %s" % sorted(given & set(new.values()))[:10]
+    return new
+
+
 def check_back(cluster, given, acked_before, with_training):
     submitter = cluster.submitter
     wait_for("submits are answered again", lambda: len(submitter.acked) >= len(acked_before) + 40)
     submitter.pause()
-    new = {request: number for request, number in submitter.acked.items() if request not in acked_before}
-    assert not given & set(new.values()), "numbers that were given twice: %s" % sorted(given & set(new.values()))[:10]
+    new = check_numbers(cluster, given, acked_before)
 
     def all_ended():
         try:
@@ -172,6 +181,51 @@ def a_moved_state_is_no_earlier_one(cluster):
     cluster.check_jobs(train["job_id"])
 
 
+TOLD = "The server that leads is told"
+DID_NOT_KNOW = "etcd was put back to an earlier state, which this server did not know"
+
+
+def a_leader_that_knows_less_is_told(cluster):
+    """The server that leads has the file of the time of the copy. It gives no number that a standby knows once that one has seen the
+    state. Nodes, which know numbers, too, come later."""
+    first, knows, away = cluster.servers
+    begins(cluster, "train")
+    work_goes_on(cluster, 20)
+    cluster.submitter.pause()
+    all_have_noted(cluster, 1)
+    old = seen_file(first).read_bytes()
+    cluster.etcd.keep()
+    cluster.submitter.go_on()
+    work_goes_on(cluster, 40)
+    cluster.submitter.pause()
+    given = set(cluster.submitter.acked.values())
+    all_have_noted(cluster, max(given))
+
+    def swap():
+        for daemon in cluster.nodes + cluster.servers:
+            daemon.end(signal.SIGKILL)
+        seen_file(first).write_bytes(old)
+        seen_file(away).write_bytes(old)
+        cluster.seen.forget()
+        first.start().ready()
+
+    cluster.etcd.put_back(swap)
+    cluster.seen.wait_above(0)
+    assert cluster.leader() is first
+    knows.start().ready()
+    wait_for("the standby has the rows", lambda: "this server stands by with the rows" in knows.said())
+    acked = set(cluster.submitter.acked)
+    cluster.submitter.go_on()
+    wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= len(acked) + 40)
+    check_numbers(cluster, given, acked)
+    for node in cluster.nodes:
+        node.start().ready()
+    check_back(cluster, given, acked, False)
+    assert TOLD in knows.all_said(), knows.all_said()
+    assert DID_NOT_KNOW in first.all_said(), first.all_said()
+    away.start().ready()
+
+
 LOST = "has no state, but this server has seen cluster"
 
 
@@ -187,8 +241,7 @@ def an_empty_etcd_is_no_new_cluster(cluster):
     begins(cluster, "train")
     work_goes_on(cluster, 20)
     for server in cluster.servers:
-        seen = Path(server.argv[server.argv.index("--state-dir") + 1], "etcd-seen")
-        wait_for("%s is written" % seen, seen.exists)
+        wait_for("%s is written" % seen_file(server), seen_file(server).exists)
     cluster.submitter.pause()
     cluster.servers[0].end(signal.SIGKILL)
     cluster.etcd.lose()
@@ -213,7 +266,7 @@ def work_goes_on_anew(cluster):
     cluster.submitter.go_on()
 
 
-TESTS = [under_running_servers, under_servers_that_start_again, a_moved_state_is_no_earlier_one,
+TESTS = [under_running_servers, under_servers_that_start_again, a_leader_that_knows_less_is_told, a_moved_state_is_no_earlier_one,
          an_empty_etcd_is_no_new_cluster]
 
 

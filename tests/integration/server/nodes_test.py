@@ -10,7 +10,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import NODE_IDENTITY, PATIENCE_S, PROTOCOL, Client, Peer, Server, run_tests
+from ddpproto import NODE_IDENTITY, PATIENCE_S, PROTOCOL, Client, Peer, Server, new_boot, run_tests
+from server_test import dump, node, server, state_dir
 
 BINARY, DDPCTL = sys.argv[1:3]
 NODES, PAGE, SLOTS, SLOTS_PAGE = 600, 256, 64, 1024  # limits.h: NODES_LISTED_MAX, SLOTS_PER_NODE_MAX, SLOTS_LISTED_MAX
@@ -357,6 +358,28 @@ def test_a_refused_node_is_seen():
         assert "another build: it speaks protocol 0, and the server, " in rows(process)["old"]["notice"]
         up.close()
         assert process.stop() == 0
+
+
+def test_a_longer_lease_outlives_the_server():
+    """A node tells a longer lease than the state knows, of which nobody knows whether it is the newest. A server that starts before that
+    lease is over knows it, too: what waits is still held, and the state still a copy."""
+    with state_dir() as directory:
+        with server(directory=directory) as process, Client(process.address) as client:
+            job = client.submit()["job_id"]
+            cluster_id = client.welcome["cluster"]
+            assert process.stop() == 0
+        with new_boot(), server(directory=directory) as process:
+            seen = [dict(cluster=cluster_id, job_id=job, generation=0, lease_us=900_000_000)]
+            peer, answer = greet(process.address, "node_hello", PROTOCOL, name="n1", seen=seen)
+            assert answer["type"] == "node_welcome", answer
+            process.kill()
+            peer.close()
+            rows = [row for row in dump(directory) if '"meta"' in row]
+            assert any("'lease_us'" in row and "900000000" in row for row in rows), rows
+            assert any("'copy_ms'" in row for row in rows), rows
+            with server(directory=directory) as process, Client(process.address) as client, node(process.address):
+                info = client.job(job)["jobs"][0]
+                assert info["state"] == "queued" and "leases" in info["reason"], info
 
 
 if __name__ == "__main__":

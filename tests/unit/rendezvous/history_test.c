@@ -274,13 +274,19 @@ TEST(nor_is_a_start_ordered_again_beside_that)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, 1);
 }
 
-static void hello_leased(uint64_t conn, const char *name, const char *cluster, uint64_t lease_us)
+static void hello_seen(uint64_t conn, const char *name, const char *cluster, uint64_t job_id,
+                       uint64_t lease_us)
 {
     const struct part_cluster_seen seen = {
-        .cluster = cluster, .job_id = 1, .generation = 0, .lease_us = lease_us};
+        .cluster = cluster, .job_id = job_id, .generation = 0, .lease_us = lease_us};
 
     step_hello(conn, (struct msg_node_hello){
                          .name = name, .instance = conn, .slots = 1, .seen = {&seen, 1}});
+}
+
+static void hello_leased(uint64_t conn, const char *name, const char *cluster, uint64_t lease_us)
+{
+    hello_seen(conn, name, cluster, 1, lease_us);
 }
 
 static void starts_after(uint64_t seconds)
@@ -302,6 +308,12 @@ TEST(a_lease_of_later_is_told_by_nodes)
     hello_leased(1, "b", "test", 100 * SECOND_US);
     starts_after(100);
     put_back_unsure();
+    hello_leased(1, "b", "test", 100 * SECOND_US);
+    CHECK_EQ(find(RDZV_PERSIST_LEASE)->lease_us,
+             100 * SECOND_US); /* for a server that starts meanwhile */
+    hello_leased(1, "b", "test", 100 * SECOND_US);
+    CHECK(find(RDZV_PERSIST_LEASE) == NULL);
+    put_back_unsure();
     hello_leased(1, "b", "another", 100 * SECOND_US);
     starts_after(60);
     put_back_unsure();
@@ -312,6 +324,29 @@ TEST(a_lease_of_later_is_told_by_nodes)
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
     hello_leased(1, "b", "another", 100 * SECOND_US);
+    starts_after(100);
+}
+
+/* The lease that was known is over when it calls. */
+TEST(a_node_that_calls_late_tells_it_too)
+{
+    put_back_unsure();
+    now_us += 70 * SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    hello_leased(1, "b", "test", 100 * SECOND_US);
+    CHECK(find(RDZV_SEND_START) == NULL);
+    starts_after(30);
+    now_us += 5 * SECOND_US;
+    hello_leased(2, "c", "test", 101 * SECOND_US); /* this one is over */
+    CHECK(find(RDZV_PERSIST_LEASE) == NULL);
+}
+
+/* Nothing was in doubt until this hello, which says both. */
+TEST(the_node_that_shows_the_past_tells_the_lease_too)
+{
+    put_back();
+    hello_seen(1, "b", "test", 9, 100 * SECOND_US);
+    CHECK(is_of_past());
     starts_after(100);
 }
 

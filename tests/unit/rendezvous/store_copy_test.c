@@ -12,7 +12,9 @@
 
 #include "common/io/conn.h"
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/past_key.h"
 #include "rendezvous/store/remote.h"
+#include "rendezvous/store/seen_keeper.h"
 #include "tests/lib/etcd_lead.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/http_proxy.h"
@@ -39,14 +41,19 @@ static uint64_t soon(void)
     return clock_boot_us() + PATIENCE_US;
 }
 
-static struct store_copy *copy_at(uint16_t port)
+static struct store_copy *copy_that_knows(uint16_t port, struct seen_keeper *seen)
 {
     struct etcd_options options;
     struct store_copy *copy;
 
     etcd_lead_options(port, &options);
-    CHECK_EQ(store_copy_open(&copy, &options, PREFIX, &err), STATUS_OK);
+    CHECK_EQ(store_copy_open(&copy, &options, PREFIX, seen, &err), STATUS_OK);
     return copy;
+}
+
+static struct store_copy *copy_at(uint16_t port)
+{
+    return copy_that_knows(port, NULL);
 }
 
 static void rest(void)
@@ -347,6 +354,41 @@ TEST(a_commit_that_was_cut_short_is_ended)
         CHECK(number < 200);
     }
     CHECK(opening > 2);
+    etcd_member_kill(&member);
+}
+
+/* The state has more commits than were seen, but not as many jobs: only all of its rows show it. */
+TEST(a_state_of_the_past_is_told_and_not_noted)
+{
+    struct leading leading;
+    struct store_copy *copy;
+    struct seen_keeper *keeper;
+    struct past_key past;
+    struct seen seen;
+    char path[512], text[512];
+    bool is_warning = false, is_told = false;
+
+    begin(6);
+    leading = lead(member.port, NULL);
+    work(leading.store, 30, false);
+    CHECK_EQ(store_seen(leading.store, &seen, 2, &err), STATUS_OK);
+    seen.job_id += 1000;
+    (void)snprintf(path, sizeof path, "%s/etcd-seen", test_dir());
+    CHECK_EQ(seen_write(path, &seen, &err), STATUS_OK);
+    CHECK_EQ(seen_keeper_open(&keeper, path, &err), STATUS_OK);
+    copy = copy_that_knows(member.port, keeper);
+    await(copy, 1);
+    CHECK_EQ(past_key_read(leading.client, PREFIX, soon(), &past, &err), STATUS_OK);
+    CHECK_STR(past.of, seen_id(&seen));
+    CHECK_EQ(past.seen.job_id, seen.job_id);
+    CHECK_EQ(past.seen.commit, 2);
+    CHECK(!store_copy_seen(copy, &seen));
+    while (!is_told && store_copy_note(copy, &is_warning, text, sizeof text))
+        is_told = is_warning && strstr(text, "The server that leads is told, by the key /ddp/past");
+    CHECK(is_told);
+    store_copy_close(&copy);
+    seen_keeper_close(&keeper);
+    resign(&leading);
     etcd_member_kill(&member);
 }
 

@@ -11,7 +11,6 @@
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/remote.h"
 #include "rendezvous/store/row_code.h"
-#include "rendezvous/store/seen_keeper.h"
 #include "tests/lib/etcd_lead.h"
 #include "tests/lib/etcd_member.h"
 #include "tests/lib/http_proxy.h"
@@ -24,8 +23,6 @@
 #define FAULTY_US 6000000u
 
 static struct etcd_member member;
-static char seen_path[512]; /* "": none */
-static struct seen_keeper *seen_file;
 static struct arena arena;
 static struct err err;
 
@@ -90,13 +87,8 @@ static uint64_t until(void *context)
 /* Opens the store of a new leader. */
 static bool start_at(uint16_t port)
 {
-    if (seen_path[0] != '\0')
-        CHECK_EQ(seen_keeper_open(&seen_file, seen_path, &err), STATUS_OK);
-    struct store_lead leading = {.prefix = PREFIX,
-                                 .quota_bytes = UINT64_C(2) << 30,
-                                 .seen = seen_file,
-                                 .until_us = until,
-                                 .on_lost = on_lost};
+    struct store_lead leading = {
+        .prefix = PREFIX, .quota_bytes = UINT64_C(2) << 30, .until_us = until, .on_lost = on_lost};
     struct etcd_client *direct = etcd_lead_connect(member.port);
 
     leading.revision = etcd_lead_take(direct, PREFIX);
@@ -116,7 +108,6 @@ static void kill_it(void)
     if (life.store != NULL)
         store_release(life.store);
     life.store = NULL;
-    seen_keeper_close(&seen_file);
     etcd_close(&life.client);
 }
 
@@ -408,129 +399,6 @@ TEST(a_nearly_full_etcd_takes_no_new_work)
     kill_it();
     check("nearly full");
     kill_it();
-    etcd_member_kill(&member);
-}
-
-static void give(uint64_t id)
-{
-    const struct rdzv_record record = {.job_id = id,
-                                       .name = "train",
-                                       .user = "ann",
-                                       .nodes = 1,
-                                       .nproc_per_node = 1,
-                                       .failed_rank = -1,
-                                       .state = JOB_QUEUED};
-
-    store_begin(life.store);
-    store_write_job(life.store, &record);
-    store_commit(life.store);
-}
-
-static uint64_t job_seen(void)
-{
-    struct seen seen;
-
-    CHECK_EQ(seen_read(seen_path, &seen, NULL, &err), STATUS_OK);
-    return seen.job_id;
-}
-
-/* However fast they follow one another: etcd may be put back to any commit. */
-TEST(a_number_is_noted_before_anybody_is_told_of_it)
-{
-    begin(NULL);
-    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
-    CHECK(start_at(member.port));
-    CHECK(store_is_newest(life.store)); /* it is new */
-    for (uint64_t id = 1; id <= 5; id++) {
-        give(id);
-        CHECK_EQ(job_seen(), id);
-    }
-    kill_it();
-    CHECK(start_at(member.port));
-    CHECK(!store_is_newest(life.store)); /* something may have followed what was noted */
-    CHECK(store_is_copy(life.store));    /* what waits in it starts after a lease */
-    give(6);
-    CHECK_EQ(job_seen(), 6);
-    kill_it();
-    seen_path[0] = '\0';
-    etcd_member_kill(&member);
-}
-
-static void put_back(void)
-{
-    kill_it();
-    etcd_member_kill(&member);
-    etcd_member_put_back(&member, "kept");
-    etcd_member_again(&member, NULL);
-}
-
-/* The second time its cluster id is not the one that was seen last, for the first time gave it another. */
-TEST(a_state_that_is_put_back_twice_is_noticed_twice)
-{
-    char clusters[4][33];
-    struct seen old;
-
-    begin(NULL);
-    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
-    CHECK(start_at(member.port));
-    give(1);
-    (void)snprintf(clusters[0], sizeof clusters[0], "%s", store_cluster(life.store));
-    CHECK_EQ(store_seen(life.store, &old, life.store->remote->seq, &err), STATUS_OK);
-    kill_it();
-    etcd_member_kill(&member);
-    etcd_member_keep(&member, "kept");
-    etcd_member_again(&member, NULL);
-    CHECK(start_at(member.port));
-    give(2);
-    for (uint64_t i = 1, newest = 2; i <= 3; i++) {
-        put_back();
-        CHECK_EQ(seen_write(seen_path, &old, &err), STATUS_OK); /* what a standby sees of it */
-        CHECK(start_at(member.port));
-        (void)snprintf(clusters[i], sizeof clusters[i], "%s", store_cluster(life.store));
-        for (uint64_t j = 0; j < i; j++)
-            CHECK(strcmp(clusters[i], clusters[j]) != 0);
-        CHECK(store_is_copy(life.store)); /* its jobs wait */
-        CHECK(store_next_job_id(life.store) > newest + STORE_ID_GAP);
-        newest = store_next_job_id(life.store);
-        give(newest);
-        CHECK_EQ(job_seen(), newest);
-    }
-    kill_it();
-    CHECK(start_at(member.port)); /* not put back */
-    CHECK_STR(store_cluster(life.store), clusters[3]);
-    kill_it();
-    seen_path[0] = '\0';
-    etcd_member_kill(&member);
-}
-
-/* It has the state's earlier id in its own file. */
-TEST(a_server_that_was_away_when_it_was_put_back_takes_what_the_other_made)
-{
-    char away[512], cluster[33];
-    struct seen before;
-
-    begin(NULL);
-    (void)snprintf(seen_path, sizeof seen_path, "%s/etcd-seen", test_dir());
-    (void)snprintf(away, sizeof away, "%s/away-seen", test_dir());
-    CHECK(start_at(member.port));
-    kill_it();
-    etcd_member_kill(&member);
-    etcd_member_keep(&member, "kept");
-    etcd_member_again(&member, NULL);
-    CHECK(start_at(member.port));
-    for (uint64_t id = 1; id <= 9; id++)
-        give(id);
-    put_back();
-    CHECK_EQ(seen_read(seen_path, &before, NULL, &err), STATUS_OK);
-    CHECK_EQ(seen_write(away, &before, &err), STATUS_OK);
-    CHECK(start_at(member.port));
-    (void)snprintf(cluster, sizeof cluster, "%s", store_cluster(life.store));
-    kill_it();
-    (void)snprintf(seen_path, sizeof seen_path, "%s", away);
-    CHECK(start_at(member.port));
-    CHECK_STR(store_cluster(life.store), cluster);
-    kill_it();
-    seen_path[0] = '\0';
     etcd_member_kill(&member);
 }
 
