@@ -5,6 +5,7 @@
 
 #include "rendezvous/core/failure.h"
 #include "rendezvous/core/fence.h"
+#include "rendezvous/core/history.h"
 #include "rendezvous/core/state.h"
 
 static uint32_t low_ms(uint64_t at_us)
@@ -158,17 +159,21 @@ static void count_ranks(const struct job *job, struct part_failure *failure)
 }
 
 /* "restarted at once (restart 1 of 3)", "not restarted: ..." */
-static void write_decision(const struct job *job, const struct restart_answer *answer,
-                           char text[REASON_BYTES_MAX])
+static void write_decision(const struct rdzv *rdzv, const struct job *job,
+                           const struct restart_answer *answer, char text[REASON_BYTES_MAX])
 {
     const struct rdzv_record *record = &job->record;
     char when[64] = "at once", more[REASON_BYTES_MAX] = "";
+    uint64_t until_us = 0;
 
     if (!answer->restart) {
         text_format(text, "not restarted: %s", answer->why_not);
         return;
     }
-    if (answer->delay_us > 0)
+    if (history_holds(rdzv, job, &until_us) && until_us > rdzv->out.now_us + answer->delay_us)
+        (void)snprintf(when, sizeof when, "when earlier leases are over: %llu s at most",
+                       (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
+    else if (answer->delay_us > 0)
         (void)snprintf(when, sizeof when, "after %llu.%llu s",
                        (unsigned long long)(answer->delay_us / 1000000),
                        (unsigned long long)(answer->delay_us / 100000 % 10));
@@ -193,7 +198,7 @@ void failure_note_end(struct rdzv *rdzv, struct job *job, const struct restart_a
         restore(rdzv, job);
     drop_borrowed(note);
     note->failure.class = (enum failure_class)job->record.failed_class;
-    write_decision(job, answer, note->decision);
+    write_decision(rdzv, job, answer, note->decision);
     count_ranks(job, &note->failure);
     note->is_dirty = true;
     job_set_dirty(rdzv, job);

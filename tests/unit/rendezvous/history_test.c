@@ -219,6 +219,8 @@ TEST(a_job_waits_for_a_node_that_may_run_it)
 /* The part of a running job is not on its node: it may have gone on elsewhere, in a later generation. */
 TEST(nor_does_a_restart_begin_beside_what_an_unheard_node_may_run)
 {
+    bool is_restored = false;
+
     begin_fenced(8, 4);
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
     hello(1, "a", "test", 0, 0);
@@ -232,6 +234,9 @@ TEST(nor_does_a_restart_begin_beside_what_an_unheard_node_may_run)
     step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
     hello(1, "a", "test", 0, 0);
     CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_RESTARTING);
+    CHECK_STR(
+        rdzv_failure(core, 1, &is_restored)->decision,
+        "restarted when earlier leases are over: 62 s at most (--max-restarts does not count it)");
     for (uint32_t i = 0; i < 59; i++) {
         now_us += SECOND_US;
         step_beat(1, NULL, 0);
