@@ -200,6 +200,43 @@ TEST(the_line_of_a_status)
     check_line("rank 5 on gpu03 exited with code 1 after 12s: \\x1b[31m");
 }
 
+/* Exit code 125 is then the launcher's: no program has run, and none has ended. */
+TEST(a_rank_that_was_not_started)
+{
+    struct buf out = {0};
+
+    begin(JOB_FAILED);
+    job.generation = 1;
+    add_failure(1, 5);
+    failures[0].class = FAILURE_NODE;
+    failures[0].pid = 0;
+    failures[0].ran_us = -1;
+    failures[0].exit_code = 125;
+    failures[0].error = failures[0].tail = "";
+    failures[0].cause = "rank 5: cannot start 'train': Resource temporarily unavailable";
+    failures[0].decision = "not restarted: --max-restarts is used up";
+    failures[0].stopped = 6;
+    failures[0].failed_too = 1;
+    info.ranks_of = 1;
+    info.ranks.count = 2;
+    failed_ranks[0] = (struct part_failed_rank){.rank = 5, .node = "gpu03", .exit_code = 125};
+    failed_ranks[1] =
+        (struct part_failed_rank){.rank = 6, .node = "gpu03", .exit_code = 125, .after_us = 1000};
+    check_line("rank 5 on gpu03 was not started: cannot start 'train': Resource temporarily "
+               "unavailable; not restarted: --max-restarts is used up");
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "failed: rank 5 on gpu03 was not started\n"
+                            "  cannot start 'train': Resource temporarily unavailable\n") != NULL);
+    CHECK(strstr(out.bytes, "  rank 6 on gpu03 was not started either") != NULL);
+    CHECK(strstr(out.bytes, "exited with code") == NULL);
+    CHECK(strstr(out.bytes, "ddpctl logs") == NULL); /* it has printed nothing */
+    buf_free(&out);
+    failures[0].pid = 4711; /* the program's own 125 */
+    failures[0].cause = "rank 5 exited with code 125";
+    check_line("rank 5 on gpu03 exited with code 125; not restarted: --max-restarts is used up");
+}
+
 TEST(a_kill_for_want_of_memory)
 {
     begin(JOB_FAILED);
