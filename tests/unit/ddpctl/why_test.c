@@ -36,8 +36,10 @@ static void begin(enum job_state state)
                             .reason = "",
                             .submitted_ms = START_MS,
                             .started_ms = START_MS + 1000};
-    info = (struct msg_why_info){
-        .jobs = {.items = &job, .count = 1}, .ran_us = -1, .ranks = {.items = failed_ranks}};
+    info = (struct msg_why_info){.jobs = {.items = &job, .count = 1},
+                                 .ran_us = -1,
+                                 .ranks = {.items = failed_ranks},
+                                 .avoided = ""};
     info.failures.items = failures;
     info.moves.items = moves;
     for (uint32_t i = 0; i < 8; i++)
@@ -353,6 +355,30 @@ TEST(a_job_that_waits)
     job.nodes = 1;
     job.reason = "wants 4 slots on one node";
     check_text("why-queued-one");
+}
+
+/* The server does not place it there, so that node does not have what the job wants. */
+TEST(a_node_that_the_job_avoids_is_not_counted)
+{
+    static const struct part_node nodes[] = {
+        {.name = "gpu0", .state = NODE_UP, .slots = 4, .slots_free = 4},
+        {.name = "gpu02", .state = NODE_UP, .slots = 4, .slots_free = 4},
+    };
+    struct msg_nodes list = {.nodes = {.items = nodes, .count = 2}};
+    struct buf out = {0};
+
+    begin(JOB_RESTARTING);
+    add_failure(3, 5);
+    failures[0].decision = "restarted at once; the job does not use node gpu02 for 10 minutes";
+    info.avoided = "gpu01 gpu02";
+    why.nodes = &list;
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "; 1 of 2 nodes has that now\n") != NULL);
+    CHECK(strstr(out.bytes, "    gpu0         4 of 4 slots free, enough for its share\n"
+                            "    gpu02        not used for this job now, which it has failed: "
+                            "ddpctl node resume gpu02 ends that\n") != NULL);
+    buf_free(&out);
 }
 
 TEST(a_job_that_starts)
