@@ -52,6 +52,7 @@
 #define SCHEMA_BYTES_MAX 17u       /* 16 hexadecimal digits */
 #define IDENTITY_BYTES_MAX 65u     /* of a machine, of a state directory */
 #define CLUSTERS_SEEN_MAX 8u       /* clusters whose newest job a node remembers */
+#define AVOIDED_BYTES_MAX 512u     /* names of nodes that a job does not use now */
 #define FAILURES_FIRST_MAX 2u      /* of each job the first failures are kept, */
 #define FAILURES_KEPT_MAX 32u      /* and the newest, so many in all */
 #define FAILED_RANKS_MAX 64u       /* of one generation, shown to a client */

@@ -125,7 +125,8 @@
     F(U32, ranks_of, 0, GENERATION_MAX)          /* the generation of the ranks; 0: none */                       \
     L(ranks, failed_rank, FAILED_RANKS_MAX)      /* those that failed by themselves, by time */    \
     F(I64, ran_us, -1, TIME_US_MAX)              /* since all ranks run; -1: they do not */        \
-    L(moves, rank_move, FAILED_RANKS_MAX)        /* of ranks that run: the longest ago first */
+    L(moves, rank_move, FAILED_RANKS_MAX)        /* of ranks that run: the longest ago first */    \
+    F(LINE, avoided, 0, AVOIDED_BYTES_MAX - 1)   /* nodes that it does not use now: "gpu02 gpu07" */
 
 /* client -> server; answer: jobs, newest last */
 #define MSG_JOB_LIST(F, E, L)                                                                      \

@@ -43,6 +43,7 @@ static const struct {
     {"server_info", "past_why", 3},
     {"server_info", "keys_lost_ms", 3},
     {"refer", "why", 3},
+    {"why_info", "avoided", 3},
 };
 
 /* Messages that are not in version 1, likewise. */

@@ -48,7 +48,8 @@ const struct option_row options_rows[] = {
      .max = DURATION_US_MAX,
      .value = "TIME",
      OPTION_INTO(struct options, patience_us),
-     .help = "how long run, wait and logs -f try to reach a lost server again (default: 60s)"},
+     .help = "how long run, wait, logs -f and submit --stage try to reach a lost server again "
+             "(default: 60s)"},
     {.name = "nodes",
      .synonyms = "nnodes",
      .letter = 'N',

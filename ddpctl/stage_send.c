@@ -8,9 +8,9 @@
 
 #include "ddpctl/client.h"
 
-#define PATIENCE_US 60000000u
 #define ANSWER_TIMEOUT_US 30000000u
-#define STALLS_MAX 20u /* pieces in a row that the server does not take */
+#define ANSWER_LEAST_US 1000000u /* a piece takes a moment, however short --patience is */
+#define STALLS_MAX 20u           /* pieces in a row that the server does not take */
 
 struct sending {
     struct ctl *ctl;
@@ -21,6 +21,14 @@ struct sending {
     uint32_t stalls; /* answers in a row with which it had no more */
     int exit_code;
 };
+
+/* How long one answer may take: a silent server must not outlast --patience. */
+static uint64_t answer_timeout_us(uint64_t patience_us)
+{
+    if (patience_us < ANSWER_LEAST_US)
+        return ANSWER_LEAST_US;
+    return patience_us < ANSWER_TIMEOUT_US ? patience_us : ANSWER_TIMEOUT_US;
+}
 
 /* Sends the piece at `offset`. Without bytes it only asks how much the server has. */
 static void send_piece(struct sending *sending, uint64_t offset, size_t byte_count)
@@ -43,7 +51,7 @@ static void send_piece(struct sending *sending, uint64_t offset, size_t byte_cou
         client_close(&sending->client);
         return;
     }
-    client_expect(&sending->client, ANSWER_TIMEOUT_US);
+    client_expect(&sending->client, answer_timeout_us(sending->ctl->options.patience_us));
 }
 
 static void on_open(struct client *client)
@@ -111,7 +119,8 @@ int stage_send(struct ctl *ctl, const struct stage_packed *packed)
         free(sending.chunk);
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
     }
-    client_open(&sending.client, &loop, &ctl->server, PATIENCE_US, &handlers, &sending);
+    client_open(&sending.client, &loop, &ctl->server, ctl->options.patience_us, &handlers,
+                &sending);
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     rc = uv_loop_close(&loop);
     assert(rc == 0); /* fails where a handle is still open */

@@ -12,6 +12,7 @@
 #include <cjson/cJSON.h>
 
 #include "common/io/conn.h"
+#include "common/io/disk_child.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/job_lines.h"
 #include "ddpctl/job_pages.h"
@@ -21,6 +22,7 @@
 #include "ddpctl/verbs.h"
 
 #define PATIENCE_US 5000000u
+#define WRITE_MS 30000u /* a disk that takes nothing for so long does not answer */
 
 struct report_run {
     struct ctl *ctl;
@@ -172,6 +174,33 @@ static enum status write_file(const char *path, const struct buf *page, struct e
     return err_set(err, STATUS_IO, code, "cannot write %.200s: %s", path, strerror(code));
 }
 
+struct page_file {
+    const char *path;
+    const struct buf *page;
+};
+
+static enum status write_in_child(void *context, struct err *err)
+{
+    const struct page_file *file = context;
+
+    return write_file(file->path, file->page, err);
+}
+
+/* Also ends when the disk does not answer. */
+static enum status keep_file(const char *path, const struct buf *page, struct err *err)
+{
+    struct page_file file = {.path = path, .page = page};
+    struct err why = {0};
+    const enum status status = disk_child_run(write_in_child, &file, WRITE_MS, &why);
+
+    if (status == STATUS_TIMEOUT)
+        return err_set(err, status, 0, "cannot write %.150s: its disk does not answer: %s", path,
+                       why.text);
+    if (status != STATUS_OK)
+        *err = why;
+    return status;
+}
+
 /* Reports as JSON which file was written. */
 static int say_file(struct screen *screen, const char *path)
 {
@@ -206,7 +235,7 @@ static int write_page(struct report_run *run, struct buf *out)
         (void)snprintf(made, sizeof made, "report-%s-%s.html", run->job.job.name, id);
         path = made;
     }
-    if (write_file(path, out, &err) != STATUS_OK)
+    if (keep_file(path, out, &err) != STATUS_OK)
         return ctl_fail_err(run->ctl, CTL_FAILED, &err,
                             "name another file with -o, or - for stdout");
     if (screen->json)

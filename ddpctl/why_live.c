@@ -45,13 +45,35 @@ static void add_escaped(const char *text, struct buf *out)
 
 /* -- waiting ------------------------------------------------------------------------------------ */
 
-static void node_line(const struct part_node *node, uint32_t wanted, struct buf *out)
+/* Whether the job does not use the node now, since that has failed it. */
+static bool is_avoided(const struct why *why, const struct part_node *node)
 {
+    const size_t length = strlen(node->name);
+
+    for (const char *at = why->info->avoided; *at != '\0'; at += *at == ' ') {
+        const size_t chars = strcspn(at, " ");
+
+        if (chars == length && memcmp(at, node->name, length) == 0)
+            return true;
+        at += chars;
+    }
+    return false;
+}
+
+static void node_line(const struct why *why, const struct part_node *node, struct buf *out)
+{
+    const uint32_t wanted = why->info->jobs.items[0].nproc_per_node;
+
     buf_printf(out, "    %-12s ", node->name);
     if (node->drained)
         buf_printf(out, "drained by %s\n", node->drained_by);
     else if (node->state != NODE_UP)
         buf_printf(out, "%s\n", output_node_state(node));
+    else if (is_avoided(why, node))
+        buf_printf(out,
+                   "not used for this job now, which it has failed: ddpctl node resume %s ends "
+                   "that\n",
+                   node->name);
     else if (node->slots < wanted)
         buf_printf(out, "too small: %u slot%s\n", node->slots, node->slots == 1 ? "" : "s");
     else
@@ -71,7 +93,8 @@ void why_waits_text(const struct why *why, struct buf *out)
     for (uint32_t i = 0; i < why->nodes->nodes.count; i++) {
         const struct part_node *node = &why->nodes->nodes.items[i];
 
-        fit += node->state == NODE_UP && !node->drained && node->slots_free >= job->nproc_per_node;
+        fit += node->state == NODE_UP && !node->drained &&
+               node->slots_free >= job->nproc_per_node && !is_avoided(why, node);
     }
     buf_add_text(out, "  it wants ");
     if (is_elastic)
@@ -80,7 +103,7 @@ void why_waits_text(const struct why *why, struct buf *out)
                most == 1 ? "" : "s", job->nproc_per_node, job->nproc_per_node == 1 ? "" : "s",
                most == 1 ? "" : " each", fit, why->nodes->nodes.count, fit == 1 ? "s" : "ve");
     for (uint32_t i = 0; i < why->nodes->nodes.count && i < NODES_SHOWN; i++)
-        node_line(&why->nodes->nodes.items[i], job->nproc_per_node, out);
+        node_line(why, &why->nodes->nodes.items[i], out);
     if (why->nodes->nodes.count > NODES_SHOWN)
         buf_printf(out, "    ... and %u more: ddpctl nodes\n",
                    why->nodes->nodes.count - NODES_SHOWN);

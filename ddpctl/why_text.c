@@ -10,6 +10,7 @@
 
 #define LINES_SHOWN 16 /* of a traceback, or of the last output */
 #define OTHERS_SHOWN 4u
+#define EXIT_NOT_STARTED 125 /* the launcher's own, as in `ddpctl help` */
 
 const struct part_failure *why_shown(const struct why *why)
 {
@@ -80,6 +81,13 @@ static void exit_text(int32_t exit_code, uint32_t signal, struct buf *out)
         buf_printf(out, "exited with code %d", exit_code);
 }
 
+/* Whether the node could not start the rank: then its exit code is the launcher's, not a program's. */
+static bool was_not_started(const struct part_failure *failure)
+{
+    return failure->rank >= 0 && failure->class == FAILURE_NODE && failure->signal == 0 &&
+           failure->exit_code == EXIT_NOT_STARTED && failure->pid == 0;
+}
+
 /* "rank 3 on gpu03 exited with code 1"; the cause, if no rank failed or none was started. */
 static void how_text(const struct part_failure *failure, struct buf *out)
 {
@@ -91,7 +99,10 @@ static void how_text(const struct part_failure *failure, struct buf *out)
         return;
     }
     buf_printf(out, "rank %d on %s ", failure->rank, failure->node);
-    exit_text(failure->exit_code, failure->signal, out);
+    if (was_not_started(failure))
+        buf_add_text(out, "was not started");
+    else
+        exit_text(failure->exit_code, failure->signal, out);
     if (failure->oom)
         buf_add_text(out, " by the kernel for want of memory");
 }
@@ -163,7 +174,10 @@ static void others_lines(const struct why *why, const struct part_failure *failu
             continue;
         shown++;
         buf_printf(out, "  rank %u on %s ", rank->rank, rank->node);
-        exit_text(rank->exit_code, rank->signal, out);
+        if (was_not_started(failure) && rank->exit_code == EXIT_NOT_STARTED && rank->signal == 0)
+            buf_add_text(out, "was not started either");
+        else
+            exit_text(rank->exit_code, rank->signal, out);
         seconds_text(rank->after_us, after);
         if (rank->after_us >= 0)
             buf_printf(out, " %s later", after);
@@ -260,7 +274,7 @@ static void more_commands(const struct why *why, const struct part_failure *fail
 {
     unsigned long long id = why->info->jobs.items[0].job_id;
 
-    if (failure->rank >= 0)
+    if (failure->rank >= 0 && !was_not_started(failure))
         buf_printf(out, "  full output: ddpctl logs %llu -g %u --rank %d\n", id,
                    failure->generation, failure->rank);
 }

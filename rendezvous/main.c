@@ -9,6 +9,7 @@
 #include <uv.h>
 
 #include "common/io/default_server.h"
+#include "common/io/disk_child.h"
 #include "common/io/loop_open.h"
 #include "common/io/service.h"
 #include "common/io/standard_open.h"
@@ -323,6 +324,29 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
     return status;
 }
 
+#define BACKUP_STILL_MS 60000u /* a backup that does nothing for so long is given up */
+
+static enum status run_transfer(void *context, struct err *err)
+{
+    return transfer_run(context, err);
+}
+
+/* Also ends when a disk does not answer. */
+static enum status back_up(struct transfer_options *options, struct err *err)
+{
+    struct err why = {0};
+    const enum status status = disk_child_run(run_transfer, options, BACKUP_STILL_MS, &why);
+
+    if (status == STATUS_TIMEOUT)
+        return err_set(err, status, 0,
+                       "the backup is given up: %s. Does the disk of %.80s answer, or that of the "
+                       "state? Remove the file, if it is there, before the next try",
+                       why.text, options->path);
+    if (status != STATUS_OK)
+        *err = why;
+    return status;
+}
+
 static int transfer(const struct settings *settings)
 {
     bool is_restore = settings->restore != NULL || settings->new_cluster;
@@ -338,7 +362,7 @@ static int transfer(const struct settings *settings)
     service_state_dir("", dir);
     if (options.state_dir == NULL)
         options.state_dir = dir;
-    status = transfer_run(&options, &err);
+    status = is_restore ? transfer_run(&options, &err) : back_up(&options, &err);
     if (status != STATUS_OK)
         (void)fprintf(stderr, "rendezvous: %s\n", err.text);
     return exit_code_of(status);

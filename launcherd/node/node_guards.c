@@ -204,6 +204,14 @@ void node_guards_want(struct node_shim *shim)
     arm(shims);
 }
 
+void node_guards_over(struct node_shim *shim)
+{
+    struct node_guard *guard = &shim->guard;
+
+    if (shim->exited && guard->child != NULL && !guard->child->has_ended)
+        (void)node_child_cancel(shim->shims->host->children, guard->child);
+}
+
 void node_guards_free(struct node_shim *shim)
 {
     drop(shim);

@@ -12,6 +12,9 @@ void node_guards_init(struct node_shims *shims);
 void node_guards_close(struct node_shims *shims);
 /* The ranks of the shim run, or may run. A second call changes nothing. */
 void node_guards_want(struct node_shim *shim);
+/* The shim is gone, and all that it has started: its guard ends by itself, or else (it was stopped) is killed. One
+ * that an earlier launcherd has started is no child of this one, and is left. */
+void node_guards_over(struct node_shim *shim);
 /* The shim is removed, and its memory goes. */
 void node_guards_free(struct node_shim *shim);
 

@@ -315,6 +315,7 @@ void node_shim_remove(struct node_shims *shims, uint64_t job_id, uint32_t genera
     node_shim_remove_dir(shim);
     node_expire_touch(shims->host, shim->cluster, job_id, shim->submitted_ms);
     shim->removed = true;
+    node_guards_over(shim);
     if (shim->conn_open)
         conn_close(&shim->conn, STATUS_OK, "forgotten");
     node_shim_close_poll(shim);

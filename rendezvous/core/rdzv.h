@@ -304,6 +304,8 @@ const struct part_failure *rdzv_failure(const struct rdzv *rdzv, uint64_t job_id
 /* Since when all ranks of the current generation have been running; UINT64_MAX: not all are
  * running. */
 uint64_t rdzv_running_since(const struct rdzv *rdzv, uint64_t job_id);
+/* The nodes that the job does not use now, since they have failed it: "gpu02 gpu07"; "": none. */
+void rdzv_avoided(const struct rdzv *rdzv, uint64_t job_id, char text[AVOIDED_BYTES_MAX]);
 /* The ranks of the last generation that ended, [sum of local_count], and the parts that they ran
  * on. */
 const struct rdzv_rank *rdzv_ended_ranks(const struct rdzv *rdzv, uint64_t job_id);

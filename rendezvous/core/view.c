@@ -1,5 +1,6 @@
 /* Reading the core: records, summaries, nodes. */
 #include "common/name_order.h"
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -61,6 +62,20 @@ uint64_t rdzv_running_since(const struct rdzv *rdzv, uint64_t job_id)
     const struct job *job = job_find(rdzv, job_id);
 
     return job == NULL || job->record.part_count == 0 ? UINT64_MAX : job->running_at_us;
+}
+
+static_assert(NODE_FAULTS_MAX * NODE_NAME_BYTES_MAX <= AVOIDED_BYTES_MAX, "all names fit");
+
+void rdzv_avoided(const struct rdzv *rdzv, uint64_t job_id, char text[AVOIDED_BYTES_MAX])
+{
+    const struct job *job = job_find(rdzv, job_id);
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; job != NULL && i < job->fault_count; i++)
+        if (failure_excluded(rdzv, job, i) != NODE_NONE)
+            used += (size_t)snprintf(text + used, AVOIDED_BYTES_MAX - used, "%s%s",
+                                     used > 0 ? " " : "", job->faults[i].node);
 }
 
 const struct rdzv_part *rdzv_ended_parts(const struct rdzv *rdzv, uint64_t job_id,

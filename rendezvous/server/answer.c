@@ -173,8 +173,10 @@ void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation)
     struct part_failed_rank *ranks;
     struct part_rank_move moves[FAILED_RANKS_MAX];
     struct part_job job;
+    char avoided[AVOIDED_BYTES_MAX] = "";
 
     msg.why_info.ran_us = -1;
+    msg.why_info.avoided = avoided;
     arena_reset(&server->arena);
     failures = arena_alloc(&server->arena, sizeof *failures * FAILURES_KEPT_MAX);
     ranks = arena_alloc(&server->arena, sizeof *ranks * FAILED_RANKS_MAX);
@@ -187,6 +189,7 @@ void answer_why(struct peer *peer, uint64_t job_id, uint32_t generation)
     if (job_is_active(server, job_id)) {
         rdzv_job_part(server->core, job_id, &job);
         fill_running(server, job_id, &msg.why_info, moves);
+        rdzv_avoided(server->core, job_id, avoided);
     } else {
         rdzv_summary(&record, &job);
     }

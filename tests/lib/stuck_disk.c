@@ -5,7 +5,8 @@
  * file has the number of a process, they hang in that process alone; if it has "--shim", in programs with that first argument. While the file $DDP_STUCK_FILE.exec has the first
  * argument of a program, such as "hang --shim", its start hangs; with "stop --shim" the process stops itself. While
  * the file $DDP_STUCK_FILE.eio has the name of a file, an openat of that name fails with EIO. While $DDP_STUCK_FILE.loop has the number of
- * a process, its libuv loop stands still. */
+ * a process, its libuv loop stands still. While
+ * $DDP_STUCK_FILE.epoll has it, its epoll_ctl adds nothing, for want of memory. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -235,6 +236,22 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
         *(void **)&real = real_call("epoll_wait");
     hang_loop();
     return real(fd, events, most, timeout_ms);
+}
+
+int epoll_ctl(int fd, int op, int watched, struct epoll_event *event)
+{
+    static int (*real)(int, int, int, struct epoll_event *);
+    const char *stuck = getenv("DDP_STUCK_FILE");
+    char mark[4200];
+
+    if (real == NULL)
+        *(void **)&real = real_call("epoll_ctl");
+    (void)snprintf(mark, sizeof mark, "%s.epoll", stuck != NULL ? stuck : "");
+    if (stuck != NULL && op == EPOLL_CTL_ADD && access(mark, F_OK) == 0 && !is_of_another(mark)) {
+        errno = ENOMEM;
+        return -1;
+    }
+    return real(fd, op, watched, event);
 }
 
 int inotify_add_watch(int fd, const char *path, uint32_t mask)

@@ -363,6 +363,17 @@ def a_server_that_says_nothing_ends_the_wait():
                                "  it may be stopped, or wait for a disk: look at its log (journalctl -u rendezvous); or a firewall drops what is sent\n")
 
 
+def patience_holds_for_staging():
+    """The server takes the connection and the first piece, and then says nothing."""
+    with Case() as case, TalkingServer(case, {}) as server:
+        os.mkdir(f"{case.dir}/top")
+        begun = time.monotonic()
+        done = case.ctl("--server", server.address, "submit", "--stage", f"{case.dir}/top", "--patience", "3s", "--", "true", timeout=25)
+        took = time.monotonic() - begun
+        equal(done.returncode, 5, done.stderr)
+        assert "cannot be reached: no answer within 3 s" in done.stderr and 3 <= took < 15, (done.stderr, took)
+
+
 def a_server_that_closes_after_each_answer_is_called_slowly():
     """It answers, so patience does not end; but it is not called in a tight loop."""
     with Case() as case, Cluster(case, nodes=0) as cluster:
@@ -397,7 +408,7 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, a_server_that_closes_before_its_welcome_is_called_again, a_welcome_is_no_answer,
+    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, patience_holds_for_staging, a_server_that_closes_before_its_welcome_is_called_again, a_welcome_is_no_answer,
                nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,

@@ -584,6 +584,25 @@ def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
         world.forget(node, 1, 1)
 
 
+def test_the_kernel_has_no_memory_for_a_descriptor_to_watch():
+    """libuv aborts then. The ranks go on, and the next launcherd, which systemd starts, finds them."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world, "epoll")
+        node = world.node()
+        pid = run_sleeper(world, node, 1, 0)
+        disk.freeze(str(node.process.pid))
+        world.server.cut()
+        world.server.listen()
+        assert node.wait() == -signal.SIGABRT, node.log_text()
+        disk.thaw()
+        assert is_alive(pid)
+        begin_again(world, node, 1)
+        assert is_alive(pid)
+        world.server.stop(1, 1, signal.SIGKILL)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
 def test_launcherd_does_not_start_without_its_state():
     """What cannot be read is not gone: it does not begin as if nothing ran here."""
     with World(LAUNCHERD) as world:

@@ -226,6 +226,22 @@ def test_the_guard_of_an_adopted_shim_is_the_first_one():
         assert not is_alive(shim)
 
 
+def test_a_guard_that_is_stopped_goes_with_the_job():
+    """It cannot see that its shim is gone: launcherd ends it when the job is forgotten."""
+    with lease_world() as world:
+        node, _, _ = begin(world)
+        (guard,) = wait_until(lambda: guarding(node), "the guard's lock")
+        stop_process(guard)
+        try:
+            world.server.stop(1, 1, signal.SIGKILL)
+            world.server.wait_phase(1, 1, "ended")
+            world.forget(node, 1, 1)
+            wait_until(lambda: not guards_of(node), "the guard to go", timeout_s=30)
+        finally:
+            for pid in guards_of(node):
+                os.kill(pid, signal.SIGKILL)
+
+
 def test_a_guard_that_is_killed_is_replaced():
     with lease_world() as world:
         node, ranks, shim = begin(world, GRANDCHILD)

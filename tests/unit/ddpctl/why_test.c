@@ -36,8 +36,10 @@ static void begin(enum job_state state)
                             .reason = "",
                             .submitted_ms = START_MS,
                             .started_ms = START_MS + 1000};
-    info = (struct msg_why_info){
-        .jobs = {.items = &job, .count = 1}, .ran_us = -1, .ranks = {.items = failed_ranks}};
+    info = (struct msg_why_info){.jobs = {.items = &job, .count = 1},
+                                 .ran_us = -1,
+                                 .ranks = {.items = failed_ranks},
+                                 .avoided = ""};
     info.failures.items = failures;
     info.moves.items = moves;
     for (uint32_t i = 0; i < 8; i++)
@@ -200,6 +202,43 @@ TEST(the_line_of_a_status)
     check_line("rank 5 on gpu03 exited with code 1 after 12s: \\x1b[31m");
 }
 
+/* Exit code 125 is then the launcher's: no program has run, and none has ended. */
+TEST(a_rank_that_was_not_started)
+{
+    struct buf out = {0};
+
+    begin(JOB_FAILED);
+    job.generation = 1;
+    add_failure(1, 5);
+    failures[0].class = FAILURE_NODE;
+    failures[0].pid = 0;
+    failures[0].ran_us = -1;
+    failures[0].exit_code = 125;
+    failures[0].error = failures[0].tail = "";
+    failures[0].cause = "rank 5: cannot start 'train': Resource temporarily unavailable";
+    failures[0].decision = "not restarted: --max-restarts is used up";
+    failures[0].stopped = 6;
+    failures[0].failed_too = 1;
+    info.ranks_of = 1;
+    info.ranks.count = 2;
+    failed_ranks[0] = (struct part_failed_rank){.rank = 5, .node = "gpu03", .exit_code = 125};
+    failed_ranks[1] =
+        (struct part_failed_rank){.rank = 6, .node = "gpu03", .exit_code = 125, .after_us = 1000};
+    check_line("rank 5 on gpu03 was not started: cannot start 'train': Resource temporarily "
+               "unavailable; not restarted: --max-restarts is used up");
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "failed: rank 5 on gpu03 was not started\n"
+                            "  cannot start 'train': Resource temporarily unavailable\n") != NULL);
+    CHECK(strstr(out.bytes, "  rank 6 on gpu03 was not started either") != NULL);
+    CHECK(strstr(out.bytes, "exited with code") == NULL);
+    CHECK(strstr(out.bytes, "ddpctl logs") == NULL); /* it has printed nothing */
+    buf_free(&out);
+    failures[0].pid = 4711; /* the program's own 125 */
+    failures[0].cause = "rank 5 exited with code 125";
+    check_line("rank 5 on gpu03 exited with code 125; not restarted: --max-restarts is used up");
+}
+
 TEST(a_kill_for_want_of_memory)
 {
     begin(JOB_FAILED);
@@ -316,6 +355,30 @@ TEST(a_job_that_waits)
     job.nodes = 1;
     job.reason = "wants 4 slots on one node";
     check_text("why-queued-one");
+}
+
+/* The server does not place it there, so that node does not have what the job wants. */
+TEST(a_node_that_the_job_avoids_is_not_counted)
+{
+    static const struct part_node nodes[] = {
+        {.name = "gpu0", .state = NODE_UP, .slots = 4, .slots_free = 4},
+        {.name = "gpu02", .state = NODE_UP, .slots = 4, .slots_free = 4},
+    };
+    struct msg_nodes list = {.nodes = {.items = nodes, .count = 2}};
+    struct buf out = {0};
+
+    begin(JOB_RESTARTING);
+    add_failure(3, 5);
+    failures[0].decision = "restarted at once; the job does not use node gpu02 for 10 minutes";
+    info.avoided = "gpu01 gpu02";
+    why.nodes = &list;
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "; 1 of 2 nodes has that now\n") != NULL);
+    CHECK(strstr(out.bytes, "    gpu0         4 of 4 slots free, enough for its share\n"
+                            "    gpu02        not used for this job now, which it has failed: "
+                            "ddpctl node resume gpu02 ends that\n") != NULL);
+    buf_free(&out);
 }
 
 TEST(a_job_that_starts)

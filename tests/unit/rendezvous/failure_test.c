@@ -168,6 +168,7 @@ TEST(a_node_that_fails_twice_is_excluded)
 TEST(only_that_job_excludes_it)
 {
     uint64_t id, other;
+    char avoided[AVOIDED_BYTES_MAX];
 
     begin(2, 1);
     id = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
@@ -179,6 +180,10 @@ TEST(only_that_job_excludes_it)
     CHECK_EQ(conn_of(id), 2);
     other = step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
     CHECK_EQ(conn_of(other), 1);
+    rdzv_avoided(core, id, avoided); /* for ddpctl why */
+    CHECK_STR(avoided, "a");
+    rdzv_avoided(core, other, avoided);
+    CHECK_STR(avoided, "");
 }
 
 /* The job fails on its only node until that one is excluded. Returns how long that took, without the
