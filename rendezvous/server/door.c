@@ -50,7 +50,7 @@ static void take_out(struct door *door, uint32_t i)
 {
     const uint32_t behind = door->count - i - 1;
 
-    memmove(&door->peers[i], &door->peers[i + 1], behind * sizeof door->peers[0]);
+    memmove(&door->peers[i], &door->peers[i + 1], behind * sizeof(struct peer *));
     memmove(&door->places[i], &door->places[i + 1], behind * sizeof door->places[0]);
     door->count--;
 }

@@ -67,10 +67,11 @@ static enum status make_way(const char *path, enum status found, struct err *err
         return STATUS_OK;
     if (found != STATUS_BAD_INPUT)
         return found;
-    status = own_file_put_aside(path, ".damaged", 0, err);
+    status = own_file_keep_damaged(path, 0, err);
     if (status == STATUS_OK)
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
-                 "%s is damaged and begins anew: it is kept as %s.damaged", path, path);
+                 "%s is damaged and begins anew: it is kept beside it, with .damaged in its name",
+                 path);
     return status;
 }
 
