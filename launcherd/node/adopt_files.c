@@ -31,7 +31,8 @@ static void drop(struct file_work *work)
     free(files);
 }
 
-struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner)
+struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id,
+                                    const char *machine_id, void *owner)
 {
     struct adopt_files *files = calloc(1, sizeof *files);
 
@@ -44,6 +45,7 @@ struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, 
     files->owner = owner;
     (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
     (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", boot_id);
+    (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", machine_id);
     proc_pid_ns(files->pid_ns);
     return files;
 }
@@ -212,6 +214,15 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
            strcmp(pid_ns, files->pid_ns) != 0;
 }
 
+/* Another boot ends what ran on this machine, and says nothing of another one, which may run on with a copy of this disk
+ * or without it. Only two ids that are known and equal prove that it is this machine. */
+static bool is_other_machine(const struct adopt_files *files, const struct adopt_found *found)
+{
+    return found->has_process && !found->same_boot &&
+           (files->machine_id[0] == '\0' ||
+            strcmp(found->process.machine_id, files->machine_id) != 0);
+}
+
 /* Its ranks die of our signal, which the shim must not report as their own end. */
 static void end_here(struct adopt_files *files, struct adopt_found *found, const char *why)
 {
@@ -243,6 +254,10 @@ static void look_at_process(struct adopt_files *files, struct adopt_found *found
         found->same_boot = false; /* no process of ours has that pid */
         found->has_ns_ended = strcmp(text, files->ended_ns) == 0;
         found->is_unseen = !found->has_end && !found->has_ns_ended;
+        return;
+    }
+    if (is_other_machine(files, found)) {
+        found->is_unseen = !found->has_end;
         return;
     }
     found->lives =

@@ -32,7 +32,7 @@ struct adopt_found {
 struct adopt_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char state_dir[PATH_MAX], boot_id[64], pid_ns[32];
+    char state_dir[PATH_MAX], boot_id[64], machine_id[IDENTITY_BYTES_MAX], pid_ns[32];
     char ended_ns
         [128]; /* the boot and the pid namespace that ended with the launcherd before; empty: none */
     bool is_restoring;
@@ -42,8 +42,9 @@ struct adopt_files {
     struct err err;
 };
 
-/* NULL: no memory. */
-struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner);
+/* `machine_id` empty: it is not known. NULL: no memory. */
+struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id,
+                                    const char *machine_id, void *owner);
 /* `run`: reads all run directories, and makes those anew that are in the record (process/part_record.h) and are gone.
  * Kills what runs without an order that can be read or without its directory, and what is left of warm processes. */
 void adopt_files_read(struct file_work *work);

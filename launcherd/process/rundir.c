@@ -459,6 +459,7 @@ enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, s
     if (cJSON_AddNumberToObject(object, "pid", shim->pid) != NULL &&
         cJSON_AddStringToObject(object, "start_ticks", ticks) != NULL &&
         cJSON_AddStringToObject(object, "boot_id", shim->boot_id) != NULL &&
+        cJSON_AddStringToObject(object, "machine_id", shim->machine_id) != NULL &&
         cJSON_AddStringToObject(object, "pid_ns", shim->pid_ns) != NULL &&
         cJSON_AddStringToObject(object, "token", shim->token) != NULL &&
         cJSON_AddStringToObject(object, "cgroup", shim->cgroup) != NULL)
@@ -494,6 +495,8 @@ static bool take_shim(const cJSON *object, struct rundir_shim *shim)
         shim->cgroup[0] = '\0';
     if (!take_text(object, "pid_ns", shim->pid_ns, sizeof shim->pid_ns))
         shim->pid_ns[0] = '\0';
+    if (!take_text(object, "machine_id", shim->machine_id, sizeof shim->machine_id))
+        shim->machine_id[0] = '\0';
     shim->pid = (pid_t)pid->valuedouble;
     shim->start_ticks = strtoull(ticks, NULL, 10);
     return true;

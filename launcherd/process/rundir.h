@@ -40,6 +40,7 @@
 #include <sys/types.h>
 
 #include "common/arena.h"
+#include "common/limits.h"
 #include "common/msg.h"
 #include "common/status.h"
 
@@ -48,6 +49,7 @@ struct rundir_shim {
     pid_t pid;
     uint64_t start_ticks;
     char boot_id[64];
+    char machine_id[IDENTITY_BYTES_MAX]; /* empty: not known */
     char pid_ns[32]; /* the pid namespace in which it has that pid; empty: not known */
     char token[33];
     char cgroup[PATH_MAX]; /* the folder of its workers' cgroup; empty: none */

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What launcherd knows of its parts is removed, or cannot be seen: none of it proves that they have ended. lost_folder_test.py LAUNCHERD [NAME...]"""
+import json
 import os
 import shutil
 import signal
@@ -235,6 +236,65 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
         end_outside(node)
         assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
+
+
+def of_other_boot(node, **fields):
+    """As if the part had been started in another boot: where the files were read, nothing runs of it."""
+    shim = dict(node.shim(1, 1), boot_id="another", **fields)
+    for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{node_lib.CLUSTER}-1-g1.shim"):
+        node_lib.write_file(path, json.dumps(shim))
+
+
+def end_part(node, pid, shim):
+    """Its processes are gone, and nobody has said so."""
+    node.kill()
+    os.kill(shim["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+    for left in token_holders(shim["token"]):
+        os.kill(left, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the rank's end")
+
+
+def test_a_boot_of_a_machine_that_may_be_another_is_no_proof():
+    """The state directory may lie on a disk that another machine has now."""
+    for machine in ("", "0123abcd"):
+        with World(LAUNCHERD) as world:
+            node, pid, shim = begin(world)
+            end_part(node, pid, shim)
+            of_other_boot(node, machine_id=machine)
+            since = len(world.server.messages)
+            assert listed(again(world, node)) == [(1, 1, True)], world.server.messages[since:]
+            world.server.stop(1, 1)  # launcherd cannot carry it out, and does not say that it has
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=len(world.server.messages))
+            assert world.server.find("shim_report", since=since) is None
+            forget(world, node)
+
+
+CARD = """mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/eth9/device && cd /sys/class/net/eth9 &&
+echo 0 >addr_assign_type && echo 00:11:22:33:44:55 >address && cd / && exec "$@" """
+
+
+def test_another_boot_of_a_machine_that_is_known_is_proof():
+    """Both launcherds see the same network card, so they are on one machine."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        node.kill()
+        node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
+        hello = again(world, node)
+        assert hello["machine_id"] != "", hello
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        shim = world.note_token(node, 1, 1)
+        end_part(node, pid, shim)
+        of_other_boot(node)
+        assert listed(again(world, node)) == [(1, 1, False)]
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 ended with a restart of the node", report
+        forget(world, node)
 
 
 def test_a_second_launcherd_does_not_get_the_folder_of_the_first():
