@@ -10,7 +10,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
 from ddpproto import run_tests
-from node_lib import World, is_alive, token_holders, wait_until
+from node_lib import Node, World, is_alive, token_holders, wait_until
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"
@@ -85,6 +85,55 @@ def test_a_part_whose_folder_is_gone_is_ended_by_its_launcherd():
                 world.forget(node, 2, 1)
                 forget(world, node)
                 restore_name(node)
+
+
+def put_back(node):
+    """What an older copy does not have goes, as with rsync --delete; the files that both have stay as they are."""
+    empty(node)
+    for name in os.listdir(f"{node.folder}/{node.name}/parts"):
+        if "-g" in name:
+            os.unlink(f"{node.folder}/{node.name}/parts/{name}")
+
+
+def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
+    """The state directory was put back from an older copy, which did not know the part. Its id is the same, so the server takes it for the one that
+    knows all of its parts. It may have another path now."""
+    for is_moved in (False, True):
+        with World(LAUNCHERD) as world:
+            node, pid, shim = begin(world, ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+            wait_until(lambda: len(token_holders(shim["token"])) == 2, "both processes")
+            before = world.server.find("node_hello")["state_id"]
+            node.kill()
+            put_back(node)
+            if is_moved:
+                os.rename(f"{node.folder}/{node.name}", f"{node.folder}/moved")
+                node.arguments[node.arguments.index("--state-dir") + 1] = f"{node.folder}/moved"
+            hello = again(world, node)
+            assert not is_alive(pid) and not is_alive(shim["pid"]) and token_holders(shim["token"]) == []
+            assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
+            report = world.server.wait_phase(1, 1, "ended")
+            assert (report["cause"], report["failed_class"]) == (REMOVED, "node"), report
+            world.server.forget(1, 1)
+            world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+            if is_moved:
+                assert node.end() == 0
+                os.rename(f"{node.folder}/moved", f"{node.folder}/{node.name}")
+
+
+def test_a_part_of_another_launcherd_is_left_alone():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        other = Node(LAUNCHERD, world.folder, name="node1").begin()
+        world.nodes.append(other)
+        other.ready()
+        assert other.end() == 0 and is_alive(pid)
+        node.kill()
+        node.begin().ready()
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+        assert is_alive(pid)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
 
 
 def test_ranks_without_shim_and_folder_are_found():
