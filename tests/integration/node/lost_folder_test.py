@@ -346,6 +346,64 @@ def test_another_boot_of_a_machine_that_is_known_is_proof():
         forget(world, node)
 
 
+def move_away(world, node):
+    os.rename(f"{node.folder}/{node.name}", f"{world.folder}/moved")
+
+
+def replace(world, node):
+    """Another folder is in its place, as below a mount whose disk is gone."""
+    move_away(world, node)
+    os.mkdir(f"{node.folder}/{node.name}", 0o700)
+
+
+def test_no_part_starts_while_the_state_directory_is_elsewhere():
+    """Else the next launcherd, with the directory where it is now, would not know the part, and the server would start another one."""
+    for remove in (move_away, replace):
+        with World(LAUNCHERD) as world:
+            node, pid, _ = begin(world)
+            place = f"{node.folder}/{node.name}"
+            remove(world, node)
+            world.server.start(2, 1, ["sleep", "1000"], slot_mask=2)
+            report = world.server.wait_phase(2, 1, "ended")
+            assert report["failed_class"] == "node" and report["cause"] == (
+                f"node node0: the state directory {place} is no longer the one that launcherd opened: put it back, or restart launcherd with its "
+                "new path"), report
+            if remove is replace:
+                assert os.listdir(place) == [], os.listdir(place)
+                os.rmdir(place)
+            assert not os.path.exists(place) and is_alive(pid)
+            world.server.forget(2, 1)
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+            os.rename(f"{world.folder}/moved", place)
+            assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
+            world.forget(node, 3, 1)
+            world.server.stop(1, 1)
+            world.server.wait_phase(1, 1, "ended")
+            world.forget(node, 1, 1)
+
+
+def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        before = world.server.find("node_hello")["state_id"]
+        place = node.arguments.index("--state-dir") + 1
+        move_away(world, node)
+        node.kill()
+        node.arguments[place] = f"{world.folder}/moved"
+        since = len(world.server.messages)
+        hello = again(world, node)
+        assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        assert is_alive(pid)
+        assert node.end() == 0
+        os.rename(f"{world.folder}/moved", f"{node.folder}/{node.name}")
+        node.arguments[place] = f"{node.folder}/{node.name}"
+        node.begin().ready()
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
 def test_a_second_launcherd_does_not_get_the_folder_of_the_first():
     with World(LAUNCHERD) as world:
         node, pid, _ = begin(world)
