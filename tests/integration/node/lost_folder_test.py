@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
@@ -134,6 +135,41 @@ def test_a_part_of_another_launcherd_is_left_alone():
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
+
+
+def old_shim(run_dir, stdout):
+    """A process with the command line of a shim of release 0.1.0, which does not say the state directory's id."""
+    return subprocess.Popen(["launcherd", "--shim", run_dir, "/logs"], executable="/bin/echo", stdout=stdout)
+
+
+def test_a_shim_of_an_earlier_release_is_known_by_its_path():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        try:
+            while True:  # so that what is written to it never ends
+                os.write(write_fd, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(write_fd, True)
+        os.makedirs(f"{world.folder}/other/run")
+        ours = old_shim(node.run_dir(7, 1), write_fd)
+        others = old_shim(f"{world.folder}/other/run/{node_lib.CLUSTER}-8-g1", write_fd)
+        node.kill()
+        assert ours.poll() is None and others.poll() is None
+        reaper = threading.Thread(target=ours.wait, args=(node_lib.TIMEOUT_S,))
+        reaper.start()
+        hello = again(world, node)
+        reaper.join()
+        assert ours.returncode == -signal.SIGKILL and others.poll() is None, (ours.returncode, others.poll())
+        assert listed(hello) == [(7, 1, False)], hello
+        assert world.server.wait_phase(7, 1, "ended")["failed_class"] == "node"
+        world.server.forget(7, 1)
+        world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+        others.kill()
+        others.wait()
+        os.close(read_fd)
+        os.close(write_fd)
 
 
 def test_ranks_without_shim_and_folder_are_found():
