@@ -31,7 +31,8 @@ static void drop(struct file_work *work)
     free(files);
 }
 
-struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner)
+struct adopt_files *adopt_files_new(const char *state_dir, const struct launcher_options *options,
+                                    void *owner)
 {
     struct adopt_files *files = calloc(1, sizeof *files);
 
@@ -43,7 +44,9 @@ struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, 
     files->work.drop = drop;
     files->owner = owner;
     (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
-    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", boot_id);
+    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", options->boot_id);
+    (void)snprintf(files->machine_id, sizeof files->machine_id, "%s", options->machine_id);
+    (void)snprintf(files->state_id, sizeof files->state_id, "%s", options->state_id);
     proc_pid_ns(files->pid_ns);
     return files;
 }
@@ -114,8 +117,8 @@ static void add(struct adopt_files *files, struct adopt_found *found)
     *at = found;
 }
 
-/* Nothing proves that the part of this directory has ended: it is listed as one that may run. */
-static void add_unseen(struct adopt_files *files, const char *dir)
+/* Lists a part of which only the directory's name is known. NULL: `status` says why. */
+static struct adopt_found *add_named(struct adopt_files *files, const char *dir)
 {
     struct adopt_found *found = calloc(1, sizeof *found);
     struct msg_start *start = found != NULL ? &found->start.start : NULL;
@@ -125,13 +128,22 @@ static void add_unseen(struct adopt_files *files, const char *dir)
         !rundir_parse_name(strrchr(dir, '/') + 1, cluster, &start->job_id, &start->generation)) {
         files->status = err_set(&files->err, STATUS_IO, 0, "%.180s cannot be adopted", dir);
         adopt_found_free(found);
-        return;
+        return NULL;
     }
     found->start.type = MSG_TYPE_START;
     start->cluster = cluster;
-    found->is_unseen = true;
     (void)snprintf(found->dir, sizeof found->dir, "%s", dir);
     add(files, found);
+    return found;
+}
+
+/* Nothing proves that the part of this directory has ended: it is listed as one that may run. */
+static void add_unseen(struct adopt_files *files, const char *dir)
+{
+    struct adopt_found *found = add_named(files, dir);
+
+    if (found != NULL)
+        found->is_unseen = true;
 }
 
 /* Without the start order a shim's slots are not known, so it must not go on. Its directory is removed
@@ -212,18 +224,32 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
            strcmp(pid_ns, files->pid_ns) != 0;
 }
 
-/* Its ranks die of our signal, which the shim must not report as their own end. */
-static void end_here(struct adopt_files *files, struct adopt_found *found, const char *why)
+/* Another boot ends what ran on this machine, and says nothing of another one, which may run on with a copy of this disk
+ * or without it. Only two ids that are known and equal prove that it is this machine. */
+static bool is_other_machine(const struct adopt_files *files, const struct adopt_found *found)
+{
+    return found->has_process && !found->same_boot &&
+           (files->machine_id[0] == '\0' ||
+            strcmp(found->process.machine_id, files->machine_id) != 0);
+}
+
+/* Its ranks died of our signal, which the shim must not have reported as their own end. */
+static void drop_end(struct adopt_found *found)
 {
     char path[PATH_MAX];
     struct err err;
 
-    log_line(LOG_ERROR, LOG_ABOUT_NONE, "the shim of %s %s: it is killed", found->dir, why);
-    (void)kill_all(files, SHIM_ARGUMENT, found->dir);
     found->lives = false;
     rundir_join(path, found->dir, "end.msg");
     if (!found->has_end)
         (void)own_file_remove(path, 2, &err);
+}
+
+static void end_here(struct adopt_files *files, struct adopt_found *found, const char *why)
+{
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "the shim of %s %s: it is killed", found->dir, why);
+    (void)kill_all(files, SHIM_ARGUMENT, found->dir);
+    drop_end(found);
 }
 
 /* What the shim's process is and has recorded. */
@@ -243,6 +269,10 @@ static void look_at_process(struct adopt_files *files, struct adopt_found *found
         found->same_boot = false; /* no process of ours has that pid */
         found->has_ns_ended = strcmp(text, files->ended_ns) == 0;
         found->is_unseen = !found->has_end && !found->has_ns_ended;
+        return;
+    }
+    if (is_other_machine(files, found)) {
+        found->is_unseen = !found->has_end;
         return;
     }
     found->lives =
@@ -403,6 +433,101 @@ static void look_for_dir(void *owner, const char *dir, const char *name)
     add_unseen(files, dir);
 }
 
+/* -- shims that no file names -- */
+
+/* It is stopped first, so that it starts nothing more; what it has started is below it, since it is a subreaper. False: something
+ * is still there after KILL_TURNS_MAX. */
+static bool kill_shim(const struct proc_found *shim)
+{
+    const struct timespec pause = {.tv_nsec = KILL_PAUSE_NS};
+
+    proc_signal_exactly(shim, SIGSTOP);
+    for (uint32_t i = 0; i < KILL_TURNS_MAX; i++) {
+        if (proc_start_ticks(shim->pid) != shim->start_ticks)
+            return true;
+        if (proc_kill_descendants(shim->pid, NULL, NULL) == 0 &&
+            (proc_is_stopped(shim->pid) || i >= KILL_TURNS_MAX / 2))
+            proc_signal_exactly(shim, SIGKILL);
+        (void)nanosleep(&pause, NULL);
+    }
+    return false;
+}
+
+/* `state_id`: with which it was started. One of an earlier release says its log folder there: it is known by its path. */
+static bool is_of_state(const struct adopt_files *files, pid_t pid, const char *run_dir,
+                        const char *state_id)
+{
+    char path[PATH_MAX], *slash;
+    struct stat wanted;
+
+    if (state_id[0] != '/')
+        return state_id[0] != '\0' && strcmp(state_id, files->state_id) == 0;
+    (void)snprintf(path, sizeof path, "%s", run_dir);
+    for (int i = 0; i < 2; i++) {
+        slash = strrchr(path, '/');
+        if (slash == NULL)
+            return false;
+        *slash = '\0';
+    }
+    return stat(files->state_dir, &wanted) == 0 && proc_is_folder_of(pid, path, &wanted);
+}
+
+static struct adopt_found *find_named(const struct adopt_files *files, const char *dir)
+{
+    struct adopt_found *found = files->first;
+
+    while (found != NULL && strcmp(found->dir, dir) != 0)
+        found = found->next;
+    return found;
+}
+
+static void end_unknown(void *owner, const struct proc_found *shim, const char *run_dir,
+                        const char *state_id)
+{
+    struct adopt_files *files = owner;
+    const char *slash = strrchr(run_dir, '/');
+    char run[PATH_MAX], dir[PATH_MAX];
+    struct adopt_found *found;
+
+    if (slash == NULL || slash[1] == '\0' || strlen(slash + 1) > NAME_MAX ||
+        !is_of_state(files, shim->pid, run_dir, state_id))
+        return;
+    rundir_join(run, files->state_dir, "run");
+    rundir_join(dir, run, slash + 1);
+    found = find_named(files, dir);
+    if (found != NULL && (found->is_unseen || (found->lives && found->process.pid == shim->pid)))
+        return;
+    log_line(LOG_ERROR, LOG_ABOUT_NONE,
+             "pid %d is the shim of %s, and nothing in the state directory says so, as if an older "
+             "copy had been put in its place: it is killed",
+             (int)shim->pid, dir);
+    if (!kill_shim(shim)) {
+        log_line(LOG_ERROR, LOG_ABOUT_NONE, "processes of %s do not die of SIGKILL", dir);
+        if (found == NULL)
+            add_unseen(files, dir);
+        else
+            found->is_unseen = true;
+        return;
+    }
+    if (found == NULL && (found = add_named(files, dir)) != NULL) {
+        found->process.pid = shim->pid;
+        found->has_process = found->same_boot = found->is_restored = true;
+    } else if (found != NULL && !found->lives) {
+        drop_end(found);
+    }
+}
+
+/* Only once all files were read: else one that is known may look unknown. */
+static void end_all_unknown(struct adopt_files *files)
+{
+    file_work_at(&files->work, FILE_DISK_PROC, "read");
+    if (files->status == STATUS_OK && !proc_each_command(SHIM_ARGUMENT, end_unknown, files))
+        files->status = err_set(&files->err, STATUS_IO, errno,
+                                "cannot read /proc, where shims may be that no file names: %s",
+                                strerror(errno));
+    file_work_at(&files->work, FILE_DISK_STATE, "read");
+}
+
 void adopt_files_read(struct file_work *work)
 {
     struct adopt_files *files = (struct adopt_files *)work;
@@ -418,6 +543,7 @@ void adopt_files_read(struct file_work *work)
         files->status = status;
         files->err = err;
     }
+    end_all_unknown(files);
     for_each_dir(files, "warm", WARM_ARGUMENT, rundir_is_warm_name, end_warm);
     note_own_ns(files);
 }

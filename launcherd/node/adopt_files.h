@@ -8,6 +8,7 @@
 #include "common/arena.h"
 #include "common/msg.h"
 #include "common/io/file_work.h"
+#include "launcherd/core/launcher.h"
 #include "launcherd/process/lease_page.h"
 #include "launcherd/process/rundir.h"
 
@@ -32,7 +33,8 @@ struct adopt_found {
 struct adopt_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char state_dir[PATH_MAX], boot_id[64], pid_ns[32];
+    char state_dir[PATH_MAX], boot_id[64], machine_id[IDENTITY_BYTES_MAX],
+        state_id[IDENTITY_BYTES_MAX], pid_ns[32];
     char ended_ns
         [128]; /* the boot and the pid namespace that ended with the launcherd before; empty: none */
     bool is_restoring;
@@ -42,10 +44,13 @@ struct adopt_files {
     struct err err;
 };
 
-/* NULL: no memory. */
-struct adopt_files *adopt_files_new(const char *state_dir, const char *boot_id, void *owner);
+/* Of the options the ids of boot, machine and state directory. NULL: no memory. */
+struct adopt_files *adopt_files_new(const char *state_dir, const struct launcher_options *options,
+                                    void *owner);
 /* `run`: reads all run directories, and makes those anew that are in the record (process/part_record.h) and are gone.
- * Kills what runs without an order that can be read or without its directory, and what is left of warm processes. */
+ * Kills what runs without an order that can be read or without its directory, and what is left of warm processes. A shim
+ * that says it was started with this state directory, and that no file here names, is killed, too, and listed: the directory
+ * may have been put back in place from an older copy, which a server takes for the one that knows all of its parts. */
 void adopt_files_read(struct file_work *work);
 void adopt_found_free(struct adopt_found *first);
 

@@ -139,8 +139,7 @@ enum status node_adopt(struct node_shims *shims, struct err *err)
 {
     const struct node_host *host = shims->host;
     struct adoption adoption = {.err = err};
-    struct adopt_files *files =
-        adopt_files_new(host->state_dir, host->core->options.boot_id, &adoption);
+    struct adopt_files *files = adopt_files_new(host->state_dir, &host->core->options, &adoption);
 
     adoption.status = err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
     if (files == NULL)

@@ -12,9 +12,9 @@
 
 /* The arguments of a shim. */
 struct shim_texts {
-    char log_dir[PATH_MAX], gpus[DEVICES_TEXT_BYTES], lease_until[24], lease[24], log_max[24],
-        cgroups[PATH_MAX], memory[24], allow_root[2], node_name[NODE_NAME_BYTES_MAX],
-        address[ADDRESS_BYTES_MAX];
+    char log_dir[PATH_MAX], state_id[IDENTITY_BYTES_MAX], gpus[DEVICES_TEXT_BYTES], lease_until[24],
+        lease[24], log_max[24], cgroups[PATH_MAX], memory[24], allow_root[2],
+        node_name[NODE_NAME_BYTES_MAX], address[ADDRESS_BYTES_MAX];
     char *items[SHIM_ARG_COUNT + 1]; /* the last is NULL */
 };
 
@@ -24,6 +24,7 @@ static void fill_texts(struct node_shim *shim, const char *log_dir, struct shim_
     const struct launcher *core = host->core;
 
     (void)snprintf(texts->log_dir, sizeof texts->log_dir, "%s", log_dir);
+    (void)snprintf(texts->state_id, sizeof texts->state_id, "%s", core->options.state_id);
     (void)snprintf(texts->node_name, sizeof texts->node_name, "%s", core->options.name);
     (void)snprintf(texts->address, sizeof texts->address, "%s", core->options.address);
     devices_format(host->devices, core->options.gpus, texts->gpus);
@@ -37,6 +38,7 @@ static void fill_texts(struct node_shim *shim, const char *log_dir, struct shim_
     (void)snprintf(texts->memory, sizeof texts->memory, "%llu",
                    (unsigned long long)host->job_memory_bytes);
     texts->items[SHIM_ARG_RUN_DIR] = shim->dir;
+    texts->items[SHIM_ARG_STATE_ID] = texts->state_id;
     texts->items[SHIM_ARG_LOG_DIR] = texts->log_dir;
     texts->items[SHIM_ARG_NODE_NAME] = texts->node_name;
     texts->items[SHIM_ARG_NODE_ADDRESS] = texts->address;

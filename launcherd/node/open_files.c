@@ -125,6 +125,8 @@ void open_files_state(struct file_work *work)
     if (files->status == STATUS_OK)
         files->status = lock_state(files);
     if (files->status == STATUS_OK)
+        rundir_state_opened(files->dir, files->lock.dir_fd);
+    if (files->status == STATUS_OK)
         files->status = state_id_load(files->dir, files->boot_id, files->machine_id,
                                       files->state_id, &files->found, files->aside, &files->err);
     if (files->status == STATUS_OK && files->key_name[0] != '\0')

@@ -11,6 +11,7 @@
 
 #include "common/io/own_path.h"
 #include "common/io/write_all.h"
+#include "launcherd/process/rundir.h"
 
 #define NAME "seen"
 #define NAME_NEW "seen.new"
@@ -136,8 +137,10 @@ enum status seen_file_write(const char *state_dir, const struct seen_record *rec
     size_t used = strlen(text);
     int dir_fd, code;
     bool is_written;
-    enum status status = make_way(state_dir, note, err);
+    enum status status = rundir_state_check(state_dir, err);
 
+    if (status == STATUS_OK)
+        status = make_way(state_dir, note, err);
     if (status != STATUS_OK)
         return status;
     dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

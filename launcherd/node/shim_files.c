@@ -134,9 +134,16 @@ void start_files_make(struct file_work *work)
 {
     struct start_files *files = (struct start_files *)work;
 
-    files->status = make_log(files);
+    file_work_at(work, FILE_DISK_STATE, "stat");
+    files->status = rundir_state_check(files->dir, &files->err);
+    if (files->status == STATUS_OK)
+        files->status = make_log(files);
     if (files->status == STATUS_OK && !file_work_is_late(work))
         files->status = make_run_dir(files);
+    file_work_at(work, FILE_DISK_STATE, "stat");
+    if (files->status ==
+        STATUS_OK) /* all of it was made there: the shim reads it by its path, or ends */
+        files->status = rundir_state_check(files->dir, &files->err);
     if (files->status != STATUS_OK || file_work_is_late(work))
         return;
     if (files->warm[0] != '\0')
@@ -151,7 +158,10 @@ void start_files_start(struct file_work *work)
 
     if (files->has_moved)
         (void)move_description(files, false);
-    start_process(files);
+    file_work_at(work, FILE_DISK_STATE, "stat");
+    files->status = rundir_state_check(files->dir, &files->err);
+    if (files->status == STATUS_OK)
+        start_process(files);
 }
 
 /* -- run directories ------------------------------------------------------------------------------ */

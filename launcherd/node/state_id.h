@@ -8,7 +8,8 @@
  *   {"version":1,"state_id":"...","inode":"...","device":"...","boot_id":"...","machine_id":"..."}
  *
  * The same directory: the same inode, and in one boot the same device, in another one the same
- * machine (devices are numbered anew in each boot). Anything else is a copy: it gets a new id, and
+ * machine (devices are numbered anew in each boot). Where the machine's id is not known, another boot counts as the same
+ * directory; whether its ranks are gone is another question (adopt_files.c). Anything else is a copy: it gets a new id, and
  * what it lists as run and warm is put aside. */
 #ifndef LAUNCHERD_NODE_STATE_ID_H
 #define LAUNCHERD_NODE_STATE_ID_H

@@ -78,7 +78,9 @@ enum status part_record_keep(const char *run_dir, const char *file, struct err *
     if (!split(run_dir, parts, &name))
         return STATUS_OK;
     join(to, name, file);
-    status = own_folder_open(run_dir, 2, &from_fd, err);
+    status = rundir_state_check(run_dir, err);
+    if (status == STATUS_OK)
+        status = own_folder_open(run_dir, 2, &from_fd, err);
     if (status == STATUS_OK)
         status = own_folder_make(parts, 1, 0700, &to_fd, err);
     if (status == STATUS_OK) {

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its third word */
+#define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its fourth word */
 
 static ssize_t read_file(const char *path, char *bytes, size_t capacity)
 {
@@ -227,9 +227,7 @@ bool proc_has_word(pid_t pid, const char *word)
     return read_command(pid, word, bytes) != NULL;
 }
 
-/* Whether this path of the process names the wanted directory. Another container may have the same path for another one, so
- * it is looked up from the root of the process; from ours, if that may not be seen. */
-static bool is_folder_of(pid_t pid, const char *name, const struct stat *wanted)
+bool proc_is_folder_of(pid_t pid, const char *name, const struct stat *wanted)
 {
     char path[PATH_MAX];
     struct stat found;
@@ -253,7 +251,7 @@ static bool is_command(pid_t pid, const char *word, const struct stat *wanted)
         return false;
     third += strlen(third) + 1;
     third += strlen(third) + 1;
-    return third < end && is_folder_of(pid, third, wanted);
+    return third < end && proc_is_folder_of(pid, third, wanted);
 }
 
 pid_t proc_find_command(const char *word, const char *path)
@@ -269,6 +267,33 @@ pid_t proc_find_command(const char *word, const char *path)
         continue;
     closedir(dir);
     return pid;
+}
+
+bool proc_each_command(const char *word,
+                       void (*take)(void *owner, const struct proc_found *found, const char *third,
+                                    const char *fourth),
+                       void *owner)
+{
+    char bytes[COMMAND_BYTES_MAX];
+    struct proc_stat stat;
+    DIR *dir = opendir("/proc");
+
+    if (dir == NULL)
+        return false;
+    for (pid_t pid = proc_next_pid(dir); pid != 0; pid = proc_next_pid(dir)) {
+        const bool is_there = proc_stat_of(pid, &stat) && !is_dead(&stat);
+        const char *end = is_there ? read_command(pid, word, bytes) : NULL;
+        const char *third, *fourth;
+
+        if (end == NULL)
+            continue;
+        third = bytes + strlen(bytes) + 1 + strlen(word) + 1;
+        third = third < end ? third : end; /* a NUL is there */
+        fourth = third + strlen(third) + 1;
+        take(owner, &stat.is, third, fourth < end ? fourth : end);
+    }
+    closedir(dir);
+    return true;
 }
 
 /* Opens the pidfd before it reads the environment, so that the kill cannot hit another process that

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #define PROC_TOKEN_CHARS 32u
@@ -59,6 +60,15 @@ bool proc_dumps_core(pid_t pid, uint32_t *signal);
 bool proc_has_word(pid_t pid, const char *word);
 /* A process with `word` as its second word and the directory `path` as its third; 0: none. */
 pid_t proc_find_command(const char *word, const char *path);
+/* Calls `take` for each process with `word` as its second word, with the two words after that; "": there is none. The
+ * start time was read before the words. False: /proc cannot be read. */
+bool proc_each_command(const char *word,
+                       void (*take)(void *owner, const struct proc_found *found, const char *third,
+                                    const char *fourth),
+                       void *owner);
+/* Whether this path of the process names that directory. Another container may have the same path for another one, so it is
+ * looked up from the root of the process; from ours, if that may not be seen. */
+bool proc_is_folder_of(pid_t pid, const char *name, const struct stat *wanted);
 
 /* Whether a variable in its environment begins with these bytes, "NAME=value"; if the NUL is
  * included, whether one is exactly that. False also if we may not read the environment. */

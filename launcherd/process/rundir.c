@@ -73,7 +73,61 @@ void rundir_rank_error(char out[PATH_MAX], const char *rank_dir, uint32_t rank)
     (void)snprintf(out, PATH_MAX, "%.*s/rank%u.json", PATH_MAX - 200, rank_dir, rank);
 }
 
+/* -- the state directory -- */
+
+static struct {
+    char path[PATH_MAX]; /* empty: not known */
+    dev_t device;
+    ino_t inode;
+} opened;
+
+void rundir_state_opened(const char *state_dir, int fd)
+{
+    struct stat stat;
+
+    if (fstat(fd, &stat) != 0)
+        return;
+    (void)snprintf(opened.path, sizeof opened.path, "%s", state_dir);
+    opened.device = stat.st_dev;
+    opened.inode = stat.st_ino;
+}
+
+enum status rundir_state_check(const char *path, struct err *err)
+{
+    const size_t length = strlen(opened.path);
+    struct stat stat;
+    enum status status;
+    bool is_same;
+    int fd;
+
+    if (length == 0 || strncmp(path, opened.path, length) != 0 ||
+        (path[length] != '/' && path[length] != '\0'))
+        return STATUS_OK;
+    status = own_folder_open(opened.path, 0, &fd, err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        return status;
+    is_same = status == STATUS_OK && fstat(fd, &stat) == 0 && stat.st_dev == opened.device &&
+              stat.st_ino == opened.inode;
+    if (status == STATUS_OK)
+        close(fd);
+    if (is_same)
+        return STATUS_OK;
+    return err_set(err, STATUS_CONFLICT, 0,
+                   "the state directory %.90s is no longer the one that launcherd opened: put it "
+                   "back, or restart launcherd with its new path",
+                   opened.path);
+}
+
 /* -- the folders -- */
+
+/* own_folder_make, if the state directory is where it was. */
+static enum status make_folder(const char *path, uint32_t ours, mode_t mode, int *fd,
+                               struct err *err)
+{
+    const enum status status = rundir_state_check(path, err);
+
+    return status == STATUS_OK ? own_folder_make(path, ours, mode, fd, err) : status;
+}
 
 /* Opens a run directory, or one of warm processes: it and its parent are ours. */
 static enum status open_dir(const char *dir, int *fd, struct err *err)
@@ -84,7 +138,7 @@ static enum status open_dir(const char *dir, int *fd, struct err *err)
 enum status rundir_make(const char *path, mode_t mode, struct err *err)
 {
     int fd = -1;
-    enum status status = own_folder_make(path, 1, mode, &fd, err);
+    enum status status = make_folder(path, 1, mode, &fd, err);
 
     if (status == STATUS_OK)
         close(fd);
@@ -94,7 +148,7 @@ enum status rundir_make(const char *path, mode_t mode, struct err *err)
 enum status rundir_make_dir(const char *path, struct err *err)
 {
     int fd = -1;
-    enum status status = own_folder_make(path, 2, 0700, &fd, err);
+    enum status status = make_folder(path, 2, 0700, &fd, err);
 
     if (status == STATUS_OK)
         close(fd);
@@ -112,7 +166,7 @@ enum status rundir_make_for(const char *path, const uid_t *uid, const gid_t *gid
 
     assert(slash != NULL && (uid == NULL) == (gid == NULL));
     (void)snprintf(parent, sizeof parent, "%.*s", (int)(name - path), path);
-    status = own_folder_make(parent, 1, 0700, &parent_fd, err);
+    status = make_folder(parent, 1, 0700, &parent_fd, err);
     if (status != STATUS_OK)
         return status;
     fd = mkdirat(parent_fd, name, 0700) == 0 || errno == EEXIST ? openat(parent_fd, name, flags)
@@ -371,8 +425,10 @@ enum status rundir_write_state(const char *state_dir, const char *name, const vo
                                size_t byte_count, struct err *err)
 {
     int fd;
-    enum status status = own_folder_open(state_dir, 0, &fd, err);
+    enum status status = rundir_state_check(state_dir, err);
 
+    if (status == STATUS_OK)
+        status = own_folder_open(state_dir, 0, &fd, err);
     if (status != STATUS_OK)
         return status;
     status = write_in(fd, state_dir, name, bytes, byte_count, err);
@@ -459,6 +515,7 @@ enum status rundir_write_shim(const char *dir, const struct rundir_shim *shim, s
     if (cJSON_AddNumberToObject(object, "pid", shim->pid) != NULL &&
         cJSON_AddStringToObject(object, "start_ticks", ticks) != NULL &&
         cJSON_AddStringToObject(object, "boot_id", shim->boot_id) != NULL &&
+        cJSON_AddStringToObject(object, "machine_id", shim->machine_id) != NULL &&
         cJSON_AddStringToObject(object, "pid_ns", shim->pid_ns) != NULL &&
         cJSON_AddStringToObject(object, "token", shim->token) != NULL &&
         cJSON_AddStringToObject(object, "cgroup", shim->cgroup) != NULL)
@@ -494,6 +551,8 @@ static bool take_shim(const cJSON *object, struct rundir_shim *shim)
         shim->cgroup[0] = '\0';
     if (!take_text(object, "pid_ns", shim->pid_ns, sizeof shim->pid_ns))
         shim->pid_ns[0] = '\0';
+    if (!take_text(object, "machine_id", shim->machine_id, sizeof shim->machine_id))
+        shim->machine_id[0] = '\0';
     shim->pid = (pid_t)pid->valuedouble;
     shim->start_ticks = strtoull(ticks, NULL, 10);
     return true;

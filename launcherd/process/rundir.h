@@ -40,6 +40,7 @@
 #include <sys/types.h>
 
 #include "common/arena.h"
+#include "common/limits.h"
 #include "common/msg.h"
 #include "common/status.h"
 
@@ -48,6 +49,7 @@ struct rundir_shim {
     pid_t pid;
     uint64_t start_ticks;
     char boot_id[64];
+    char machine_id[IDENTITY_BYTES_MAX]; /* empty: not known */
     char pid_ns[32]; /* the pid namespace in which it has that pid; empty: not known */
     char token[33];
     char cgroup[PATH_MAX]; /* the folder of its workers' cgroup; empty: none */
@@ -79,6 +81,12 @@ void rundir_join(char out[PATH_MAX], const char *dir, const char *name);
 /* All of these go by descriptors, follow no link in place of a folder of ours, and touch nothing that
  * is not ours (common/io/own_path.h). */
 
+/* The state directory is the folder `fd`, which this process has locked. From now on nothing is made below `state_dir`
+ * unless that is its path: a moved directory, or one whose disk was unmounted, is not made anew in another place, where
+ * the next launcherd would not find what runs. Call once, before other threads touch it; a shim does not. */
+void rundir_state_opened(const char *state_dir, int fd);
+/* Whether `path` is below no such directory, or the directory is where it was. STATUS_CONFLICT: it is not. For threads. */
+enum status rundir_state_check(const char *path, struct err *err);
 /* Makes `path` and its parents with `mode`. Existing ones are not changed. An existing `path` must be
  * ours: STATUS_REFUSED. */
 enum status rundir_make(const char *path, mode_t mode, struct err *err);

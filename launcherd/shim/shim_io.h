@@ -12,6 +12,7 @@
 /* The arguments after it, in this order. */
 enum shim_argument {
     SHIM_ARG_RUN_DIR,
+    SHIM_ARG_STATE_ID, /* of the state directory, for a launcherd that has lost the run directory (adopt_files.h) */
     SHIM_ARG_LOG_DIR,
     SHIM_ARG_NODE_NAME,
     SHIM_ARG_NODE_ADDRESS,

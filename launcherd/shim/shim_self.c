@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
 
 /* Takes over the token of the warm workers, and the cgroup that warm_main wrote into the run
@@ -39,6 +40,7 @@ void shim_self_describe(struct rundir_shim *self, const char *run_dir,
     else
         proc_token_make(self->token);
     proc_boot_id(self->boot_id, sizeof self->boot_id);
+    machine_id(self->machine_id);
     proc_pid_ns(self->pid_ns);
     name_cgroup(start, cgroup_base, self->token, self->cgroup);
     if (warm->cgroup[0] != '\0')

@@ -23,6 +23,7 @@
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/devices.h"
 #include "launcherd/process/interface.h"
+#include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/spawn.h"
@@ -246,6 +247,7 @@ static enum status describe(struct warm_shim *shim, struct err *err)
 
     (void)snprintf(self.token, sizeof self.token, "%s", shim->workers.token);
     proc_boot_id(self.boot_id, sizeof self.boot_id);
+    machine_id(self.machine_id);
     proc_pid_ns(self.pid_ns);
     if (base[0] != '\0')
         (void)snprintf(self.cgroup, sizeof self.cgroup, "%.*s/%s-%llu-warm-%.8s", PATH_MAX - 300,

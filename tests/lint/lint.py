@@ -85,6 +85,8 @@ SHIM_ALLOWED = {
     # names only; and before the loop runs start.msg and shim.json with its record, whose disk only launcherd can name
     "launcherd/process/rundir.c": LOOP_ALLOWED["launcherd/process/rundir.c"][:-2] + r"|read_msg|read_shim|write_shim)$",
     "launcherd/process/part_record.c": r"part_record_keep$",
+    # before the loop runs: the kernel's memory, and /etc/machine-id, on the disk of our own program's libraries
+    "launcherd/process/machine_id.c": r"machine_id$",
     # the main thread waits until a rank runs its program, whose disk only launcherd's limit ends
     "launcherd/process/spawn.c": r"spawn_\w+$",
     # beside that: a thread that was told to end, and a child that has told why it cannot run its program

@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """What launcherd knows of its parts is removed, or cannot be seen: none of it proves that they have ended. lost_folder_test.py LAUNCHERD [NAME...]"""
+import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
 from ddpproto import run_tests
-from node_lib import World, is_alive, token_holders, wait_until
+from node_lib import Node, World, is_alive, token_holders, wait_until
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"
@@ -84,6 +86,90 @@ def test_a_part_whose_folder_is_gone_is_ended_by_its_launcherd():
                 world.forget(node, 2, 1)
                 forget(world, node)
                 restore_name(node)
+
+
+def put_back(node):
+    """What an older copy does not have goes, as with rsync --delete; the files that both have stay as they are."""
+    empty(node)
+    for name in os.listdir(f"{node.folder}/{node.name}/parts"):
+        if "-g" in name:
+            os.unlink(f"{node.folder}/{node.name}/parts/{name}")
+
+
+def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
+    """The state directory was put back from an older copy, which did not know the part. Its id is the same, so the server takes it for the one that
+    knows all of its parts. It may have another path now."""
+    for is_moved in (False, True):
+        with World(LAUNCHERD) as world:
+            node, pid, shim = begin(world, ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
+            wait_until(lambda: len(token_holders(shim["token"])) == 2, "both processes")
+            before = world.server.find("node_hello")["state_id"]
+            node.kill()
+            put_back(node)
+            if is_moved:
+                os.rename(f"{node.folder}/{node.name}", f"{node.folder}/moved")
+                node.arguments[node.arguments.index("--state-dir") + 1] = f"{node.folder}/moved"
+            hello = again(world, node)
+            assert not is_alive(pid) and not is_alive(shim["pid"]) and token_holders(shim["token"]) == []
+            assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
+            report = world.server.wait_phase(1, 1, "ended")
+            assert (report["cause"], report["failed_class"]) == (REMOVED, "node"), report
+            world.server.forget(1, 1)
+            world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+            if is_moved:
+                assert node.end() == 0
+                os.rename(f"{node.folder}/moved", f"{node.folder}/{node.name}")
+
+
+def test_a_part_of_another_launcherd_is_left_alone():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        other = Node(LAUNCHERD, world.folder, name="node1").begin()
+        world.nodes.append(other)
+        other.ready()
+        assert other.end() == 0 and is_alive(pid)
+        node.kill()
+        node.begin().ready()
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+        assert is_alive(pid)
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
+def old_shim(run_dir, stdout):
+    """A process with the command line of a shim of release 0.1.0, which does not say the state directory's id."""
+    return subprocess.Popen(["launcherd", "--shim", run_dir, "/logs"], executable="/bin/echo", stdout=stdout)
+
+
+def test_a_shim_of_an_earlier_release_is_known_by_its_path():
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        read_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        try:
+            while True:  # so that what is written to it never ends
+                os.write(write_fd, bytes(4096))
+        except BlockingIOError:
+            os.set_blocking(write_fd, True)
+        os.makedirs(f"{world.folder}/other/run")
+        ours = old_shim(node.run_dir(7, 1), write_fd)
+        others = old_shim(f"{world.folder}/other/run/{node_lib.CLUSTER}-8-g1", write_fd)
+        node.kill()
+        assert ours.poll() is None and others.poll() is None
+        reaper = threading.Thread(target=ours.wait, args=(node_lib.TIMEOUT_S,))
+        reaper.start()
+        hello = again(world, node)
+        reaper.join()
+        assert ours.returncode == -signal.SIGKILL and others.poll() is None, (ours.returncode, others.poll())
+        assert listed(hello) == [(7, 1, False)], hello
+        assert world.server.wait_phase(7, 1, "ended")["failed_class"] == "node"
+        world.server.forget(7, 1)
+        world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+        others.kill()
+        others.wait()
+        os.close(read_fd)
+        os.close(write_fd)
 
 
 def test_ranks_without_shim_and_folder_are_found():
@@ -235,6 +321,123 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
         end_outside(node)
         assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
+
+
+def of_other_boot(node, **fields):
+    """As if the part had been started in another boot: where the files were read, nothing runs of it."""
+    shim = dict(node.shim(1, 1), boot_id="another", **fields)
+    for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{node_lib.CLUSTER}-1-g1.shim"):
+        node_lib.write_file(path, json.dumps(shim))
+
+
+def end_part(node, pid, shim):
+    """Its processes are gone, and nobody has said so."""
+    node.kill()
+    os.kill(shim["pid"], signal.SIGKILL)
+    wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+    for left in token_holders(shim["token"]):
+        os.kill(left, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "the rank's end")
+
+
+def test_a_boot_of_a_machine_that_may_be_another_is_no_proof():
+    """The state directory may lie on a disk that another machine has now."""
+    for machine in ("", "0123abcd"):
+        with World(LAUNCHERD) as world:
+            node, pid, shim = begin(world)
+            end_part(node, pid, shim)
+            of_other_boot(node, machine_id=machine)
+            since = len(world.server.messages)
+            assert listed(again(world, node)) == [(1, 1, True)], world.server.messages[since:]
+            world.server.stop(1, 1)  # launcherd cannot carry it out, and does not say that it has
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=len(world.server.messages))
+            assert world.server.find("shim_report", since=since) is None
+            forget(world, node)
+
+
+CARD = """mount -t tmpfs none /sys/class/net && mkdir -p /sys/class/net/eth9/device && cd /sys/class/net/eth9 &&
+echo 0 >addr_assign_type && echo 00:11:22:33:44:55 >address && cd / && exec "$@" """
+
+
+def test_another_boot_of_a_machine_that_is_known_is_proof():
+    """Both launcherds see the same network card, so they are on one machine."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        node.kill()
+        node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
+        hello = again(world, node)
+        assert hello["machine_id"] != "", hello
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        shim = world.note_token(node, 1, 1)
+        end_part(node, pid, shim)
+        of_other_boot(node)
+        assert listed(again(world, node)) == [(1, 1, False)]
+        report = world.server.wait_phase(1, 1, "ended")
+        assert report["cause"] == "the shim of job 1 on node0 ended with a restart of the node", report
+        forget(world, node)
+
+
+def move_away(world, node):
+    os.rename(f"{node.folder}/{node.name}", f"{world.folder}/moved")
+
+
+def replace(world, node):
+    """Another folder is in its place, as below a mount whose disk is gone."""
+    move_away(world, node)
+    os.mkdir(f"{node.folder}/{node.name}", 0o700)
+
+
+def test_no_part_starts_while_the_state_directory_is_elsewhere():
+    """Else the next launcherd, with the directory where it is now, would not know the part, and the server would start another one."""
+    for remove in (move_away, replace):
+        with World(LAUNCHERD) as world:
+            node, pid, _ = begin(world)
+            place = f"{node.folder}/{node.name}"
+            remove(world, node)
+            world.server.start(2, 1, ["sleep", "1000"], slot_mask=2)
+            report = world.server.wait_phase(2, 1, "ended")
+            assert report["failed_class"] == "node" and report["cause"] == (
+                f"node node0: the state directory {place} is no longer the one that launcherd opened: put it back, or restart launcherd with its "
+                "new path"), report
+            if remove is replace:
+                assert os.listdir(place) == [], os.listdir(place)
+                os.rmdir(place)
+            assert not os.path.exists(place) and is_alive(pid)
+            world.server.forget(2, 1)
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+            os.rename(f"{world.folder}/moved", place)
+            assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
+            world.forget(node, 3, 1)
+            world.server.stop(1, 1)
+            world.server.wait_phase(1, 1, "ended")
+            world.forget(node, 1, 1)
+
+
+def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
+    with World(LAUNCHERD) as world:
+        node, pid, _ = begin(world)
+        before = world.server.find("node_hello")["state_id"]
+        place = node.arguments.index("--state-dir") + 1
+        move_away(world, node)
+        node.kill()
+        node.arguments[place] = f"{world.folder}/moved"
+        since = len(world.server.messages)
+        hello = again(world, node)
+        assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
+        world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
+        assert is_alive(pid)
+        assert node.end() == 0
+        os.rename(f"{world.folder}/moved", f"{node.folder}/{node.name}")
+        node.arguments[place] = f"{node.folder}/{node.name}"
+        node.begin().ready()
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
 
 
 def test_a_second_launcherd_does_not_get_the_folder_of_the_first():

@@ -337,6 +337,20 @@ def token_holders(token):
     return found
 
 
+def shims_below(folder):
+    """Shims that were started with a run directory in the folder."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                words = file.read().split(b"\0")
+        except OSError:
+            continue
+        if words[1:2] == [b"--shim"] and words[2].startswith(f"{folder}/".encode()):
+            found.append(int(pid))
+    return found
+
+
 def is_alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:
@@ -405,6 +419,9 @@ class World:
             if node.process.poll() is None:
                 node.process.kill()
             print(f"--- {node.name}:\n{node.log_text()}", flush=True)
+        for pid in [*shims_below(self.folder), *(holder for token in self.tokens for holder in token_holders(token))]:
+            if is_alive(pid):  # also if its folder is gone
+                os.kill(pid, signal.SIGKILL)
         for folder, _, files in os.walk(self.folder):
             for name in files:
                 if name == "shim.json":
