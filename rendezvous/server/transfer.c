@@ -79,17 +79,19 @@ static enum status claim(struct transfer *transfer, int64_t *revision, struct er
 
 static enum status open_alone(struct transfer *transfer, struct err *err)
 {
+    const struct transfer_options *options = transfer->options;
     struct store_lead lead = {.client = transfer->client,
                               .prefix = transfer->place.prefix,
                               .quota_bytes = QUOTA_BYTES,
+                              .is_restore = options->is_restore && options->path != NULL,
                               .until_us = until_us,
                               .context = transfer};
     enum status status;
 
     if (transfer->client == NULL)
-        return transfer->options->is_restore
-                   ? store_open_new(&transfer->store, transfer->options->state_dir, err)
-                   : store_open(&transfer->store, transfer->options->state_dir, true, err);
+        return options->is_restore ? (options->path != NULL ? store_open_restore : store_open_new)(
+                                         &transfer->store, options->state_dir, err)
+                                   : store_open(&transfer->store, options->state_dir, true, err);
     status = claim(transfer, &lead.revision, err);
     return status == STATUS_OK ? store_open_etcd(&transfer->store, &lead, err) : status;
 }

@@ -34,6 +34,7 @@ struct remote {
     struct remote_point point; /* of a copy: its newest commit */
     int64_t revision;          /* etcd's revision after the newest commit */
     bool is_fresh;             /* etcd has no state yet: `format` is missing */
+    bool is_made_to_restore;   /* its first commit marks it as half of a restored backup */
     uint64_t bytes_written, health_at_us;
     uint64_t used_bytes, written_at_health; /* of etcd, by its last answer; 0: not known */
     struct remote_mark {

@@ -183,13 +183,13 @@ static enum status begin_history(struct restoring *restoring)
                                restoring->err);
 }
 
+/* The mark is there before anything else, and is removed by a commit of its own, when all is durable. */
 static enum status load(struct restoring *restoring, int64_t now_ms)
 {
     enum status status = rows_open(&restoring->rows, restoring->store->db, restoring->err);
 
     if (status == STATUS_OK)
-        status =
-            execute(restoring, "INSERT INTO main.meta VALUES ('restoring', '%" PRId64 "')", now_ms);
+        status = execute(restoring, STORE_RESTORING_SQL);
     store_commit(restoring->store);
     if (status == STATUS_OK)
         status = take_parts(restoring);
@@ -197,6 +197,7 @@ static enum status load(struct restoring *restoring, int64_t now_ms)
         status = begin_history(restoring);
     if (status == STATUS_OK && !restoring->facts->is_moved)
         status = leave_gap(restoring, now_ms);
+    store_commit(restoring->store);
     if (status == STATUS_OK)
         status = execute(restoring, "DELETE FROM main.meta WHERE name = 'restoring'");
     store_commit(restoring->store);
