@@ -152,12 +152,15 @@ static void tell(const struct transfer *transfer)
                      facts->cluster, place, facts->job_count, facts->row_count,
                      options->is_move ? "; this state was moved: no server uses it any more" : "");
     else
-        (void)printf("restored: cluster %s in %s: %" PRIu64 " jobs, %" PRIu64 " rows, %s\n",
+        (void)printf("restored: cluster %s in %s: %" PRIu64 " jobs, %" PRIu64 " rows, %s%s%s\n",
                      facts->is_moved ? facts->cluster : store_cluster(transfer->store), place,
                      facts->job_count, facts->row_count,
-                     facts->is_moved
-                         ? "as they were moved: running jobs go on"
-                         : "of a copy: running jobs start again from their checkpoints");
+                     facts->is_moved ? "as they were moved: running jobs go on"
+                                     : "of a copy: running jobs start again from their checkpoints",
+                     facts->was_moved && !facts->is_moved
+                         ? "; the backup of the moved state is not taken as such, for "
+                         : "",
+                     facts->why_copy);
 }
 
 enum status transfer_run(const struct transfer_options *options, struct err *err)

@@ -52,6 +52,22 @@ static void make_backup(void)
     store_close(&store);
 }
 
+/* Each restore gets a file that was not used. */
+static const char *unused_file(void)
+{
+    static char bytes[1 << 20];
+    static size_t byte_count;
+    FILE *file = fopen(path_of("b"), "rbe");
+
+    CHECK(file != NULL);
+    byte_count = fread(bytes, 1, sizeof bytes, file);
+    CHECK(byte_count > 0 && byte_count < sizeof bytes && fclose(file) == 0);
+    (void)unlink(path_of("unused")); /* that of a restore that was interrupted is locked */
+    file = fopen(path_of("unused"), "wbe");
+    CHECK(file != NULL && fwrite(bytes, 1, byte_count, file) == byte_count && fclose(file) == 0);
+    return path_of("unused");
+}
+
 static void on_end(struct store *store, int code)
 {
     CHECK_EQ(code, STORE_EXIT_CODE);
@@ -72,7 +88,7 @@ static bool restore(void)
         disk_process_killed();
         return false;
     }
-    if (backup_restore(now, path_of("b"), NOW_MS, &facts, &err) != STATUS_OK) {
+    if (backup_restore(now, unused_file(), NOW_MS, &facts, &err) != STATUS_OK) {
         disk_bury(now);
         return false;
     }
