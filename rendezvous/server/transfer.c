@@ -42,13 +42,38 @@ static uint64_t until_us(void *context)
 }
 
 /* The value of the leader key, for people: nobody answers at that address. */
-static const char holder[] = "none\nddpctl backup or restore";
+#define HOLDER "none\nddpctl "
+static const char backup_holds[] = HOLDER "backup", restore_holds[] = HOLDER "restore";
+
+/* `value` is that of the leader key. */
+static enum status refuse(struct etcd_bytes value, struct err *err)
+{
+    const char *end = memchr(value.bytes, '\n', value.byte_count);
+    const int head = (int)(end != NULL ? end - value.bytes : (ptrdiff_t)value.byte_count);
+
+    if (value.byte_count >= sizeof HOLDER - 1 &&
+        memcmp(value.bytes, HOLDER, sizeof HOLDER - 1) == 0)
+        return err_set(
+            err, STATUS_BUSY, 0,
+            "a ddpctl %.*s of the state on this etcd is under way, or was interrupted in the "
+            "last %u s: let it end, or try again in %u s",
+            (int)(value.byte_count - (sizeof HOLDER - 1) < 40
+                      ? value.byte_count - (sizeof HOLDER - 1)
+                      : 40),
+            value.bytes + sizeof HOLDER - 1, LEASE_S, LEASE_S);
+    return err_set(err, STATUS_BUSY, 0,
+                   "a server leads on this etcd (%.*s): stop all servers of this state first", head,
+                   value.bytes);
+}
 
 static enum status claim(struct transfer *transfer, int64_t *revision, struct err *err)
 {
     char key[ETCD_PREFIX_BYTES_MAX + 16];
     struct etcd_compare free_key = {.target = ETCD_CREATED};
-    struct etcd_op put = {.kind = ETCD_PUT, .value = etcd_text(holder)}, get = {.kind = ETCD_RANGE};
+    struct etcd_op put = {.kind = ETCD_PUT,
+                          .value = etcd_text(transfer->options->is_restore ? restore_holds
+                                                                           : backup_holds)},
+                   get = {.kind = ETCD_RANGE};
     struct etcd_txn txn = {&free_key, &put, &get, 1, 1, 1};
     struct etcd_answer answer;
     struct arena arena = {0};
@@ -69,10 +94,7 @@ static enum status claim(struct transfer *transfer, int64_t *revision, struct er
              answer.rows[0].lease == transfer->lease) /* an earlier copy of the request made it */
         *revision = answer.rows[0].created;
     else if (status == STATUS_OK)
-        status = err_set(err, STATUS_BUSY, 0,
-                         "a server leads on this etcd (%.*s): stop all servers of this state first",
-                         answer.row_count > 0 ? (int)strcspn(answer.rows[0].value.bytes, "\n") : 0,
-                         answer.row_count > 0 ? answer.rows[0].value.bytes : "");
+        status = refuse(answer.row_count > 0 ? answer.rows[0].value : etcd_text(""), err);
     arena_reset(&arena);
     return status;
 }
