@@ -167,6 +167,13 @@ struct msg_bytes {
 #define EVENT_ABOUT_NODE "its node "
 /* The problem of a question (node_data) to a node that has let its time pass. */
 #define NODE_IS_SILENT "the node does not answer"
+/* The last bits of a node_ask's id tell the askers apart, and whether it is an administrator. */
+#define NODE_ASKER_BITS 0xffffu
+#define NODE_ASKER_ADMIN 0x10000u
+#define NODE_ASKER_SHIFT 17
+/* The problem of a question for which the node has no place now. */
+#define NODE_ANSWERS_OTHERS "it answers others; ask again in a moment"
+#define NODE_ANSWERS_YOU "you have 4 checks running there already; wait until one has ended"
 /* The notice of a node whose name a second launcherd has asked for begins with this. */
 #define NOTICE_OF_TWIN "another launcherd wants this name: "
 

@@ -43,6 +43,8 @@
       "look at the log of its launcherd (journalctl -u launcherd), its disks, and whether large packets reach it (packets)")  \
     X(ANSWER, "answer", "every node answers all questions in time",                                \
       "look at the log of its launcherd: journalctl -u launcherd")                                 \
+    X(TURN, "turn", "every node has a place for this check",                                       \
+      "run ddpctl doctor again when other checks have ended: within a minute")                     \
     X(BOOT, "boot", "the machine was started ten minutes ago or before", \
       "if nobody ordered it: last -x shows when, journalctl -b -1 -e what came before") \
     X(CLOCK, "clock", "clocks of this client and of the nodes against the server's: warns from 1 s, fails from 60 s", \

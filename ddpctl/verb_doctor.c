@@ -251,15 +251,23 @@ static bool is_passed(const struct doctor_ask *ask)
     return ask->json == NULL && strcmp(ask->problem, NODE_IS_SILENT) == 0;
 }
 
+/* The node is well, and has no place for this question. */
+static bool is_crowded(const struct doctor_ask *ask)
+{
+    return ask->json == NULL && (strcmp(ask->problem, NODE_ANSWERS_OTHERS) == 0 ||
+                                 strcmp(ask->problem, NODE_ANSWERS_YOU) == 0);
+}
+
 /* asks[i] was for node i. */
 static void note_silent(struct ward *ward, const struct doctor_ask *asks, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (!is_passed(&asks[i]))
+        if (!is_passed(&asks[i]) && !is_crowded(&asks[i]))
             continue;
         ward->nodes[i].is_silent = true;
         ward->findings.node = ward->nodes[i].name;
-        doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "%s", asks[i].problem);
+        doctor_say(&ward->findings, is_passed(&asks[i]) ? DOCTOR_ANSWER : DOCTOR_TURN, DOCTOR_FAIL,
+                   "%s", asks[i].problem);
     }
     ward->findings.node = NULL;
 }
@@ -447,8 +455,9 @@ static void judge_visits(struct ward *ward, const struct doctor_ask *ask, const 
     struct err err = {0};
 
     ward->findings.node = from;
-    if (is_passed(ask))
-        doctor_say(&ward->findings, DOCTOR_ANSWER, DOCTOR_FAIL, "%s", ask->problem);
+    if (is_passed(ask) || is_crowded(ask))
+        doctor_say(&ward->findings, is_passed(ask) ? DOCTOR_ANSWER : DOCTOR_TURN, DOCTOR_FAIL, "%s",
+                   ask->problem);
     else if (ask->json == NULL)
         doctor_say(&ward->findings, DOCTOR_CONNECT, DOCTOR_FAIL, "does not connect: %s",
                    ask->problem);

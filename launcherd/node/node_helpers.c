@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "launcherd/doctor/doctor.h"
+#include "launcherd/node/ask_share.h"
 #include "launcherd/node/child_files.h"
 #include "launcherd/process/proc.h"
 
@@ -210,23 +211,31 @@ static void watch(struct node_helper *helper, int fd)
     }
 }
 
-static struct node_helper *find_free(struct node_helpers *helpers)
+/* NULL: there is no place for this question, and `*why` says it. */
+static struct node_helper *find_free(struct node_helpers *helpers, uint64_t request_id,
+                                     const char **why)
 {
+    uint64_t ids[NODE_HELPERS_MAX];
+    struct node_helper *found = NULL;
+    uint32_t count = 0;
+
     for (uint32_t i = 0; i < NODE_HELPERS_MAX; i++)
-        if (!helpers->items[i].is_used)
-            return &helpers->items[i];
-    return NULL;
+        if (helpers->items[i].is_used)
+            ids[count++] = helpers->items[i].request_id;
+        else
+            found = &helpers->items[i];
+    *why = ask_share(ids, count, NODE_HELPERS_MAX, request_id);
+    return *why == NULL ? found : NULL;
 }
 
 void node_helpers_ask(struct node_helpers *helpers, const struct msg_node_ask *ask)
 {
-    struct node_helper *helper = find_free(helpers);
-    int question = helper != NULL ? make_question(ask) : -1, ends[2];
     const char *why;
+    struct node_helper *helper = find_free(helpers, ask->request_id, &why);
+    int question = helper != NULL ? make_question(ask) : -1, ends[2];
 
     if (helper == NULL) {
-        helpers->on_answer(helpers->owner, ask->request_id, NULL,
-                           "it answers others; ask again in a moment");
+        helpers->on_answer(helpers->owner, ask->request_id, NULL, why);
         return;
     }
     if (question < 0 || pipe2(ends, O_CLOEXEC) != 0) {

@@ -1,5 +1,6 @@
 /* Helper processes, `launcherd --doctor` (launcherd/doctor), that answer questions about this
- * machine, so that a check that hangs never blocks the loop. At most NODE_HELPERS_MAX at a time. */
+ * machine, so that a check that hangs never blocks the loop. At most NODE_HELPERS_MAX at a time, of one user half of
+ * them (ask_share.h). */
 #ifndef LAUNCHERD_NODE_NODE_HELPERS_H
 #define LAUNCHERD_NODE_NODE_HELPERS_H
 

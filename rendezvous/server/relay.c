@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "rendezvous/server/internal.h"
 
 #define RELAY_ANSWER_US 60000000u
@@ -73,6 +74,16 @@ static void not_sent(struct peer *peer, struct peer *node, uint64_t forward_id, 
     answer_question_problem(peer, waiter.after, problem);
 }
 
+/* A new id, by which the node gives each user a share of its places. */
+static uint64_t ask_id(struct peer *peer)
+{
+    const uint64_t user = peer_user_key(peer);
+
+    return ++peer->server->forward_serial << NODE_ASKER_SHIFT |
+           (peer_is_admin(peer) ? NODE_ASKER_ADMIN : 0) |
+           (fnv_add(FNV_START, &user, sizeof user) & NODE_ASKER_BITS);
+}
+
 static void forward(struct peer *peer, struct peer *node, const struct msg_node_read *request)
 {
     struct server *server = peer->server;
@@ -90,17 +101,17 @@ static void forward(struct peer *peer, struct peer *node, const struct msg_node_
                    request->node);
         return;
     }
-    msg.node_ask.request_id = ++server->forward_serial;
+    msg.node_ask.request_id = ask_id(peer);
     if (!wait_add(peer,
                   &(struct waiter){.kind = WAIT_NODE_DATA,
 
                                    .after = request->request_id,
                                    .node_peer_id = node->id,
-                                   .forward_id = server->forward_serial},
+                                   .forward_id = msg.node_ask.request_id},
                   RELAY_ANSWER_US))
         return;
     if (peer_try_send(node, &msg, &err) != STATUS_OK)
-        not_sent(peer, node, server->forward_serial, err.text);
+        not_sent(peer, node, msg.node_ask.request_id, err.text);
 }
 
 void relay_request(struct peer *peer, const struct msg_node_read *request)

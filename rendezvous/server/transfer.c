@@ -42,13 +42,38 @@ static uint64_t until_us(void *context)
 }
 
 /* The value of the leader key, for people: nobody answers at that address. */
-static const char holder[] = "none\nddpctl backup or restore";
+#define HOLDER "none\nddpctl "
+static const char backup_holds[] = HOLDER "backup", restore_holds[] = HOLDER "restore";
+
+/* `value` is that of the leader key. */
+static enum status refuse(struct etcd_bytes value, struct err *err)
+{
+    const char *end = memchr(value.bytes, '\n', value.byte_count);
+    const int head = (int)(end != NULL ? end - value.bytes : (ptrdiff_t)value.byte_count);
+
+    if (value.byte_count >= sizeof HOLDER - 1 &&
+        memcmp(value.bytes, HOLDER, sizeof HOLDER - 1) == 0)
+        return err_set(
+            err, STATUS_BUSY, 0,
+            "a ddpctl %.*s of the state on this etcd is under way, or was interrupted in the "
+            "last %u s: let it end, or try again in %u s",
+            (int)(value.byte_count - (sizeof HOLDER - 1) < 40
+                      ? value.byte_count - (sizeof HOLDER - 1)
+                      : 40),
+            value.bytes + sizeof HOLDER - 1, LEASE_S, LEASE_S);
+    return err_set(err, STATUS_BUSY, 0,
+                   "a server leads on this etcd (%.*s): stop all servers of this state first", head,
+                   value.bytes);
+}
 
 static enum status claim(struct transfer *transfer, int64_t *revision, struct err *err)
 {
     char key[ETCD_PREFIX_BYTES_MAX + 16];
     struct etcd_compare free_key = {.target = ETCD_CREATED};
-    struct etcd_op put = {.kind = ETCD_PUT, .value = etcd_text(holder)}, get = {.kind = ETCD_RANGE};
+    struct etcd_op put = {.kind = ETCD_PUT,
+                          .value = etcd_text(transfer->options->is_restore ? restore_holds
+                                                                           : backup_holds)},
+                   get = {.kind = ETCD_RANGE};
     struct etcd_txn txn = {&free_key, &put, &get, 1, 1, 1};
     struct etcd_answer answer;
     struct arena arena = {0};
@@ -69,27 +94,26 @@ static enum status claim(struct transfer *transfer, int64_t *revision, struct er
              answer.rows[0].lease == transfer->lease) /* an earlier copy of the request made it */
         *revision = answer.rows[0].created;
     else if (status == STATUS_OK)
-        status = err_set(err, STATUS_BUSY, 0,
-                         "a server leads on this etcd (%.*s): stop all servers of this state first",
-                         answer.row_count > 0 ? (int)strcspn(answer.rows[0].value.bytes, "\n") : 0,
-                         answer.row_count > 0 ? answer.rows[0].value.bytes : "");
+        status = refuse(answer.row_count > 0 ? answer.rows[0].value : etcd_text(""), err);
     arena_reset(&arena);
     return status;
 }
 
 static enum status open_alone(struct transfer *transfer, struct err *err)
 {
+    const struct transfer_options *options = transfer->options;
     struct store_lead lead = {.client = transfer->client,
                               .prefix = transfer->place.prefix,
                               .quota_bytes = QUOTA_BYTES,
+                              .is_restore = options->is_restore && options->path != NULL,
                               .until_us = until_us,
                               .context = transfer};
     enum status status;
 
     if (transfer->client == NULL)
-        return transfer->options->is_restore
-                   ? store_open_new(&transfer->store, transfer->options->state_dir, err)
-                   : store_open(&transfer->store, transfer->options->state_dir, true, err);
+        return options->is_restore ? (options->path != NULL ? store_open_restore : store_open_new)(
+                                         &transfer->store, options->state_dir, err)
+                                   : store_open(&transfer->store, options->state_dir, true, err);
     status = claim(transfer, &lead.revision, err);
     return status == STATUS_OK ? store_open_etcd(&transfer->store, &lead, err) : status;
 }
@@ -150,12 +174,15 @@ static void tell(const struct transfer *transfer)
                      facts->cluster, place, facts->job_count, facts->row_count,
                      options->is_move ? "; this state was moved: no server uses it any more" : "");
     else
-        (void)printf("restored: cluster %s in %s: %" PRIu64 " jobs, %" PRIu64 " rows, %s\n",
+        (void)printf("restored: cluster %s in %s: %" PRIu64 " jobs, %" PRIu64 " rows, %s%s%s\n",
                      facts->is_moved ? facts->cluster : store_cluster(transfer->store), place,
                      facts->job_count, facts->row_count,
-                     facts->is_moved
-                         ? "as they were moved: running jobs go on"
-                         : "of a copy: running jobs start again from their checkpoints");
+                     facts->is_moved ? "as they were moved: running jobs go on"
+                                     : "of a copy: running jobs start again from their checkpoints",
+                     facts->was_moved && !facts->is_moved
+                         ? "; the backup of the moved state is not taken as such, for "
+                         : "",
+                     facts->why_copy);
 }
 
 enum status transfer_run(const struct transfer_options *options, struct err *err)

@@ -25,7 +25,10 @@
 struct backup_facts {
     int64_t made_ms;
     char cluster[33];
-    bool is_moved;
+    bool
+        is_moved; /* restored: with its cluster id and all numbers; the first time that this file is */
+    bool was_moved;     /* the file is of a moved state */
+    char why_copy[160]; /* was_moved, but not is_moved: why it was restored like a copy */
     uint64_t job_count, row_count;
 };
 
@@ -50,7 +53,8 @@ enum status backup_check(const char *path, struct backup_facts *facts, struct er
 enum status backup_check_new(struct store *store, struct err *err);
 /* Restores into a new store. The whole file is checked before anything is written. Errors:
  * STATUS_CONFLICT: the store has jobs, events or keys already; STATUS_BAD_INPUT: the file is
- * damaged or no backup; STATUS_UNSUPPORTED: it is of a newer version. A restore that is interrupted
+ * damaged or no backup; STATUS_UNSUPPORTED: it is of a newer version. A moved state is restored as such once: the
+ * file is marked as used. A used file, or one that cannot be marked, is restored like a copy. A restore that is interrupted
  * leaves a store that reports this. */
 enum status backup_restore(struct store *store, const char *path, int64_t now_ms,
                            struct backup_facts *facts, struct err *err);

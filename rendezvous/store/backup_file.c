@@ -5,6 +5,7 @@
 #include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -133,6 +134,27 @@ static enum status damaged(const struct backup_file *file, const char *why, stru
     return err_set(err, STATUS_BAD_INPUT, 0, "%s is not a whole backup: %s", file->path, why);
 }
 
+#define USED '2'
+#define MOVED " moved="
+
+/* Finds the byte that says whether it is of a moved state, '1', and used, '2'. It counts as '1' in the checksum. `bytes`
+ * is what follows the magic, and is changed. */
+static void find_moved(struct backup_file *file, uint8_t *bytes, size_t byte_count)
+{
+    const uint8_t *end = byte_count > 9 + 80 ? bytes + 9 + 80 : bytes + byte_count;
+    uint8_t *at = bytes;
+
+    while (at + sizeof MOVED <= end && memcmp(at, MOVED, sizeof MOVED - 1) != 0)
+        at++;
+    if (at + sizeof MOVED > end || bytes[0] != 'H')
+        return;
+    at += sizeof MOVED - 1;
+    if (*at != USED && *at != '1')
+        return;
+    file->moved_at = (long)MAGIC_BYTES + (at - bytes);
+    *at = '1';
+}
+
 /* Compares the checksum with that of the bytes before it. */
 static enum status check_sum(struct backup_file *file, struct err *err)
 {
@@ -152,6 +174,8 @@ static enum status check_sum(struct backup_file *file, struct err *err)
         n = fread(bytes, 1, left < sizeof bytes ? (size_t)left : sizeof bytes, file->file);
         if (n == 0)
             return io_failed(file, "read", err);
+        if (left == (uint64_t)info.st_size - MAGIC_BYTES - SUM_BYTES)
+            find_moved(file, bytes, n);
         (void)file->openssl->evp_digest_update(file->hash, bytes, n);
     }
     (void)file->openssl->evp_digest_final_ex(file->hash, sum, NULL);
@@ -164,7 +188,8 @@ static enum status check_sum(struct backup_file *file, struct err *err)
     return STATUS_OK;
 }
 
-enum status backup_file_open(struct backup_file *file, const char *path, struct err *err)
+enum status backup_file_open(struct backup_file *file, const char *path, bool is_restore,
+                             struct err *err)
 {
     enum status status;
 
@@ -172,11 +197,32 @@ enum status backup_file_open(struct backup_file *file, const char *path, struct 
     status = begin_hash(file, err);
     if (status != STATUS_OK)
         return status;
-    file->file = fopen(path, "rbe");
+    file->file = is_restore ? fopen(path, "r+be") : NULL;
+    file->write_code = file->file == NULL ? errno : 0;
+    if (file->file == NULL)
+        file->file = fopen(path, "rbe");
     if (file->file == NULL)
         return err_set(err, errno == ENOENT ? STATUS_NOT_FOUND : STATUS_IO, errno,
                        "cannot read %s: %s", path, strerror(errno));
     return check_sum(file, err);
+}
+
+bool backup_file_use(struct backup_file *file, char *why, size_t why_bytes)
+{
+    const int fd = fileno(file->file);
+    char byte = 0;
+    bool is_marked = false;
+
+    errno = file->write_code;
+    if (file->write_code == 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        is_marked = pread(fd, &byte, 1, file->moved_at) == 1 && byte == '1' &&
+                    pwrite(fd, &(char){USED}, 1, file->moved_at) == 1 && fsync(fd) == 0;
+    }
+    if (!is_marked && byte == USED)
+        (void)snprintf(why, why_bytes, "it was restored once already");
+    else if (!is_marked)
+        (void)snprintf(why, why_bytes, "it cannot be marked as restored: %s", strerror(errno));
+    return is_marked;
 }
 
 enum status backup_file_next(struct backup_file *file, struct err *err)

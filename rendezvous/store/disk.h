@@ -52,5 +52,7 @@ extern const struct store_disk store_disk_usual;
 /* store_open on a given disk. */
 enum status store_open_on(struct store **store, const struct store_disk *disk, const char *dir,
                           bool survives_power, struct err *err);
+enum status store_open_restore_on(struct store **store, const struct store_disk *disk,
+                                  const char *dir, struct err *err);
 
 #endif

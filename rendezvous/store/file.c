@@ -154,9 +154,9 @@ enum status store_make_cluster(char cluster[33], struct err *err)
 /* Fills a new database without journal and syncs. It still has its temporary name, and if a crash
  * interrupts this, it is made again. Free pages are neither zeroed nor written. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
-static enum status fill_new(const char *path, const char *vfs, bool survives_power, struct err *err)
+static enum status fill_new(const char *path, const struct store *like, struct err *err)
 {
-    struct store store = {.survives_power = survives_power};
+    struct store store = {.survives_power = like->survives_power};
     char text[256], cluster[33];
     enum status status = store_make_cluster(cluster, err);
 
@@ -167,8 +167,8 @@ static enum status fill_new(const char *path, const char *vfs, bool survives_pow
                    "PRAGMA user_version = %d; COMMIT; PRAGMA journal_mode = WAL",
                    cluster, APPLICATION_ID, STORE_SCHEMA_VERSION);
     (void)snprintf(store.path, sizeof store.path, "%.4000s", path); /* for messages */
-    if (sqlite3_open_v2(path, &store.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, vfs) !=
-        SQLITE_OK)
+    if (sqlite3_open_v2(path, &store.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
+                        like->disk->vfs) != SQLITE_OK)
         status = err_set(err, STATUS_IO, sqlite3_extended_errcode(store.db), "cannot open %s: %s",
                          path, sqlite3_errmsg(store.db));
     else
@@ -180,6 +180,8 @@ static enum status fill_new(const char *path, const char *vfs, bool survives_pow
         status = store_make_tables(&store, err);
     if (status == STATUS_OK)
         status = store_room_fill(&store, err);
+    if (status == STATUS_OK && like->is_restore)
+        status = store_execute(&store, STORE_RESTORING_SQL, err);
     if (status == STATUS_OK)
         status = store_execute(&store, text, err);
     (void)sqlite3_close(store.db);
@@ -212,6 +214,27 @@ static enum status look_at_files(const struct store *store, struct err *err)
     return STATUS_OK;
 }
 
+/* Before a restore makes anything, an empty file says that something was to be restored here. It is removed when
+ * state.db is there, which is marked itself. */
+static enum status mark_restore(const struct store *store, const char *dir, struct err *err)
+{
+    char path[sizeof store->path + 16];
+
+    (void)snprintf(path, sizeof path, "%s" STORE_RESTORING_END, store->path);
+    if (store->disk->byte_count(path) < 0 && store->disk->make(path) < 0)
+        return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
+    return sync_path(store, dir, err);
+}
+
+static void clear_mark(const struct store *store)
+{
+    char path[sizeof store->path + 16];
+
+    (void)snprintf(path, sizeof path, "%s" STORE_RESTORING_END, store->path);
+    if (store->disk->byte_count(path) >= 0)
+        (void)store->disk->remove(path);
+}
+
 /* Makes the file atomically: under another name, synced, then renamed. This takes two fsyncs; SQLite
  * with its journal would take a dozen. */
 enum status store_make_file(struct store *store, const char *dir, struct err *err)
@@ -230,6 +253,8 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
                        strerror(errno));
     }
     status = store_check_new(store, dir, err);
+    if (status == STATUS_OK && store->is_restore)
+        status = mark_restore(store, dir, err);
     if (status != STATUS_OK)
         return status;
     (void)snprintf(path, sizeof path, "%s.new", store->path);
@@ -237,7 +262,7 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
     if (disk->make(path) < 0)
         return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
     store->is_new = true;
-    status = fill_new(path, disk->vfs, store->survives_power, err);
+    status = fill_new(path, store, err);
     if (status == STATUS_OK && store->survives_power)
         status = sync_path(store, path, err);
     if (status == STATUS_OK && disk->rename(path, store->path) < 0)
@@ -246,6 +271,8 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
         status = sync_path(store, dir, err);
     if (status != STATUS_OK)
         (void)disk->remove(path);
+    else if (store->is_wanted_new)
+        clear_mark(store);
     return status;
 }
 

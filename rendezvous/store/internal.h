@@ -91,7 +91,8 @@ struct store {
     sqlite3_stmt *statements[STORE_STATEMENT_COUNT];
     char path[4096];                           /* of state.db, for messages */
     bool watches_room, is_low, cannot_reserve; /* see room.c */
-    bool is_wanted_new;                        /* store_open_new */
+    bool is_wanted_new;                        /* store_open_new, store_open_restore */
+    bool is_restore;                           /* store_open_restore */
     bool is_new, may_have_holes;               /* its free pages may have no blocks yet */
     int room_fd;                               /* of state.db; -1: none */
     uint64_t transactions, writes;
@@ -117,6 +118,11 @@ struct store {
     uint64_t commits;        /* of state.db */
     struct seen known;       /* what its directory said when the store was opened */
 };
+
+/* state.db.restoring is there while a restore makes state.db. */
+#define STORE_RESTORING_END ".restoring"
+/* Marks a state as half of a restored backup. */
+#define STORE_RESTORING_SQL "INSERT OR REPLACE INTO main.meta VALUES ('restoring', '1')"
 
 /* In the first transaction of a new file: makes its free pages. */
 enum status store_room_fill(struct store *store, struct err *err);

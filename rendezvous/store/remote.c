@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/log.h"
+#include "rendezvous/store/internal.h"
 #include "rendezvous/store/past_key.h"
 #include "rendezvous/store/remote_internal.h"
 
@@ -462,6 +463,16 @@ enum status remote_commit_ops(struct remote *remote, struct err *err)
     remote->text.byte_count = 0;
     arena_reset(&remote->arena);
     return status;
+}
+
+enum status remote_mark_restore(struct remote *remote, struct err *err)
+{
+    if (!remote->is_fresh || !remote->lead.is_restore)
+        return STATUS_OK;
+    remote->is_made_to_restore = true;
+    if (sqlite3_exec(remote->rows.db, STORE_RESTORING_SQL, NULL, NULL, NULL) == SQLITE_OK)
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, 0, "SQLite: %s", sqlite3_errmsg(remote->rows.db));
 }
 
 enum status remote_commit(struct remote *remote, struct err *err)

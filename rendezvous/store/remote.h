@@ -36,6 +36,7 @@ struct remote {
     int64_t revision;          /* etcd's revision after the newest commit */
     bool is_fresh;             /* etcd has no state yet: `format` is missing */
     int64_t past_at; /* of past_key.h: the next commit removes it; 0: it must not be there */
+    bool is_made_to_restore; /* its first commit marks it as half of a restored backup */
     uint64_t bytes_written, health_at_us;
     uint64_t used_bytes, written_at_health; /* of etcd, by its last answer; 0: not known */
     struct remote_mark {

@@ -31,6 +31,8 @@ bool remote_add_text(struct remote *remote, const char *key, const char *value);
 enum status remote_carry_out(struct remote *remote, const char *valid, struct err *err);
 /* Commits the writes that were added. */
 enum status remote_commit_ops(struct remote *remote, struct err *err);
+/* The first commit of a state that a restore makes: marks it as half of a restored backup. */
+enum status remote_mark_restore(struct remote *remote, struct err *err);
 /* Applies the writes of remote->ops to the copy of the rows as well. */
 enum status remote_apply_ops(struct remote *remote, struct err *err);
 struct etcd_op remote_etcd_op(const struct remote *remote, const struct remote_op *op);

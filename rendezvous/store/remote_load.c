@@ -487,6 +487,8 @@ static enum status make_ready(struct load *load, int schema)
 
     if (status == STATUS_OK)
         status = rows_watch(&remote->rows, load->err);
+    if (status == STATUS_OK)
+        status = remote_mark_restore(remote, load->err);
     remote->mark = (struct remote_mark){
         .commit = remote->seq, .revision = remote->revision, .at_us = clock_boot_us()};
     return status;

@@ -47,7 +47,8 @@ static enum status take_head(struct restoring *restoring)
                        "(" DDP_VERSION ") knows schema %d",
                        restoring->file.path, schema, find_fact(text, "version="),
                        STORE_SCHEMA_VERSION);
-    facts->is_moved = strtol(find_fact(text, "moved="), NULL, 10) == 1;
+    facts->was_moved = strtol(find_fact(text, "moved="), NULL, 10) != 0;
+    facts->is_moved = facts->was_moved;
     facts->made_ms = strtoll(find_fact(text, "made_ms="), NULL, 10);
     (void)snprintf(facts->cluster, sizeof facts->cluster, "%.32s", find_fact(text, "cluster="));
     if (strlen(facts->cluster) != 32 || strspn(facts->cluster, "0123456789abcdef") != 32)
@@ -183,20 +184,32 @@ static enum status begin_history(struct restoring *restoring)
                                restoring->err);
 }
 
+/* All rows are there. If this is interrupted now, the file is used, and the next restore of it is one of a copy. */
+static bool is_moved_here(struct restoring *restoring)
+{
+    struct backup_facts *facts = restoring->facts;
+
+    if (facts->was_moved)
+        facts->is_moved =
+            backup_file_use(&restoring->file, facts->why_copy, sizeof facts->why_copy);
+    return facts->is_moved;
+}
+
+/* The mark is there before anything else, and is removed by a commit of its own, when all is durable. */
 static enum status load(struct restoring *restoring, int64_t now_ms)
 {
     enum status status = rows_open(&restoring->rows, restoring->store->db, restoring->err);
 
     if (status == STATUS_OK)
-        status =
-            execute(restoring, "INSERT INTO main.meta VALUES ('restoring', '%" PRId64 "')", now_ms);
+        status = execute(restoring, STORE_RESTORING_SQL);
     store_commit(restoring->store);
     if (status == STATUS_OK)
         status = take_parts(restoring);
     if (status == STATUS_OK)
         status = begin_history(restoring);
-    if (status == STATUS_OK && !restoring->facts->is_moved)
+    if (status == STATUS_OK && !is_moved_here(restoring))
         status = leave_gap(restoring, now_ms);
+    store_commit(restoring->store);
     if (status == STATUS_OK)
         status = execute(restoring, "DELETE FROM main.meta WHERE name = 'restoring'");
     store_commit(restoring->store);
@@ -210,7 +223,7 @@ enum status backup_check(const char *path, struct backup_facts *facts, struct er
     enum status status;
 
     *facts = (struct backup_facts){0};
-    status = backup_file_open(&restoring.file, path, err);
+    status = backup_file_open(&restoring.file, path, false, err);
     if (status == STATUS_OK)
         status = backup_file_next(&restoring.file, err);
     if (status == STATUS_OK)
@@ -228,7 +241,7 @@ enum status backup_restore(struct store *store, const char *path, int64_t now_ms
     *facts = (struct backup_facts){0};
     status = backup_check_new(store, err);
     if (status == STATUS_OK)
-        status = backup_file_open(&restoring.file, path, err);
+        status = backup_file_open(&restoring.file, path, true, err);
     if (status == STATUS_OK)
         status = backup_file_next(&restoring.file, err);
     if (status == STATUS_OK)

@@ -35,6 +35,22 @@ static enum status check_rest(const struct store *store, struct err *err)
     return STATUS_OK;
 }
 
+/* A restore was killed before its state.db was there. An administrator who makes a state does not mind. */
+static enum status check_restore(const struct store *store, struct err *err)
+{
+    char path[sizeof store->path + 16];
+
+    (void)snprintf(path, sizeof path, "%s" STORE_RESTORING_END, store->path);
+    if (store->is_wanted_new || store->disk->byte_count(path) < 0)
+        return STATUS_OK;
+    return err_set(err, STATUS_REFUSED, 0,
+                   "%.90s is missing, for a restore of a backup was interrupted here (its "
+                   "state.db" STORE_RESTORING_END
+                   " is left). Restore again (ddpctl restore), or begin a "
+                   "new cluster: rendezvous --new-cluster",
+                   store->path);
+}
+
 /* Whether the directory remembers a state. `what` it then is, and what to do. */
 static enum status check_seen(const struct store *store, const char *dir, const char *name,
                               const char *what, const char *remedy, struct err *err)
@@ -62,6 +78,8 @@ enum status store_check_new(const struct store *store, const char *dir, struct e
 {
     enum status status = check_rest(store, err);
 
+    if (status == STATUS_OK)
+        status = check_restore(store, err);
     if (status != STATUS_OK || store->is_wanted_new || store->disk->seen_read == NULL)
         return status;
     status = check_seen(store, dir, SEEN_FILE_STATE, "it was the state of",

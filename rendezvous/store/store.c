@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/remote.h"
 #include "rendezvous/store/witness.h"
 
 #define BUSY_TIMEOUT_MS 5000 /* waits this long while another program reads the file */
@@ -347,12 +348,16 @@ static enum status check_ids(struct store *store, struct err *err)
     return status;
 }
 
-/* Checks for the marks that backup_move and an interrupted restore leave. */
+/* Checks for the marks that backup_move and an interrupted restore leave. This process has made the mark of a new state
+ * that it restores into. */
 static enum status check_marks(struct store *store, struct err *err)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_MARK_GET);
     enum status status = STATUS_OK;
 
+    if ((store->is_restore && store->is_new) ||
+        (store->remote != NULL && store->remote->is_made_to_restore))
+        return STATUS_OK;
     if (store_row(store, stmt, "read"))
         status = strcmp(store_text(stmt, 0), "moved") == 0
                      ? err_set(err, STATUS_UNSUPPORTED, 0,
@@ -360,8 +365,11 @@ static enum status check_marks(struct store *store, struct err *err)
                                "it now. To use it here, restore that backup into a new store",
                                store->path)
                      : err_set(err, STATUS_UNSUPPORTED, 0,
-                               "%s is half of a restored backup: remove it, and restore again",
-                               store->path);
+                               "%s is half of a restored backup: a restore was interrupted, or "
+                               "has not ended. %s, and restore again",
+                               store->path,
+                               store->remote != NULL ? "Remove it (etcdctl del --prefix)"
+                                                     : "Remove it with its -wal and -shm");
     (void)sqlite3_reset(stmt);
     return status;
 }
@@ -424,12 +432,14 @@ void store_release(struct store *store)
     free(store);
 }
 
+enum open_for { OPEN_TO_SERVE, OPEN_NEW, OPEN_TO_RESTORE };
+
 /* Before the log of an earlier process is trusted, it is written again. If that process ended
  * because an fsync failed, the kernel may still show us pages that it takes for clean and that are
  * not on the disk. No later fsync would write them, so commits in them could be lost in a power
  * failure. Writing in place needs no free space. */
 static enum status open_on(struct store **out, const struct store_disk *disk, const char *dir,
-                           bool survives_power, bool is_wanted_new, struct err *err)
+                           bool survives_power, enum open_for purpose, struct err *err)
 {
     struct store *store = calloc(1, sizeof *store);
     enum status status;
@@ -440,7 +450,8 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
     store->lock = FOLDER_LOCK_NONE;
     store->room_fd = -1;
     store->survives_power = survives_power;
-    store->is_wanted_new = is_wanted_new;
+    store->is_wanted_new = purpose != OPEN_TO_SERVE;
+    store->is_restore = purpose == OPEN_TO_RESTORE;
     (void)snprintf(store->path, sizeof store->path, "%s/state.db", dir);
     status = disk->hold(dir, &store->lock, err);
     if (status == STATUS_OK)
@@ -471,12 +482,23 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
 enum status store_open_on(struct store **store, const struct store_disk *disk, const char *dir,
                           bool survives_power, struct err *err)
 {
-    return open_on(store, disk, dir, survives_power, false, err);
+    return open_on(store, disk, dir, survives_power, OPEN_TO_SERVE, err);
 }
 
 enum status store_open_new(struct store **store, const char *dir, struct err *err)
 {
-    return open_on(store, &store_disk_usual, dir, true, true, err);
+    return open_on(store, &store_disk_usual, dir, true, OPEN_NEW, err);
+}
+
+enum status store_open_restore_on(struct store **store, const struct store_disk *disk,
+                                  const char *dir, struct err *err)
+{
+    return open_on(store, disk, dir, true, OPEN_TO_RESTORE, err);
+}
+
+enum status store_open_restore(struct store **store, const char *dir, struct err *err)
+{
+    return store_open_restore_on(store, &store_disk_usual, dir, err);
 }
 
 enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err)

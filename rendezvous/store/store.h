@@ -75,6 +75,9 @@ enum status store_hold(const char *dir, struct folder_lock *lock, struct err *er
 enum status store_open(struct store **store, const char *dir, bool survives_power, struct err *err);
 /* The same for an administrator who makes a state: DIR may have had another one. */
 enum status store_open_new(struct store **store, const char *dir, struct err *err);
+/* The same for backup_restore. A state that this makes is marked as half of a restored backup, before it is there, and
+ * nobody opens it until backup_restore has ended. */
+enum status store_open_restore(struct store **store, const char *dir, struct err *err);
 /* How a server that leads uses a state on etcd. */
 struct etcd_client;
 struct store_copy;
@@ -86,6 +89,7 @@ struct store_lead {
     uint64_t quota_bytes;       /* etcd's --quota-backend-bytes */
     struct store_copy *copy;    /* its rows are used (store_copy.h); NULL: reads all */
     struct seen_keeper *seen;   /* of the file of seen.h, borrowed; NULL: none */
+    bool is_restore;            /* as store_open_restore */
     /* Called before each request. Returns until when this server may act, on clock_boot_us. It may
      * renew the lease first. NULL: no limit. */
     uint64_t (*until_us)(void *context);

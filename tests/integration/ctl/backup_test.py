@@ -215,7 +215,23 @@ def what_is_in_the_way_is_named():
         assert done.returncode == 1 and f"{case.dir}/new/state.db: file is not a database; move it away and restore a backup" in done.stderr, done.stderr
 
 
+def what_a_killed_restore_leaves_is_refused():
+    """It was killed before its state.db was there. To restore again is enough."""
+    with Case() as case, Moving(case, nodes=0) as cluster:
+        folder, file = f"{case.dir}/killed", f"{case.dir}/state.ddp"
+        equal(case.ctl("backup", "--state-dir", cluster.folder(), file).returncode, 0)
+        os.mkdir(folder, 0o700)
+        open(f"{folder}/state.db.restoring", "w").close()
+        open(f"{folder}/state.db.new", "w").close()
+        server = subprocess.run([os.path.join(BUILD, "rendezvous", "rendezvous"), "--state-dir", folder], env=clean_environ(),
+                                capture_output=True, text=True, timeout=60, check=False)
+        assert server.returncode != 0 and "a restore of a backup was interrupted here" in server.stderr, server.stderr
+        assert not os.path.exists(f"{folder}/state.db")
+        equal(case.ctl("restore", "--state-dir", folder, file).returncode, 0)
+        equal([name for name in os.listdir(folder) if name in ("state.db.restoring", "state.db.new")], [])
+
+
 if __name__ == "__main__":
-    run_tests([a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
+    run_tests([what_a_killed_restore_leaves_is_refused, a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
                a_file_that_was_put_back_is_not_laid_to_the_nodes, one_reason_is_said_of_a_folder_that_is_refused,
                what_is_in_the_way_is_named, a_folder_that_was_put_back_is_found_out])

@@ -149,6 +149,29 @@ def nobody_holds_up_launcherd():
             one.stderr.close()
 
 
+def one_user_takes_half_of_the_places():
+    """Checks that hang, of a user with a key: the others of this user are told so, and the administrator is answered."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with Case() as case, GpuCluster(case, server_options=("--listen", f"127.0.0.1:{port}", "--require-key")) as cluster:
+        equal(case.ctl("login", cluster.ctl("user", "add", "nobody", "-q").stdout.strip()).returncode, 0)
+        cluster.gpus.set("hang", "hang")
+        asking = [case.start("doctor", "--json") for _ in range(10)]
+        wait_until("answers to those that were refused", lambda: sum(one.poll() is not None for one in asking) >= 6)
+        texts = [one.communicate()[0] for one in asking if one.poll() is not None]
+        equal(len(texts), 6, texts)
+        for text in texts:
+            bad = [(item["check"], item["text"]) for item in json.loads(text)["findings"] if item["level"] == "fail"]
+            equal(bad, [("turn", "you have 4 checks running there already; wait until one has ended")])
+        cluster.gpus.clear("hang")
+        assert ("turn", "node0") not in doctor(cluster)
+        for one in asking:
+            one.wait(60)
+            one.stdout.close()
+            one.stderr.close()
+
+
 class Silent(UnixRelay):
     """Between client and server: node1 lets each question pass, which the server says at once and not after a minute."""
 
@@ -182,5 +205,6 @@ def a_node_that_does_not_answer():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd, a_node_that_does_not_answer],
+    sys.exit(run_tests([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd,
+                        one_user_takes_half_of_the_places, a_node_that_does_not_answer],
                        side_by_side=3))

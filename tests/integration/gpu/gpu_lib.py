@@ -46,12 +46,12 @@ class Gpus:
 class GpuCluster(Cluster):
     """rendezvous and one launcherd, node0, which detects its GPUs by itself. `timeout`: its --gpu-timeout; short for tests that wait for it to pass."""
 
-    def __init__(self, case, gpus=2, slots=None, lines=None, timeout="5s"):
+    def __init__(self, case, gpus=2, slots=None, lines=None, timeout="5s", server_options=()):
         self.gpus = Gpus(case.dir, gpus)
         for name, line in (lines or {}).items():
             self.gpus.set(name, line)
         self.options = ["--gpu-timeout", timeout] + ([] if slots is None else ["--slots", str(slots)])
-        super().__init__(case, nodes=0)
+        super().__init__(case, nodes=0, server_options=server_options)
         self.start_node()
 
     def start_node(self):

@@ -2,8 +2,10 @@
  * number that was given before; from either kind of store to either; a damaged file changes nothing. */
 #include "rendezvous/store/backup.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -122,6 +124,60 @@ TEST(a_moved_state_is_the_same_and_the_old_one_is_not_used)
     fill(store, &model, 2, 3); /* and goes on */
     check_same(&model, store);
     store_close(&store);
+}
+
+static bool is_above(uint64_t number, uint64_t given);
+
+/* Restored a second time, the first restore may have gone on with the numbers. */
+TEST(a_moved_file_is_good_for_one_restore)
+{
+    struct backup_facts facts;
+    struct model model;
+    struct store *store = open_dir("old");
+    char cluster[33];
+
+    model_init(&model);
+    fill(store, &model, 1, 40);
+    (void)snprintf(cluster, sizeof cluster, "%s", store_cluster(store));
+    CHECK_EQ(backup_move(store, path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+    store_close(&store);
+    for (int i = 0; i < 3; i++) {
+        store = open_dir(i == 0 ? "first" : i == 1 ? "second" : "third");
+        CHECK_EQ(backup_check(path_of("b"), &facts, &err), STATUS_OK); /* is no use */
+        CHECK_EQ(backup_restore(store, path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+        CHECK_EQ(facts.is_moved, i == 0);
+        CHECK_STR(facts.why_copy, i == 0 ? "" : "it was restored once already");
+        store_close(&store);
+        store = open_dir(i == 0 ? "first" : i == 1 ? "second" : "third");
+        CHECK_EQ(strcmp(store_cluster(store), cluster) == 0, i == 0);
+        if (i == 0)
+            CHECK_EQ(store_next_job_id(store), model.next_job_id);
+        else
+            CHECK(is_above(store_next_job_id(store), model.next_job_id) && store_is_copy(store));
+        store_close(&store);
+    }
+}
+
+TEST(a_moved_file_that_cannot_be_marked_is_a_copy)
+{
+    struct backup_facts facts;
+    struct model model;
+    struct store *store = open_dir("old");
+    int fd;
+
+    model_init(&model);
+    fill(store, &model, 1, 40);
+    CHECK_EQ(backup_move(store, path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+    store_close(&store);
+    fd = open(path_of("b"), O_RDWR | O_CLOEXEC);
+    CHECK(fd >= 0 && flock(fd, LOCK_EX) == 0); /* another restore marks it now */
+    store = open_dir("new");
+    CHECK_EQ(backup_restore(store, path_of("b"), NOW_MS, &facts, &err), STATUS_OK);
+    CHECK(facts.was_moved && !facts.is_moved);
+    CHECK(strstr(facts.why_copy, "cannot be marked as restored") != NULL);
+    CHECK(is_above(store_next_job_id(store), model.next_job_id));
+    store_close(&store);
+    (void)close(fd);
 }
 
 /* By the gap, whose length is drawn. */
