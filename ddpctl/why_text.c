@@ -437,6 +437,8 @@ static void ended_well_text(const struct why *why, struct buf *out)
             time_text(why->cancel->at_ms, at);
             buf_add_text(out, ": ");
             add_escaped(why->cancel->text, out);
+            if (strncmp(job->reason, "cancelled; ", 11) == 0) /* and what may still run */
+                add_escaped(job->reason + 9, out);
         } else if (job->reason[0] != '\0' && strcmp(job->reason, "cancelled") != 0) {
             buf_add_text(out, ": "); /* nobody asked: another job has failed */
             add_escaped(job->reason, out);

@@ -22,8 +22,8 @@
 #define EVENT_ACTIONS_MAX                                                                          \
     (SLOTS_PER_NODE_MAX * (6 + JOB_ACTIONS_MAX + PUBLISH_ACTIONS) + SHIMS_PER_NODE_MAX + 11u)
 /* The most actions that one transition of one job adds: cause, its class, state, "not restarted",
- * next state, PERSIST_RANKS, PERSIST_HOLD, and the actions that publish the job. */
-#define JOB_ACTIONS_MAX (7u + PUBLISH_ACTIONS)
+ * next state, what may still run of it, PERSIST_RANKS, PERSIST_HOLD, and the actions that publish the job. */
+#define JOB_ACTIONS_MAX (8u + PUBLISH_ACTIONS)
 #define PUBLISH_ACTIONS 4u /* PERSIST, PERSIST_FAILURE, JOB_CHANGED, JOB_ENDED */
 /* A lost node: a log line and CLOSE_NODE. A suspect node: for each job on it a log line and the
  * actions that publish the job. */

@@ -1,20 +1,22 @@
 #include "rendezvous/core/after.h"
 
 #include "rendezvous/core/after_list.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/state.h"
 
-/* Whether a job of this entry has not ended yet. */
-static bool any_left(const struct rdzv *rdzv, const struct rdzv_after_item *item)
+/* A job of this entry that has not ended yet; `lingers`: one that has, and whose ranks may still run. */
+static const struct job *find_left(const struct rdzv *rdzv, const struct rdzv_after_item *item,
+                                   bool lingers)
 {
     for (uint32_t i = job_index_from(rdzv, item->first); i < rdzv->job_count; i++) {
         const struct job *other = job_at(rdzv, i);
 
         if (other->record.job_id > item->last)
             break;
-        if (!other->ended)
-            return true;
+        if (lingers ? linger_has(other) : !other->ended)
+            return other;
     }
-    return false;
+    return NULL;
 }
 
 static bool has(const struct rdzv_after_item *item, uint64_t id)
@@ -50,12 +52,28 @@ uint32_t after_left(const struct rdzv *rdzv, const struct job *job, struct rdzv_
 
     (void)after_list_read(&job->record, &after);
     for (uint32_t i = after.count; i-- > 0;) {
-        if (!any_left(rdzv, &after.items[i]))
+        if (find_left(rdzv, &after.items[i], false) == NULL)
             continue;
         *first = after.items[i];
         count++;
     }
     return count;
+}
+
+const struct job *after_lingering(const struct rdzv *rdzv, const struct job *job)
+{
+    struct rdzv_after_item array = {.first = job->record.array_job,
+                                    .last = job->record.array_job + job->record.array_count - 1};
+    const struct job *other = NULL;
+    struct rdzv_after after;
+
+    if (rdzv->linger_count == 0)
+        return NULL;
+    (void)after_list_read(&job->record, &after);
+    for (uint32_t i = 0; i < after.count && other == NULL; i++)
+        other = find_left(rdzv, &after.items[i], true);
+    return other == NULL && array.first != 0 && after.count == 0 ? find_left(rdzv, &array, true)
+                                                                 : other;
 }
 
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job)
@@ -74,6 +92,8 @@ enum after_answer after_ask(struct rdzv *rdzv, struct job *job)
     }
     if (after_left(rdzv, job, &first) > 0)
         return AFTER_WAITS;
+    if (after_lingering(rdzv, job) != NULL || linger_of_before(rdzv) != NULL)
+        return AFTER_LINGERS;
     text_format(text, "job %llu%s, which it was to start after, %s ended",
                 (unsigned long long)record->after_job, is_list ? " and the others" : "",
                 is_list ? "have" : "has");
@@ -126,11 +146,12 @@ void rdzv_mark_awaited(const struct rdzv *rdzv, struct rdzv_ids *ids, uint32_t c
     }
 }
 
-uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job)
+uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job, uint32_t *lingering)
 {
     const struct rdzv_record *record = &job->record;
-    uint32_t count = 0;
+    uint32_t count = 0, known = 0;
 
+    *lingering = 0;
     for (uint32_t i = job_index_from(rdzv, record->array_job); i < rdzv->job_count; i++) {
         const struct job *other = job_at(rdzv, i);
 
@@ -138,6 +159,10 @@ uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job)
             break;
         count += !other->ended &&
                  (other->record.part_count > 0 || other->record.state == JOB_RESTARTING);
+        *lingering += linger_has(other);
+        known++;
     }
+    if (known < record->array_count && linger_of_before(rdzv) != NULL)
+        *lingering += record->array_count - known; /* those that ended before */
     return count;
 }

@@ -14,7 +14,8 @@
 enum after_answer {
     AFTER_READY, /* it waits for no other job */
     AFTER_WAITS,
-    AFTER_NEVER, /* a job whose success it waits for did not succeed */
+    AFTER_LINGERS, /* all have ended, and ranks of them may still run (linger.h) */
+    AFTER_NEVER,   /* a job whose success it waits for did not succeed */
 };
 
 /* Whether a queued job may start as far as other jobs are concerned. The first AFTER_READY for a
@@ -23,9 +24,13 @@ enum after_answer {
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job);
 /* How many entries of its list the job still waits for; *first: the first of them. */
 uint32_t after_left(const struct rdzv *rdzv, const struct job *job, struct rdzv_after_item *first);
+/* A job that has ended, whose ranks may still run, and that this one waits for: because of --after, or with no such
+ * list because of its array. NULL: none that is known. */
+const struct job *after_lingering(const struct rdzv *rdzv, const struct job *job);
 /* A job has ended. Other jobs may have waited for it. */
 void after_ended(struct rdzv *rdzv, const struct job *ended);
-/* How many jobs of an array are starting, running, or waiting for a restart. */
-uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job);
+/* How many jobs of an array are starting, running, or waiting for a restart. *lingering: how many have ended, and their
+ * ranks may still run. */
+uint32_t after_array_active(const struct rdzv *rdzv, const struct job *job, uint32_t *lingering);
 
 #endif

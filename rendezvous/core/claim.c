@@ -129,6 +129,9 @@ void claim_drop_hold(struct rdzv *rdzv, struct node *node)
     if (node->held_mask == 0)
         return;
     node->held_mask = 0;
+    rdzv->restored_holds -= node->held_is_restored;
+    node->held_is_restored = false;
+    rdzv->sched_due = true; /* see linger_of_before */
     action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
 }
 
@@ -157,7 +160,8 @@ void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t
     const uint64_t until_us = claim_lease_end_us(rdzv, node);
     const enum kinship to_twin = identity_kinship(&node->twin, identity);
 
-    if (knows_held(rdzv, node, instance, identity))
+    node->list_is_proof = knows_held(rdzv, node, instance, identity);
+    if (node->list_is_proof && !node->lingers) /* else linger_heard does, once its list allows it */
         claim_drop_hold(rdzv, node);
     if (kin == KIN_UNKNOWN && until_us > node->away_until_us)
         node->away_until_us = until_us;

@@ -5,6 +5,7 @@
 
 #include "rendezvous/core/after.h"
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -190,6 +191,29 @@ void explain_array(struct rdzv *rdzv, struct job *job)
     text_format(text,
                 "waits for other jobs of its array to end: at most %u run at a time (--array)",
                 job->record.array_at_most);
+    job_set_reason(rdzv, job, text);
+}
+
+void explain_linger(struct rdzv *rdzv, struct job *job)
+{
+    const struct job *other = after_lingering(rdzv, job);
+    const struct node *node = other == NULL ? linger_of_before(rdzv) : NULL;
+    char where[REASON_BYTES_MAX], until[REASON_BYTES_MAX], text[REASON_BYTES_MAX];
+
+    if (other != NULL) {
+        linger_until(rdzv, other->linger_until_us, other->linger_node, until);
+        linger_where(rdzv, other->linger_node, where);
+        text_format(text, "job %llu has ended, but its ranks on %s may still run: it waits %s",
+                    (unsigned long long)other->record.job_id, where, until);
+    } else if (node != NULL) {
+        linger_until(rdzv, node->held_until_us, (uint16_t)roster_index(rdzv, node), until);
+        text_format(text,
+                    "ranks of a job that ended before the server started may still run on node %s: "
+                    "it waits %s",
+                    node->name, until);
+    } else {
+        return;
+    }
     job_set_reason(rdzv, job, text);
 }
 

@@ -15,6 +15,8 @@ void explain_settling(struct rdzv *rdzv, struct job *job);
 /* It waits for other jobs, or for other jobs of its array. */
 void explain_after(struct rdzv *rdzv, struct job *job);
 void explain_array(struct rdzv *rdzv, struct job *job);
+/* These have ended, and ranks of them may still run (linger.h). */
+void explain_linger(struct rdzv *rdzv, struct job *job);
 /* It waits for the job that preempted it. */
 void explain_preempted(struct rdzv *rdzv, struct job *job);
 /* It may still run in a generation that the state does not know (history.h). */

@@ -1,6 +1,7 @@
 #include "rendezvous/core/fence.h"
 
 #include "rendezvous/core/claim.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/state.h"
 
 /* A rank that has not joined has promised nothing: not all programs of a job need be the same. */
@@ -24,7 +25,10 @@ void fence_note(struct rdzv *rdzv, struct job *job, const struct node *node)
     const uint64_t until_us = node == NULL ? rdzv->out.now_us + claim_longest_lease_us(rdzv)
                                            : claim_lease_end_us(rdzv, node);
 
-    if (fence_is_own(job) || fence_has_no_worker(job))
+    if (fence_has_no_worker(job))
+        return;
+    linger_note(rdzv, job, node, until_us);
+    if (fence_is_own(job))
         return;
     job->has_unseen = true; /* also with --no-fence, which the next server may not have */
     if (!rdzv->options.waits_for_lease)
@@ -71,7 +75,10 @@ void fence_restored(struct rdzv *rdzv)
     for (uint32_t i = 0; rdzv->options.waits_for_lease && i < rdzv->queue_count; i++) {
         struct job *job = &rdzv->jobs[rdzv->queue[i].job];
 
-        if (may_run(job) && job->retry_at_us < until_us)
+        if (!may_run(job))
+            continue;
+        linger_restored(rdzv, job, until_us);
+        if (job->retry_at_us < until_us)
             job->retry_at_us = until_us;
     }
 }

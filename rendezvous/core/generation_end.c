@@ -7,6 +7,7 @@
 #include "rendezvous/core/failure_note.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/restart.h"
@@ -59,6 +60,7 @@ void job_end(struct rdzv *rdzv, struct job *job, enum job_state state, int32_t e
 {
     assert(!job->ended && rdzv_state_is_final(state));
     fence_drop(rdzv, job);
+    linger_end(rdzv, job);
     queue_remove(rdzv, job);
     spare_table_end(rdzv, job);
     if (job->record.part_count > 0)

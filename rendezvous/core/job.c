@@ -130,10 +130,10 @@ static void drop(struct rdzv *rdzv, struct job *job)
 
 void jobs_drop_ended(struct rdzv *rdzv)
 {
-    for (uint32_t i = rdzv->live_count; rdzv->ended_count > 0 && i-- > 0;) {
+    for (uint32_t i = rdzv->live_count; rdzv->ended_count > rdzv->linger_count && i-- > 0;) {
         struct job *job = job_live(rdzv, i);
 
-        if (job->ended && job->is_announced && !job->is_owing)
+        if (job->ended && job->is_announced && !job->is_owing && job->linger_until_us == 0)
             drop(rdzv, job);
     }
 }

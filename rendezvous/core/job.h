@@ -67,8 +67,12 @@ struct job {
     bool has_unseen;         /* a part was given up whose ranks may run without a fence */
     uint16_t fence_node;     /* index into rdzv->nodes; NODE_NONE: several nodes */
     bool is_fenced;          /* it waits for a lease, and the node's list can end the wait */
-    struct gang gang;        /* the current generation */
-    struct gang last;        /* the last generation that ended; see job_gang_new */
+    /* See linger.h. */
+    uint16_t linger_node; /* index into rdzv->nodes; NODE_NONE: several, or not known */
+    uint64_t
+        linger_until_us; /* ranks of lost parts, of any generation, may run until then; 0: none */
+    struct gang gang;    /* the current generation */
+    struct gang last;    /* the last generation that ended; see job_gang_new */
     uint32_t ended_generation;
     uint32_t seen_generation; /* a node has seen this one; 0: none above the record's (history.h) */
     struct rdzv_record record;    /* what is stored; its parts lie in the gang */
@@ -94,7 +98,8 @@ uint32_t job_index_from(const struct rdzv *rdzv, uint64_t job_id);
 struct job *job_add(struct rdzv *rdzv, uint64_t job_id);
 /* The same with one entry beyond jobs_max, for a job that fails in the step that adds it. */
 struct job *job_add_refused(struct rdzv *rdzv, uint64_t job_id);
-/* Removes jobs that have ended, once their end is published and their last orders have left. */
+/* Removes jobs that have ended, once their end is published, their last orders have left, and none of their ranks may
+ * still run (linger.h). */
 void jobs_drop_ended(struct rdzv *rdzv);
 /* Adds a job to rdzv->live or removes it. Waiting jobs are in the queue instead. */
 void job_live_add(struct rdzv *rdzv, struct job *job);

@@ -12,6 +12,7 @@
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
 #include "rendezvous/core/history.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/pace.h"
 #include "rendezvous/core/reconcile.h"
@@ -102,6 +103,7 @@ struct rdzv *rdzv_init(void *memory, const struct rdzv_options *options)
     rdzv->sched_new = NEWCOMER_NONE;
     rdzv->sched_at_us = rdzv->limit_at_us = rdzv->roster_at_us = UINT64_MAX;
     rdzv->gone_at_us = rdzv->pace_at_us = rdzv->step_at_us = UINT64_MAX;
+    rdzv->linger_at_us = UINT64_MAX;
     return rdzv;
 }
 
@@ -448,6 +450,7 @@ void rdzv_step(struct rdzv *rdzv, const struct rdzv_event *event, struct rdzv_ac
         enforce_time_limits(rdzv);
         deadline_tick(rdzv);
         pace_tick(rdzv);
+        linger_tick(rdzv);
         sched_run(rdzv);
     }
     jobs_publish(rdzv);

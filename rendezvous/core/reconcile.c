@@ -6,6 +6,7 @@
 #include "rendezvous/core/claim.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
+#include "rendezvous/core/linger.h"
 #include "rendezvous/core/parts.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -97,6 +98,7 @@ void reconcile_list(struct rdzv *rdzv, struct node *node)
             generation_unlisted(rdzv, job, part);
     }
     fence_heard(rdzv, node);
+    linger_heard(rdzv, node);
 }
 
 void reconcile_report(struct rdzv *rdzv, struct node *node, const struct msg_shim_report *report)

@@ -151,6 +151,7 @@ uint32_t roster_able_count(const struct rdzv *rdzv, uint32_t slots, uint32_t *mo
 static bool is_in_use(const struct rdzv *rdzv, const struct node *node)
 {
     return node->conn != 0 || node->fenced > 0 || node->held_mask != 0 ||
+           (node->lingers && rdzv->linger_at_us != UINT64_MAX) ||
            roster_part_count(rdzv, node) > 0 || rdzv->spares_on[roster_index(rdzv, node)].count > 0;
 }
 
@@ -407,6 +408,8 @@ void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
     node->identity = node->held_by = hold->identity;
     node->held_mask = hold->slot_mask;
     node->held_instance = 0;
+    node->held_is_restored = node->lingers = true;
+    rdzv->restored_holds++;
     node->held_until_us = rdzv->out.now_us + claim_longest_lease_us(rdzv);
     expect_at(rdzv, node->held_until_us);
     roster_refresh(rdzv, node);
@@ -585,8 +588,7 @@ uint64_t roster_free_mask(const struct rdzv *rdzv, const struct node *node)
 {
     uint64_t mask = bits_below(node->slots) & ~slots_closed_mask(node) & ~roster_shims_mask(node);
 
-    mask &= ~node->held_mask;
-    mask &= ~spare_table_mask(rdzv, roster_index(rdzv, node));
+    mask &= ~node->held_mask & ~spare_table_mask(rdzv, roster_index(rdzv, node));
 
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
         uint32_t part;

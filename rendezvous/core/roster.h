@@ -42,6 +42,9 @@ struct node {
     struct rdzv_identity held_by; /* whose they are */
     uint64_t held_instance;       /* its process; 0: several, or not known */
     uint64_t held_until_us, away_until_us;
+    bool held_is_restored;         /* some of it was given up before this server began */
+    bool lingers;                  /* ranks of jobs that others wait for may run there (linger.h) */
+    bool list_is_proof;            /* its launcherd knows what runs of that and of what is held */
     uint64_t notice_until_us;      /* `notice` is shown until then */
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
     struct rdzv_identity twin;     /* that one */

@@ -22,6 +22,7 @@ enum told {
     TOLD_SETTLING,
     TOLD_MEMORY,
     TOLD_AFTER,
+    TOLD_LINGER,
     TOLD_ARRAY,
     TOLD_PREEMPTED,
     TOLD_HELD,
@@ -98,6 +99,8 @@ static void tell(struct rdzv *rdzv, struct pass *pass, struct queued *entry, uin
         explain_memory(rdzv, job);
     else if (what == TOLD_AFTER)
         explain_after(rdzv, job);
+    else if (what == TOLD_LINGER)
+        explain_linger(rdzv, job);
     else if (what == TOLD_ARRAY)
         explain_array(rdzv, job);
     else if (what == TOLD_PREEMPTED)
@@ -275,7 +278,8 @@ static bool is_array_full(const struct rdzv *rdzv, struct pass *pass, const stru
         return false;
     if (pass->array_job != job->record.array_job) {
         pass->array_job = job->record.array_job;
-        pass->array_active = after_array_active(rdzv, job);
+        pass->array_active = after_array_active(rdzv, job, &pass->array_lingering);
+        pass->array_active += pass->array_lingering;
     }
     return pass->array_active >= job->record.array_at_most;
 }
@@ -304,6 +308,10 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
             entry->told = TOLD_NOTHING; /* reset the reason: they end one by one */
         tell(rdzv, pass, entry, TOLD_AFTER);
         return true;
+    case AFTER_LINGERS:
+        entry->told = TOLD_NOTHING; /* reset the reason: the time may be another one */
+        tell(rdzv, pass, entry, TOLD_LINGER);
+        return true;
     case AFTER_NEVER:
         job_end(rdzv, job, JOB_CANCELLED, 125, 0, true);
         pass->again = true;
@@ -318,7 +326,9 @@ static bool has_to_wait(struct rdzv *rdzv, struct pass *pass, struct queued *ent
     }
     if (!is_array_full(rdzv, pass, job))
         return false;
-    tell(rdzv, pass, entry, TOLD_ARRAY);
+    tell(rdzv, pass, entry,
+         pass->array_active - pass->array_lingering < job->record.array_at_most ? TOLD_LINGER
+                                                                                : TOLD_ARRAY);
     return true;
 }
 

@@ -43,7 +43,8 @@ struct pass {
     bool again;            /* it changed what others wait for: another pass follows */
     uint64_t array_job;    /* the current array, and how many of its jobs are active */
     uint32_t array_active;
-    bool is_settling; /* a server that has just started still waits for nodes */
+    uint32_t array_lingering; /* of these, the ones that have ended (linger.h) */
+    bool is_settling;         /* a server that has just started still waits for nodes */
     /* For reserve.c. */
     uint64_t known[NODES_MAX], unknown[NODES_MAX];
     uint64_t (*slot_ends)[SLOTS_PER_NODE_MAX];     /* [options.nodes_max] */

@@ -10,6 +10,7 @@
  *   identity     who a launcherd is, beside its node's name
  *   roster       nodes: which are connected, what they list, when a silent one is lost; claim: which
  *                launcherd may have a name
+ *   linger       how long ranks on a lost node keep what follows their job waiting
  *   fence        how long a lost node keeps a job from restarting
  *   failure      the class of a failure; nodes that are excluded for a job
  *   steps        where each part is on its way, and when that is overdue
@@ -57,6 +58,10 @@ struct rdzv {
     uint32_t *touched;       /* jobs that this step has changed, [touched_count] */
     uint32_t *owing;         /* jobs that owe orders, [owing_count] */
     uint32_t ended_count;    /* jobs that have ended and are not dropped yet */
+    uint32_t linger_count;   /* of them, those of which ranks may still run (linger.h) */
+    uint32_t restored_holds; /* nodes with held_is_restored */
+    uint64_t
+        linger_at_us; /* no job's ranks have ended by themselves earlier; UINT64_MAX: none linger */
     uint64_t limit_at_us;    /* no job reaches its time limit earlier; UINT64_MAX: none has one */
     uint64_t step_at_us;     /* no part of a job is overdue earlier (steps.h) */
     uint64_t pace_at_us;     /* no job needs judging for a hang earlier (pace.h) */

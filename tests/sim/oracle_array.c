@@ -19,12 +19,25 @@ static uint32_t count_of(const struct sim *sim, uint64_t array_job, bool only_ac
     return count;
 }
 
+static uint32_t lingering(const struct sim *sim, uint64_t array_job)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+
+        count += record->array_job == array_job && oracle_may_linger(sim, record->job_id);
+    }
+    return count;
+}
+
 bool oracle_array_is_full(const struct sim *sim, const struct rdzv_record *record)
 {
     const struct sim_client *client = client_of_record(sim, record);
 
     return client->array_at_most != 0 &&
-           count_of(sim, record->array_job, true) >= client->array_at_most;
+           count_of(sim, record->array_job, true) + lingering(sim, record->array_job) >=
+               client->array_at_most;
 }
 
 /* `first` is the first job of an array. */

@@ -205,8 +205,14 @@ void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after);
 /* oracle_array.c */
 void oracle_check_arrays(struct sim *sim);
-/* As many jobs of its array as allowed are running or restarting. */
+/* As many jobs of its array as allowed are running or restarting, or have ended and may linger. */
 bool oracle_array_is_full(const struct sim *sim, const struct rdzv_record *record);
+/* oracle_linger.c */
+/* The job has ended, and a node of it was lost, so that the server may still wait for its ranks. */
+bool oracle_may_linger(const struct sim *sim, uint64_t job_id);
+/* A rank of `shim` is spawned, and one of another job's lives on `node`. */
+void oracle_check_lingering(struct sim *sim, const struct sim_shim *shim, uint32_t node,
+                            const struct sim_shim *other);
 /* oracle_requeue.c: the time limit has ended a generation, which is no failure. */
 void oracle_limit_ended(struct sim *sim, const struct rdzv_record *after);
 /* oracle_waits.c: a row is about to be written. */

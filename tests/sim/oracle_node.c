@@ -232,6 +232,15 @@ static bool is_minded(const struct sim *sim, uint32_t index, const struct sim_sh
            sim->faults.amount[FAULT_SLOW_KILL] == 0;
 }
 
+/* Its lease is not over, or it must have been killed by now: the server had to wait for that. */
+static bool may_not_be(const struct sim *sim, uint32_t node, const struct sim_shim *shim)
+{
+    return is_minded(sim, node, shim) ||
+           (shim->facts.free_us != UINT64_MAX &&
+            sim_node_us(sim, node) + KILL_SLACK_US + sim->longest_us / 1000 * DRIFT_PM <
+                lease_end_us(&sim->nodes[node], shim));
+}
+
 /* A worker of an older generation may live only on a node that was lost. Unless all ranks had joined,
  * nothing else fences it, so it may live only until the end of its lease. */
 static void check_older(struct sim *sim, const struct sim_shim *shim, uint32_t node,
@@ -272,6 +281,8 @@ static void check_others(struct sim *sim, uint32_t node, const struct sim_shim *
                     check_older(sim, shim, n, other);
                 if (other->job_id == shim->job_id && other->generation > shim->generation)
                     check_older(sim, other, node, shim);
+                if (other->job_id != shim->job_id && may_not_be(sim, n, other))
+                    oracle_check_lingering(sim, shim, n, other);
                 if (n == node && (other != shim || w != worker) &&
                     shim_slot(other, w) == shim_slot(shim, worker))
                     sim_fail(sim, "one-slot",
