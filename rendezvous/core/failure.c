@@ -491,7 +491,7 @@ void failure_pardon(struct rdzv *rdzv, const char *node)
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
         struct job *job = job_at(rdzv, i);
 
-        for (uint32_t k = 0; k < job->fault_count; k++) {
+        for (uint32_t k = 0; k < job->fault_count && !job->ended; k++) {
             if (strcmp(job->faults[k].node, node) != 0)
                 continue;
             job->faults[k] = job->faults[--job->fault_count];
