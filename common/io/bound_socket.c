@@ -31,7 +31,7 @@ static const char *path_of(char *line)
                : NULL;
 }
 
-bool bound_socket_is(const char *path)
+static bool is_in_table(const char *path)
 {
     FILE *table = fopen("/proc/net/unix", "re");
     char line[LINE_BYTES];
@@ -44,5 +44,17 @@ bool bound_socket_is(const char *path)
     }
     if (table != NULL)
         (void)fclose(table);
+    return is_found;
+}
+
+/* The kernel gives the table out in pieces, by position: a socket that is closed between two of them moves a line out of
+ * sight. So a line that is not seen is looked for again. */
+bool bound_socket_is(const char *path)
+{
+    enum { READINGS = 3 };
+    bool is_found = false;
+
+    for (int i = 0; i < READINGS && !is_found; i++)
+        is_found = is_in_table(path);
     return is_found;
 }

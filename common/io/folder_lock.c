@@ -62,24 +62,37 @@ bool folder_lock_is_ours(int fd)
     return is_ours;
 }
 
-/* Who has locked this folder or file, by /proc/locks. 0: not known (another PID namespace, or a file system that shows
- * other numbers there). */
-static int find_locker(int fd)
+/* One reading of /proc/locks. 0: the locker of that file is not in it. */
+static int read_locker(const struct stat *info)
 {
     FILE *locks = fopen("/proc/locks", "re");
     unsigned major, minor;
     unsigned long inode;
     char line[160];
-    struct stat info;
     int pid, found = 0;
 
-    while (locks != NULL && found == 0 && fstat(fd, &info) == 0 &&
-           fgets(line, sizeof line, locks) != NULL)
+    while (locks != NULL && found == 0 && fgets(line, sizeof line, locks) != NULL)
         if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major, &minor, &inode) == 4 &&
-            pid > 0 && inode == info.st_ino && makedev(major, minor) == info.st_dev)
+            pid > 0 && inode == info->st_ino && makedev(major, minor) == info->st_dev)
             found = pid;
     if (locks != NULL)
         (void)fclose(locks);
+    return found;
+}
+
+/* Who has locked this folder or file. 0: not known (another PID namespace, or a file system that shows other numbers
+ * there). The kernel gives /proc/locks out in pieces, by position: a lock that another process drops between two of
+ * them moves a line out of sight. So a line that is not seen is looked for again. */
+static int find_locker(int fd)
+{
+    enum { READINGS = 10 };
+    struct stat info;
+    int found = 0;
+
+    if (fstat(fd, &info) != 0)
+        return 0;
+    for (int i = 0; i < READINGS && found == 0; i++)
+        found = read_locker(&info);
     return found;
 }
 

@@ -81,7 +81,7 @@ def main():
     echo(one, two)
     sleeper = two.start("sleeper", "sleep", "1000")
     pid = sleeper.pid
-    machines.wait_until("nsenter to become its program", lambda: two.processes()[pid][:2] == ["sleep", "1000"])
+    machines.wait_until("nsenter to become its program", lambda: two.processes().get(pid, [])[:2] == ["sleep", "1000"])
     two.close()
     assert not os.path.exists(f"/proc/{pid}"), "a process outlived its machine"
     one.close()
