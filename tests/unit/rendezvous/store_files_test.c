@@ -166,12 +166,12 @@ TEST(of_a_long_lineage_the_first_and_the_newest_stay)
 {
     struct seen now = {.cluster = "", .restore = "-"}, other = {.restore = "-"};
 
-    for (char c = 'a'; c < 'a' + 20; c++) {
+    for (int c = 'a'; c < 'a' + 20; c++) {
         memset(other.cluster, c, SEEN_ID_BYTES - 1);
         seen_add_lineage(&now, &other);
     }
     CHECK(strlen(now.lineage) < SEEN_LINEAGE_BYTES);
-    for (char c = 'a'; c < 'a' + 20; c++) {
+    for (int c = 'a'; c < 'a' + 20; c++) {
         memset(other.cluster, c, SEEN_ID_BYTES - 1);
         CHECK_EQ(seen_came_before(&other, &now), c == 'a' || c >= 'a' + 13);
     }
