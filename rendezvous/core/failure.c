@@ -164,8 +164,13 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
 
 void failure_late(struct rdzv *rdzv, struct job *job, const char *node)
 {
+    struct node_fault *fault;
+
     if (can_spare(rdzv, job, node))
         failure_exclude(rdzv, job, node);
+    fault = find_fault(job, node);
+    fault->is_late = true;
+    fault->until_us = rdzv->out.now_us + EXCLUDE_US;
 }
 
 static void count_crash(struct rdzv *rdzv, struct job *job)
@@ -444,15 +449,27 @@ bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]
     return true;
 }
 
+static uint16_t index_of(const struct rdzv *rdzv, const struct node_fault *fault)
+{
+    const struct node *node = roster_find(rdzv, fault->node);
+
+    return node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
+}
+
+uint16_t failure_avoided(const struct rdzv *rdzv, const struct job *job, uint32_t i)
+{
+    assert(i < job->fault_count);
+    if (!job->faults[i].is_late || rdzv->out.now_us >= job->faults[i].until_us)
+        return NODE_NONE;
+    return index_of(rdzv, &job->faults[i]);
+}
+
 uint16_t failure_excluded(const struct rdzv *rdzv, const struct job *job, uint32_t i)
 {
-    const struct node *node;
-
     assert(i < job->fault_count);
     if (!is_excluded(rdzv, &job->faults[i]))
         return NODE_NONE;
-    node = roster_find(rdzv, job->faults[i].node);
-    return node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
+    return index_of(rdzv, &job->faults[i]);
 }
 
 bool failure_excludes(const struct rdzv *rdzv, const struct job *job, uint32_t node)
@@ -491,7 +508,9 @@ void failure_pardon(struct rdzv *rdzv, const char *node)
     for (uint32_t i = 0; i < rdzv->job_count; i++) {
         struct job *job = job_at(rdzv, i);
 
-        for (uint32_t k = 0; k < job->fault_count && !job->ended; k++) {
+        if (job->ended)
+            continue;
+        for (uint32_t k = 0; k < job->fault_count; k++) {
             if (strcmp(job->faults[k].node, node) != 0)
                 continue;
             job->faults[k] = job->faults[--job->fault_count];

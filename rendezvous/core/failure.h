@@ -92,8 +92,13 @@ uint64_t failure_excluded_until(const struct rdzv *rdzv, const struct job *job);
 void failure_restore(struct rdzv *rdzv, struct job *job);
 /* Excludes a node because it is slow for the job, as if it had failed the job. */
 void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node);
-/* The node has let a deadline of a start pass (steps.h): it is excluded at once if the job can run without it. */
+/* The node has let a deadline of a start pass (steps.h): it is excluded at once if the job can run without it. If it
+ * cannot, the node is chosen last for as long (place.h), as another one may come back. A server that starts later does
+ * not know of the second. */
 void failure_late(struct rdzv *rdzv, struct job *job, const char *node);
+/* The index of the node of the job's i-th faulty node, i < job->fault_count, if it was late with a start and is to be
+ * chosen last. NODE_NONE: it was not, or is not in the table of nodes. */
+uint16_t failure_avoided(const struct rdzv *rdzv, const struct job *job, uint32_t i);
 /* An operator says that the node is well: no job excludes it any more. */
 void failure_pardon(struct rdzv *rdzv, const char *node);
 

@@ -20,6 +20,7 @@ struct node_fault {
     char node[NODE_NAME_BYTES_MAX];
     uint32_t failures; /* counted up to EXCLUDE_FAILURES */
     uint64_t until_us; /* with EXCLUDE_FAILURES failures: excluded until then */
+    bool is_late; /* it was late with a start: not used until then if the job can run without it */
 };
 
 /* How the newest failed generation failed. Other texts are borrowed: `tail` from the record,

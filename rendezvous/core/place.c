@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/core/failure.h"
 #include "rendezvous/core/state.h"
 
 void pool_put(struct pool *pool, uint32_t node, uint64_t mask)
@@ -53,7 +54,7 @@ struct choice {
     const struct pool *pool;
     const struct job *job;
     struct rdzv_part *parts;
-    uint32_t missing;
+    uint32_t missing, left_out;          /* left_out: nodes with room that are not used */
     bool placed[NODES_PER_JOB_MAX];      /* by node rank */
     uint64_t taken[NODES_MAX / 64u + 1]; /* bit i: node i */
 };
@@ -118,23 +119,38 @@ static void place_on_spares(struct choice *choice)
     }
 }
 
-/* After the failure of a node the job goes elsewhere first, and to that node again if it must. */
+/* Does not use the node if the others have room for the job. */
+static void leave_out(struct choice *choice, uint32_t index)
+{
+    const uint32_t slots = choice->job->record.nproc_per_node;
+    uint32_t others = choice->pool->fit[slots] - choice->left_out;
+
+    if (room(choice, index) == 0)
+        return;
+    others--;
+    if (others >= choice->missing) {
+        choice->taken[index / 64] |= 1ull << index % 64;
+        choice->left_out++;
+    }
+}
+
+/* After the failure of a node the job goes elsewhere first, and to that node again if it must. The same for ten minutes
+ * for one that was late with a start, whatever ended a generation since. */
 static void leave_out_failed(struct choice *choice)
 {
     const struct rdzv_record *record = &choice->job->record;
-    const uint32_t slots = record->nproc_per_node;
-    const struct node *node;
-    uint32_t index, others;
+    const struct node *node = NULL;
 
-    if (record->generation == 0 || record->failed_class != FAILURE_NODE)
-        return;
-    node = roster_find(choice->rdzv, record->failed_node);
-    if (node == NULL)
-        return;
-    index = roster_index(choice->rdzv, node);
-    others = choice->pool->fit[slots] - (bits_count(choice->pool->masks[index]) >= slots);
-    if (others >= choice->missing)
-        choice->taken[index / 64] |= 1ull << index % 64;
+    if (record->generation > 0 && record->failed_class == FAILURE_NODE)
+        node = roster_find(choice->rdzv, record->failed_node);
+    if (node != NULL)
+        leave_out(choice, roster_index(choice->rdzv, node));
+    for (uint32_t i = choice->job->fault_count; i-- > 0;) { /* the newest first */
+        const uint16_t index = failure_avoided(choice->rdzv, choice->job, i);
+
+        if (index != NODE_NONE)
+            leave_out(choice, index);
+    }
 }
 
 /* The nodes with the fewest free slots are chosen first. *most: the number of free slots of the

@@ -81,6 +81,7 @@ enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_NOBODY, BL
 
 struct oracle_job {
     struct oracle_gen *newest;
+    uint64_t submitted_us;
     uint64_t checkpoint_heard; /* the newest of the current generation that the server knows of */
     enum oracle_blame blame;   /* for the end of the last generation */
     uint32_t restarts[BLAME_COUNT]; /* since the last checkpoint that is in the store */

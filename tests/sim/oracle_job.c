@@ -261,6 +261,11 @@ static void add_gen(struct sim *sim, struct oracle_job *job, const struct rdzv_r
                                              .rank_base = record->parts[i].rank_base,
                                              .local_count = record->parts[i].local_count,
                                              .slot_mask = record->parts[i].slot_mask};
+    for (uint32_t i = 0; i < gen->part_count; i++) {
+        const uint32_t conn = sim->oracle->nodes[gen->parts[i].node].conn;
+
+        gen->has_impostor = gen->has_impostor || (conn != 0 && sim->conns[conn].is_impostor);
+    }
     job->newest = gen;
 }
 
@@ -300,6 +305,7 @@ static void check_first_row(struct sim *sim, const struct rdzv_record *after)
             sim_fail(sim, "stored", "jobs %llu and %llu are of one request",
                      (unsigned long long)sim->disk.written[i].record.job_id,
                      (unsigned long long)after->job_id);
+    oracle_job(sim, after->job_id)->submitted_us = sim->server.step_at_us;
     oracle_job(sim, after->job_id)->place_ms =
         sim->server.step_wall_ms - (int64_t)client_of_record(sim, after)->priority * 60000;
 }

@@ -113,8 +113,11 @@ static uint64_t bound_us(const struct sim *sim, const struct oracle_gen *gen)
 {
     const bool is_ours = gen->stored_us >= sim->server.started_us;
 
-    if (gen->stopping == 0) /* a new server does not know whether a folder was staged */
-        return TAKE_US + (is_ours ? PREPARE_US : STAGED_US) + RUN_US;
+    if (gen->stopping == 0) /* a new server does not know whether a folder was staged for the job */
+        return TAKE_US +
+               (oracle_job(sim, gen->job_id)->submitted_us >= sim->server.started_us ? PREPARE_US
+                                                                                     : STAGED_US) +
+               RUN_US;
     return is_ours && !gen->go_was_sent ? STOP_IDLE_US : UINT64_MAX;
 }
 

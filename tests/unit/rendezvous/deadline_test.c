@@ -370,6 +370,28 @@ TEST(the_only_node_is_tried_again)
     CHECK_STR(cause, "node n1 did not take its start order within 30 s, although it is up");
 }
 
+/* It ran there in the end, since it had to; when its program fails, another node is there. */
+TEST(a_node_that_was_late_is_chosen_last_for_ten_minutes)
+{
+    begin(1);
+    submit((struct msg_submit){.nodes = 1});
+    while (job()->generation < 2)
+        pass(1, 1);
+    CHECK_STR(job()->where, "n1");
+    report(0, 0, SHIM_READY, false);
+    report(0, 0, SHIM_RUNNING, false);
+    CHECK_EQ(job()->state, JOB_RUNNING);
+    hello(1);
+    step_rank_report(conns[0], (struct rank_report){.job_id = 1,
+                                                    .phase = SHIM_ENDED,
+                                                    .generation = 2,
+                                                    .exit_code = 3});
+    listed_count[0] = 0;
+    pass(2, 5);
+    CHECK_EQ(job()->generation, 3);
+    CHECK_STR(job()->where, "n2");
+}
+
 /* A launcherd that comes and goes, and lists the shim now and then, gets no new time with each list. */
 TEST(a_list_that_comes_and_goes_is_no_progress)
 {
