@@ -49,7 +49,7 @@ static void add_block(const struct walk *walk, uint32_t block, double sums[COLUM
         sums[k] = 0.0;
     for (uint32_t warp = 0; warp < COLUMNS_WARPS; warp++) {
         const uint32_t lanes = walk->lanes / COLUMNS_WARPS;
-        double lane[4][COLUMNS_REF_KINDS];
+        double lane[4][COLUMNS_REF_KINDS] = {{0.0}};
 
         for (uint32_t i = 0; i < lanes; i++)
             add_lane(walk, block, warp * lanes + i, lane[i]);

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -66,15 +67,16 @@ bool folder_lock_is_ours(int fd)
 static int read_locker(const struct stat *info)
 {
     FILE *locks = fopen("/proc/locks", "re");
-    unsigned major, minor;
-    unsigned long inode;
-    char line[160];
-    int pid, found = 0;
+    char line[160], pid[16], major[16], minor[16], inode[32];
+    int found = 0;
 
     while (locks != NULL && found == 0 && fgets(line, sizeof line, locks) != NULL)
-        if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%lu", &pid, &major, &minor, &inode) == 4 &&
-            pid > 0 && inode == info->st_ino && makedev(major, minor) == info->st_dev)
-            found = pid;
+        if (sscanf(line, "%*s FLOCK %*s %*s %15[0-9] %15[0-9a-f]:%15[0-9a-f]:%31[0-9]", pid, major,
+                   minor, inode) == 4 &&
+            strtoull(inode, NULL, 10) == info->st_ino &&
+            makedev((unsigned)strtoul(major, NULL, 16), (unsigned)strtoul(minor, NULL, 16)) ==
+                info->st_dev)
+            found = (int)strtol(pid, NULL, 10);
     if (locks != NULL)
         (void)fclose(locks);
     return found;

@@ -98,45 +98,35 @@ static void on_key_kept(void *owner)
     report_ready(owner);
 }
 
+static void read_logs(struct node *node, const struct msg_log_read *read)
+{
+    if (read->what == LOG_STACK || read->what == LOG_STORE)
+        node_inspect_read(&node->inspect, read);
+    else
+        node_logs_read(&node->logs, read);
+}
+
 static void on_server_message(void *owner, const struct msg *msg)
 {
     struct node *node = owner;
     if (node->host.ending)
         return;
-    if (msg->type == MSG_TYPE_LOG_READ) {
-        if (msg->log_read.what == LOG_STACK || msg->log_read.what == LOG_STORE)
-            node_inspect_read(&node->inspect, &msg->log_read);
-        else
-            node_logs_read(&node->logs, &msg->log_read);
-        return;
-    }
-    if (msg->type == MSG_TYPE_LOOK) {
+    if (msg->type == MSG_TYPE_LOG_READ)
+        read_logs(node, &msg->log_read);
+    else if (msg->type == MSG_TYPE_LOOK)
         node_look_ask(&node->look, &msg->look);
-        return;
-    }
-    if (msg->type == MSG_TYPE_NODE_ASK) {
+    else if (msg->type == MSG_TYPE_NODE_ASK)
         node_questions_ask(&node->questions, &msg->node_ask);
-        return;
-    }
-    if (msg->type == MSG_TYPE_INPUT) {
+    else if (msg->type == MSG_TYPE_INPUT)
         node_shim_input(&node->shims, msg);
-        return;
-    }
-    if (msg->type == MSG_TYPE_WARM) {
+    else if (msg->type == MSG_TYPE_WARM)
         node_warm_order(&node->warm, &msg->warm);
-        return;
-    }
-    if (msg->type == MSG_TYPE_COOL) {
+    else if (msg->type == MSG_TYPE_COOL)
         node_warm_cool(&node->warm, msg->cool.job_id);
-        return;
-    }
-    if (msg->type == MSG_TYPE_START && is_blocked(node, &msg->start))
-        return;
-    if (msg->type == MSG_TYPE_STAGE_DATA) {
+    else if (msg->type == MSG_TYPE_STAGE_DATA)
         node_stage_data(&node->stage, &msg->stage_data);
-        return;
-    }
-    step(node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
+    else if (msg->type != MSG_TYPE_START || !is_blocked(node, &msg->start))
+        step(node, (struct launcher_event){.type = LAUNCHER_EVENT_SERVER_MSG, .msg = msg});
     if (msg->type == MSG_TYPE_NODE_WELCOME) {
         node_stage_connected(&node->stage);
         node_server_welcomed(&node->server);
@@ -461,13 +451,8 @@ static void open_handles(struct node *node)
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* the orphans of a killed shim become our children */
 }
 
-enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
-                      struct err *err)
+static void set_host(struct node *node, uv_loop_t *loop, const struct node_options *options)
 {
-    struct node *node = calloc(1, sizeof *node);
-    struct err gpu_err;
-    if (node == NULL)
-        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
     node->options = *options;
     node->host = (struct node_host){.loop = loop,
                                     .state_dir = options->state_dir,
@@ -496,6 +481,16 @@ enum status node_open(struct node **out, uv_loop_t *loop, const struct node_opti
                                         .on_message = on_server_message,
                                         .on_room = on_room,
                                         .on_key_kept = on_key_kept};
+}
+
+enum status node_open(struct node **out, uv_loop_t *loop, const struct node_options *options,
+                      struct err *err)
+{
+    struct node *node = calloc(1, sizeof *node);
+    struct err gpu_err;
+    if (node == NULL)
+        return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
+    set_host(node, loop, options);
     enum status status =
         file_works_open(&node->files, loop, options->logs_dir, options->state_dir, err);
     node->host.files = node->files;

@@ -19,8 +19,8 @@ struct job_key {
 struct node_fault {
     char node[NODE_NAME_BYTES_MAX];
     uint32_t failures; /* counted up to EXCLUDE_FAILURES */
+    bool is_late;      /* with a start: not used until then if the job can run without it */
     uint64_t until_us; /* with EXCLUDE_FAILURES failures: excluded until then */
-    bool is_late; /* it was late with a start: not used until then if the job can run without it */
 };
 
 /* How the newest failed generation failed. Other texts are borrowed: `tail` from the record,

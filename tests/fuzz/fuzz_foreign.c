@@ -33,8 +33,8 @@ static const char *const areas[] = {"run", "warm", "stage", "logs"};
 
 /* Names directly in an area; names below those; deeper names. */
 static const char *const tops[AREAS][8] = {
-    {"c-7-g1", HEX "-9-g2", "c-7", "home", "c-7-g1x", "c-0-g1", "start.msg", "-1-g1"},
-    {"c-7", HEX "-9", "c-7-g1", "home", "c-", "c-7 ", "shim.json", "c-07"},
+    {"c-7-g1", (HEX "-9-g2"), "c-7", "home", "c-7-g1x", "c-0-g1", "start.msg", "-1-g1"},
+    {"c-7", (HEX "-9"), "c-7-g1", "home", "c-", "c-7 ", "shim.json", "c-07"},
     {HASH ".tar", HASH ".part", HASH, HASH ".tar.gz", "notes.tar", "x" HASH ".tar",
      HEX "fedcba9876543210fedcba9876543210.tar", "home"},
     {HEX "-7", HEX "-8", HEX "-7.removed", HEX "-9.removed", "home", HEX, HEX "-0", HEX "-7x"},
@@ -232,7 +232,7 @@ static const char *choose_name(const struct folder *parent, uint8_t number)
 static void make_link(const char *path, uint8_t which)
 {
     static const char *const targets[] = {"outside", "outside/c-7-g1", "outside/passwd",
-                                          "outside/" HEX "-7", "nowhere"};
+                                          ("outside/" HEX "-7"), "nowhere"};
     char target[PATH_MAX];
 
     at(target, targets[which % 5]);

@@ -135,13 +135,14 @@ static ssize_t read_head(const char *path, int flags, char head[HEAD_BYTES])
 static bool is_as_the_state_says(const char *path, off_t size)
 {
     struct checkpoint_state state;
-    char state_path[PATH_BYTES], sha256[65];
+    char state_path[PATH_BYTES], json_path[PATH_BYTES + sizeof ".json"], sha256[65];
     uint64_t bytes;
 
     (void)snprintf(state_path, sizeof state_path, "%s", path);
-    return cut(state_path, ".safetensors") && strlen(state_path) + sizeof ".json" <= PATH_BYTES &&
-           checkpoint_read_state(strcat(state_path, ".json"), &state, &bytes, sha256, NULL) ==
-               STATUS_OK &&
+    if (!cut(state_path, ".safetensors"))
+        return false;
+    (void)snprintf(json_path, sizeof json_path, "%s.json", state_path);
+    return checkpoint_read_state(json_path, &state, &bytes, sha256, NULL) == STATUS_OK &&
            bytes == (uint64_t)size;
 }
 

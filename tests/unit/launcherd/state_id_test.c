@@ -147,8 +147,8 @@ TEST(a_damaged_file_is_kept_aside_and_the_shims_stay)
 {
     static const char *const texts[] = {
         "", "{", "[]", "{\"state_id\":\"x\"}",
-        "{\"version\":1,\"state_id\":\"\",\"inode\":\"1\",\"device\":\"1\",\"boot_id\":\"b\","
-        "\"machine_id\":\"\"}"};
+        ("{\"version\":1,\"state_id\":\"\",\"inode\":\"1\",\"device\":\"1\",\"boot_id\":\"b\","
+         "\"machine_id\":\"\"}")};
 
     begin();
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
