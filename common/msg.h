@@ -244,6 +244,7 @@ struct msg_bytes {
     F(LINE, schema, 0, SCHEMA_BYTES_MAX - 1)     /* of its messages: common/msg_schema.h */        \
     F(LINE, machine_id, 0, IDENTITY_BYTES_MAX - 1) /* of the machine; empty: not known */          \
     F(LINE, state_id, 0, IDENTITY_BYTES_MAX - 1) /* of its state directory; empty: not known */    \
+    F(U64, up_us, 0, TIME_US_MAX)                /* since its kernel started; 0: not known */      \
     L(seen, cluster_seen, CLUSTERS_SEEN_MAX)     /* the newest job of each cluster */
 
 /* server -> node */

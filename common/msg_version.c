@@ -27,6 +27,7 @@ static const struct {
     {"node_hello", "machine_id", 3},
     {"node_hello", "state_id", 3},
     {"node_hello", "seen", 3},
+    {"node_hello", "up_us", 3},
     {"node_welcome", "schema", 3},
     {"client_hello", "schema", 3},
     {"client_welcome", "schema", 3},

@@ -80,7 +80,7 @@ static void on_server_open(struct launcher *launcher, const struct launcher_even
     launcher->hello_at_us = now_us;
     launcher->retry_at_us = UINT64_MAX;
     launcher->silent_at_us = now_us + HELLO_TIMEOUT_US;
-    launcher_hello(launcher, actions);
+    launcher_hello(launcher, now_us, actions);
 }
 
 static bool has_living_shim(const struct launcher *launcher)

@@ -44,7 +44,7 @@ static void report_shims(const struct launcher *launcher, uint64_t now_us,
     }
 }
 
-void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
+void launcher_hello(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions)
 {
     const struct launcher_options *options = &launcher->options;
     struct msg_node_hello *hello = &launcher_send_server(actions, MSG_TYPE_NODE_HELLO)->node_hello;
@@ -55,6 +55,7 @@ void launcher_hello(struct launcher *launcher, struct launcher_actions *actions)
         .boot_id = options->boot_id,
         .machine_id = options->machine_id,
         .state_id = options->state_id,
+        .up_us = now_us,
         .instance = options->instance,
         .pid = options->pid,
         .address = options->address,

@@ -6,7 +6,7 @@
 #include "launcherd/core/launcher_actions.h"
 
 /* Sends the first message of a connection, which lists the same as a beat. */
-void launcher_hello(struct launcher *launcher, struct launcher_actions *actions);
+void launcher_hello(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions);
 /* Sends a beat, with the reports that have not been acknowledged, and arms the next one. Does nothing
  * if this step has sent a beat already. At most LAUNCHER_BEAT_ACTIONS_MAX actions. */
 void launcher_beat(struct launcher *launcher, uint64_t now_us, struct launcher_actions *actions);

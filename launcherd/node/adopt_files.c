@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/io/conn.h"
 #include "common/io/own_path.h"
 #include "common/log.h"
 #include "launcherd/node/shim_files.h"
@@ -225,11 +226,12 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
 }
 
 /* Another boot ends what ran on this machine, and says nothing of another one, which may run on with a copy of this disk
- * or without it. Only two ids that are known and equal prove that it is this machine. */
+ * or without it. Only two ids that are known and equal prove that it is this machine, and only a kernel that started after
+ * the shim's newest file is its next boot: ids of machines are copied, and containers have ids of boots of their own. */
 static bool is_other_machine(const struct adopt_files *files, const struct adopt_found *found)
 {
     return found->has_process && !found->same_boot &&
-           (files->machine_id[0] == '\0' ||
+           (files->machine_id[0] == '\0' || found->age_us <= clock_boot_us() ||
             strcmp(found->process.machine_id, files->machine_id) != 0);
 }
 

@@ -135,37 +135,57 @@ void claim_drop_hold(struct rdzv *rdzv, struct node *node)
     action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
 }
 
-enum kinship claim_kinship(const struct node *node, const struct msg_node_hello *hello,
-                           const struct rdzv_identity *identity)
+/* See KERNEL_LATER. A server that has not heard the node knows only when its newest part began, by another server's
+ * clock maybe: that can show that the kernel is later, and not that it is another one's. */
+static enum kernel_age age_of_kernel(const struct rdzv *rdzv, const struct node *node,
+                                     const struct msg_node_hello *hello)
 {
+    if (hello->up_us == 0)
+        return KERNEL_AGE_UNKNOWN;
+    if (node->has_beat)
+        return hello->up_us < rdzv->out.now_us - node->beat_at_us ? KERNEL_LATER : KERNEL_NOT_LATER;
+    return node->part_ms != 0 && rdzv->out.wall_ms - (int64_t)(hello->up_us / 1000) > node->part_ms
+               ? KERNEL_LATER
+               : KERNEL_AGE_UNKNOWN;
+}
+
+enum kinship claim_kinship(const struct rdzv *rdzv, const struct node *node,
+                           const struct msg_node_hello *hello)
+{
+    const struct rdzv_identity identity = identity_of(hello);
+
     if (node->newest_conn != 0 && node->instance == hello->instance)
         return KIN_SAME;
-    return identity_kinship(&node->identity, identity);
+    return identity_kinship(&node->identity, &identity, age_of_kernel(rdzv, node, hello));
 }
 
 /* Whether it lists what is held, or nothing of that can be left. It may be another one than the last of this name, and
  * call a second time. */
-static bool knows_held(const struct rdzv *rdzv, const struct node *node, uint64_t instance,
-                       const struct rdzv_identity *identity)
+static bool knows_held(const struct rdzv *rdzv, const struct node *node,
+                       const struct msg_node_hello *hello)
 {
-    const enum kinship kin = identity_kinship(&node->held_by, identity);
+    const struct rdzv_identity identity = identity_of(hello);
+    const enum kinship kin =
+        identity_kinship(&node->held_by, &identity, age_of_kernel(rdzv, node, hello));
 
     return rdzv->out.now_us >= node->held_until_us || kin == KIN_SAME || kin == KIN_REBOOTED ||
-           (node->held_instance != 0 && node->held_instance == instance);
+           (node->held_instance != 0 && node->held_instance == hello->instance);
 }
 
-void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t instance,
-                const struct rdzv_identity *identity)
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+                const struct msg_node_hello *hello)
 {
     const uint64_t until_us = claim_lease_end_us(rdzv, node);
-    const enum kinship to_twin = identity_kinship(&node->twin, identity);
+    const struct rdzv_identity identity = identity_of(hello);
+    /* what is shown of the other one is only shown, so its next boot needs no proof */
+    const enum kinship to_twin = identity_kinship(&node->twin, &identity, KERNEL_LATER);
 
-    node->list_is_proof = knows_held(rdzv, node, instance, identity);
+    node->list_is_proof = knows_held(rdzv, node, hello);
     if (node->list_is_proof && !node->lingers) /* else linger_heard does, once its list allows it */
         claim_drop_hold(rdzv, node);
     if (kin == KIN_UNKNOWN && until_us > node->away_until_us)
         node->away_until_us = until_us;
-    node->identity = *identity;
+    node->identity = identity;
     if (kin == KIN_OTHER || kin == KIN_UNKNOWN || to_twin == KIN_SAME || to_twin == KIN_REBOOTED)
         node->notice_until_us = 0; /* whoever wanted the name is, or may be, this one */
 }

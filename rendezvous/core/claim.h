@@ -17,13 +17,12 @@ struct rdzv_action *claim_close(struct rdzv *rdzv, uint64_t conn, enum status wh
 bool claim_is_refused(struct rdzv *rdzv, struct node *node, uint64_t conn,
                       const struct msg_node_hello *hello, enum kinship kin);
 
-/* What the launcherd of this hello, whose identity is `identity`, is to the last one of the node. */
-enum kinship claim_kinship(const struct node *node, const struct msg_node_hello *hello,
-                           const struct rdzv_identity *identity);
-/* The node has a launcherd with this identity. What the last one may still run stays held if this one
- * cannot know of it. */
-void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin, uint64_t instance,
-                const struct rdzv_identity *identity);
+/* What the launcherd of this hello is to the last one of the node. */
+enum kinship claim_kinship(const struct rdzv *rdzv, const struct node *node,
+                           const struct msg_node_hello *hello);
+/* The node has the launcherd of this hello. What the last one may still run stays held if this one cannot know of it. */
+void claim_take(struct rdzv *rdzv, struct node *node, enum kinship kin,
+                const struct msg_node_hello *hello);
 /* Nothing of an earlier launcherd is on the node's slots any more. */
 void claim_drop_hold(struct rdzv *rdzv, struct node *node);
 

@@ -20,7 +20,8 @@ struct rdzv_identity identity_of(const struct msg_node_hello *hello)
 }
 
 /* A boot's id is random, so equal ones are of one machine, also where it does not know its own id. */
-enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now)
+enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now,
+                              enum kernel_age age)
 {
     const bool has_boots = before->boot != 0 && now->boot != 0;
     const bool has_machines = before->machine != 0 && now->machine != 0;
@@ -31,11 +32,13 @@ enum kinship identity_kinship(const struct rdzv_identity *before, const struct r
     if ((is_same_boot || is_same_id) && has_states && before->state == now->state)
         return KIN_SAME;
     if (is_same_id && has_boots && !is_same_boot)
-        return KIN_REBOOTED;
+        return age == KERNEL_LATER       ? KIN_REBOOTED
+               : age == KERNEL_NOT_LATER ? KIN_OTHER
+                                         : KIN_UNKNOWN;
     return (is_same_boot || is_same_id ? has_states : has_machines) ? KIN_OTHER : KIN_UNKNOWN;
 }
 
 struct rdzv_identity identity_join(const struct rdzv_identity *a, const struct rdzv_identity *b)
 {
-    return identity_kinship(a, b) == KIN_SAME ? *b : (struct rdzv_identity){0};
+    return identity_kinship(a, b, KERNEL_AGE_UNKNOWN) == KIN_SAME ? *b : (struct rdzv_identity){0};
 }

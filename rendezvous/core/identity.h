@@ -9,15 +9,20 @@
 
 enum kinship {
     KIN_SAME,     /* the same state directory: it knows every shim that is not gone */
-    KIN_REBOOTED, /* the same machine in another boot: whatever ran on it before is gone */
+    KIN_REBOOTED, /* the same machine in a later boot: whatever ran on it before is gone */
     KIN_OTHER,    /* another machine, or another state directory: it knows nothing of those shims */
     KIN_UNKNOWN,  /* one of the two says too little: no proof of anything */
 };
 
+/* Whether the kernel of one launcherd started after the other was last known to live. Ids of machines are copied, and
+ * containers have ids of boots of their own: a kernel that ran already is not that machine's next one. */
+enum kernel_age { KERNEL_LATER, KERNEL_NOT_LATER, KERNEL_AGE_UNKNOWN };
+
 /* The identity that a hello states. */
 struct rdzv_identity identity_of(const struct msg_node_hello *hello);
 /* What a launcherd with the identity `now` is to one with the identity `before`. */
-enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now);
+enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now,
+                              enum kernel_age age);
 /* One identity for both; an empty one if they are not the same, so that nothing is proved by it. */
 struct rdzv_identity identity_join(const struct rdzv_identity *a, const struct rdzv_identity *b);
 

@@ -242,8 +242,7 @@ static void expect_at(struct rdzv *rdzv, uint64_t at_us)
         rdzv->roster_at_us = at_us;
 }
 
-/* Logs what became of the node for all jobs on it. ddpctl recognises these lines by how they
- * begin. */
+/* Logs what became of the node for all jobs on it. ddpctl recognises these lines by how they begin. */
 static void tell_jobs(struct rdzv *rdzv, const struct node *node, const char *text)
 {
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
@@ -289,10 +288,9 @@ static void take_leaving(struct rdzv *rdzv, struct node *node, bool is_leaving)
 struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_node_hello *hello,
                           enum kinship *kin)
 {
-    const struct rdzv_identity identity = identity_of(hello);
     struct node *node = roster_find(rdzv, hello->name);
 
-    *kin = node != NULL ? claim_kinship(node, hello, &identity) : KIN_UNKNOWN;
+    *kin = node != NULL ? claim_kinship(rdzv, node, hello) : KIN_UNKNOWN;
     if (node != NULL && claim_is_refused(rdzv, node, conn, hello, *kin))
         return NULL;
     if (node == NULL)
@@ -305,7 +303,7 @@ struct node *roster_hello(struct rdzv *rdzv, uint64_t conn, const struct msg_nod
                   node->has_beat && node->instance == hello->instance);
     if (!node->has_beat)
         node->state = NODE_SUSPECT; /* so that set_alive() logs it */
-    claim_take(rdzv, node, *kin, hello->instance, &identity);
+    claim_take(rdzv, node, *kin, hello);
     node->conn = node->newest_conn = conn;
     node->closed_at_us = 0;
     node->instance = hello->instance;
@@ -415,29 +413,31 @@ void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
     roster_refresh(rdzv, node);
 }
 
-struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
+struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_record *record, uint32_t index)
 {
+    const struct rdzv_part *part = &record->parts[index];
+    const int64_t began_ms = record->state == JOB_RUNNING ? record->running_ms : INT64_MAX;
     struct node *node = roster_find(rdzv, part->node);
     const bool is_new = node == NULL;
-    uint64_t wait_us = claim_longest_lease_us(rdzv);
+    const uint64_t lease_us = claim_longest_lease_us(rdzv), lost_us = rdzv->options.lost_us;
 
-    if (wait_us < rdzv->options.lost_us)
-        wait_us = rdzv->options.lost_us;
     if (node == NULL)
         node = add(rdzv, part->node);
     if (node == NULL || node->has_beat)
         return node;
     node->identity = is_new ? part->identity : identity_join(&node->identity, &part->identity);
+    if (node->part_ms < began_ms)
+        node->part_ms = began_ms;
     node->state = NODE_SUSPECT;
     node->beat_at_us = rdzv->out.now_us;
-    node->lost_at_us = rdzv->out.now_us + wait_us;
+    node->lost_at_us = rdzv->out.now_us + (lease_us > lost_us ? lease_us : lost_us);
     expect_at(rdzv, node->lost_at_us);
     roster_refresh(rdzv, node);
     return node;
 }
 
-/* Marks the node as lost. Its shims may still run. If the node connects again, they are stopped
- * (reconcile.c); if not, each shim kills its workers when the lease ends. */
+/* Marks the node as lost. Its shims may still run. If it connects again, they are stopped (reconcile.c); if not, each
+ * shim kills its workers when the lease ends. */
 static void lose(struct rdzv *rdzv, struct node *node)
 {
     node->state = NODE_LOST;
@@ -453,16 +453,15 @@ static void lose(struct rdzv *rdzv, struct node *node)
     roster_refresh(rdzv, node);
 }
 
-/* Whether the node is connected and silent. A node whose connection was closed is gone, not
- * silent. */
+/* Whether the node is connected and silent. A node whose connection was closed is gone, not silent. */
 static bool is_silent(const struct rdzv *rdzv, const struct node *node)
 {
     return node->conn != 0 && node->state != NODE_LOST &&
            rdzv->out.now_us >= node->beat_at_us + rdzv->options.suspect_us;
 }
 
-/* If several nodes, and more than half of the connected ones, are silent at once, more likely this
- * server cannot hear them. Then they count as lost only at the end of their lease. */
+/* If several nodes, and more than half of the connected ones, are silent at once, more likely this server cannot hear
+ * them. Then they count as lost only at the end of their lease. */
 static void doubt(struct rdzv *rdzv)
 {
     uint32_t silent = 0, here = 0;

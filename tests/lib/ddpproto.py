@@ -19,7 +19,7 @@ import time
 PROTOCOL = 3
 CLIENT_HELLO = dict(protocol=PROTOCOL, version="test", schema="")
 # the end of a node_hello of a node that says nothing of its build and its history, and is always the launcherd that had its name before
-NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="machine", state_id="state", seen=[])
+NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="machine", state_id="state", up_us=0, seen=[])
 PATIENCE_S = 60  # generous: for slow machines, never for synchronisation
 
 U64_FIELDS = frozenset(
@@ -27,7 +27,7 @@ U64_FIELDS = frozenset(
     "checkpoint_step until_us version after_version wait_us after_id id at_ms request_id offset "
     "submitted_ms started_ms ended_ms beat_age_us incident since_ms drained_ms refused_ms keys_lost_ms baseline_bytes "
     "ecc_uncorrected created_ms rotated_ms seen_ms overlap_us old_until_ms size node_ms server_ms "
-    "token collectives again_us timed_steps step_us data_us compute_us update_us".split())
+    "token collectives again_us timed_steps step_us data_us compute_us update_us up_us".split())
 
 
 class Closed(Exception):

@@ -513,7 +513,7 @@ void node_power_off(struct sim *sim, uint32_t index, bool new_disk)
     node->states += new_disk;
     node->frozen_until_us = 0;
     node->lease_end_us = 0;
-    node->clock.offset_us = 60 * SECOND_US - sim->now_us; /* a boot clock starts anew */
+    node->clock.offset_us = 1000 - sim->now_us; /* a boot clock starts anew */
     for (uint32_t i = 0; i < SIM_SHIMS_MAX; i++) {
         struct sim_shim *shim = &node->shims[i];
 

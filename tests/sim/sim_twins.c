@@ -32,16 +32,17 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTIT
 }
 
 /* What the other process is: a program of the version before, which says no ids; another machine; a
- * copy of the node's state directory on another machine; another state directory on the same one. */
-enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE };
+ * copy of the node's state directory on another machine; another state directory on the same one; a container with the
+ * machine's id and a boot's id of its own, whose kernel has run for long. */
+enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_CONTAINER };
 
 /* The silent one is the one that is taken at once. */
 static enum twin_kind kind_of(uint64_t instance)
 {
-    static const enum twin_kind kinds[] = {TWIN_SILENT, TWIN_SILENT, TWIN_MACHINE, TWIN_COPY,
-                                           TWIN_STATE};
+    static const enum twin_kind kinds[] = {TWIN_SILENT, TWIN_SILENT, TWIN_MACHINE,
+                                           TWIN_COPY,   TWIN_STATE,  TWIN_CONTAINER};
 
-    return kinds[instance % 5];
+    return kinds[instance % 6];
 }
 
 static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind,
@@ -51,7 +52,7 @@ static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind
     if (kind == TWIN_SILENT)
         return;
     twin_identity(sim, node, machine_id, state_id);
-    if (kind != TWIN_STATE || machine_id[0] == '\0')
+    if ((kind != TWIN_STATE && kind != TWIN_CONTAINER) || machine_id[0] == '\0')
         (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "elsewhere");
     if (kind != TWIN_COPY || state_id[0] == '\0')
         (void)snprintf(state_id, IDENTITY_BYTES_MAX, "another");
@@ -81,6 +82,7 @@ static uint32_t say_hello(struct sim *sim, uint32_t node, uint64_t instance)
         .machine_id = machine_id,
         .state_id = state_id,
         .instance = instance,
+        .up_us = sim->now_us,
         .pid = 4711,
         .address = "127.0.0.2",
         .slots = sim->slots,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 import node_lib
@@ -323,11 +324,14 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
 
 
-def of_other_boot(node, **fields):
+def of_other_boot(node, before_boot=True, **fields):
     """As if the part had been started in another boot: where the files were read, nothing runs of it."""
     shim = dict(node.shim(1, 1), boot_id="another", **fields)
     for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{node_lib.CLUSTER}-1-g1.shim"):
         node_lib.write_file(path, json.dumps(shim))
+    if before_boot:
+        at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - 60
+        os.utime(node.run_dir(1, 1), (at, at))
 
 
 def end_part(node, pid, shim):
@@ -379,6 +383,28 @@ def test_another_boot_of_a_machine_that_is_known_is_proof():
         assert listed(again(world, node)) == [(1, 1, False)]
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "the shim of job 1 on node0 ended with a restart of the node", report
+        forget(world, node)
+
+
+def test_a_boot_that_began_before_the_part_is_another_containers():
+    """A container has an id of its boot of its own, and the machine's id may be copied with its image."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        node.kill()
+        node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
+        hello = again(world, node)
+        assert before < int(hello["up_us"]) / 1e6 < time.clock_gettime(time.CLOCK_BOOTTIME), hello
+        world.server.start(1, 1, ["sleep", "1000"])
+        world.server.go(1, 1)
+        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
+        shim = world.note_token(node, 1, 1)
+        end_part(node, pid, shim)
+        of_other_boot(node, before_boot=False)
+        assert listed(again(world, node)) == [(1, 1, True)]
         forget(world, node)
 
 

@@ -235,7 +235,7 @@ def starts_node(starts, rank):
     return next("node%d" % i for i, s in enumerate(starts) if s["rank_base"] == rank)
 
 
-SINCE_3 = {"schema", "machine_id", "state_id", "seen"}
+SINCE_3 = {"schema", "machine_id", "state_id", "up_us", "seen"}
 
 
 def greet(address, kind, protocol, **more):
