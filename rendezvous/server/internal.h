@@ -183,7 +183,7 @@ struct server {
     struct waiter *waiters; /* [WAITERS_MAX] */
     uint32_t waiter_count;
     uv_timer_t tick_timer, flush_timer, wait_timer, key_timer, expire_timer, clients_timer,
-        names_timer, lease_timer, door_timer;
+        names_timer, lease_timer, alive_timer, door_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
     uint32_t lookup_count, known_count, parked_count;
@@ -414,6 +414,9 @@ enum status keys_start_endpoint(struct server *server, struct endpoint *endpoint
 const struct principal *keys_take_peer(struct peer *peer);
 void keys_peer_gone(struct peer *peer);
 void keys_request(struct peer *peer, const struct msg *msg);
+
+/* alive.c: tells the store from now on that the server runs. */
+void alive_begin(struct server *server);
 
 /* expire.c: from now on removes jobs that ended at least `keep_jobs_us` ago; 0: never. */
 void expire_begin(struct server *server, uint64_t keep_jobs_us);

@@ -388,6 +388,7 @@ static void timers_init(struct server *server)
     (void)uv_timer_init(server->loop, &server->clients_timer);
     (void)uv_timer_init(server->loop, &server->names_timer);
     (void)uv_timer_init(server->loop, &server->lease_timer);
+    alive_begin(server);
     door_open(server);
     server->lease_timer.data = server;
     server->expire_timer.data = server->clients_timer.data = server->names_timer.data = server;
@@ -521,6 +522,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->expire_timer, NULL);
     uv_close((uv_handle_t *)&server->clients_timer, NULL);
     uv_close((uv_handle_t *)&server->lease_timer, NULL);
+    uv_close((uv_handle_t *)&server->alive_timer, NULL);
     uv_close((uv_handle_t *)&server->door_timer, NULL);
     names_stop(server);
 }

@@ -107,9 +107,10 @@ struct store {
     uint64_t seen_at_us;   /* when seen.h's file was written */
     struct seen seen; /* what it said when the store was opened, and since then what it says next */
     bool has_seen, is_seen_failed;
-    bool has_news;           /* to write at once: jobs got numbers, or there is another lease */
-    bool seen_hangs;         /* on etcd: the last note took too long */
-    bool has_followed;       /* on etcd: another server has committed since the rows were read */
+    bool has_news;   /* to write at once: jobs got numbers, or there is another lease */
+    bool seen_hangs; /* on etcd: the last note took too long */
+    bool
+        has_followed; /* on etcd: another server has committed while this one followed the rows, without a gap since */
     bool is_newest;          /* store_is_newest */
     bool is_of_past;         /* store_is_of_past */
     char past_why[160];      /* store_past_why */

@@ -31,7 +31,7 @@ static enum status went_back(int64_t revision, const struct remote_point *point,
 
 enum status remote_check_history(struct etcd_client *client, const char *prefix, int64_t revision,
                                  const struct remote_point *point, uint64_t deadline_us,
-                                 struct err *err)
+                                 int64_t *now, struct err *err)
 {
     char key[REMOTE_KEY_BYTES_MAX];
     struct etcd_op range = {.kind = ETCD_RANGE, .revision = revision};
@@ -48,6 +48,7 @@ enum status remote_check_history(struct etcd_client *client, const char *prefix,
          (answer.row_count != 1 || !remote_take_point(&found, &answer.rows[0]) ||
           found.commit != point->commit || found.at != point->at)))
         status = went_back(revision, point, err);
+    *now = status == STATUS_OK ? answer.revision : 0;
     arena_reset(&arena);
     return status;
 }

@@ -21,10 +21,10 @@ struct remote_point {
 
 /* Reads it from the row `seq`. False: the row is damaged. */
 bool remote_take_point(struct remote_point *point, const struct etcd_row *row);
-/* Whether the newest commit at `revision` is still this one. Errors: STATUS_NOT_FOUND with
+/* Whether the newest commit at `revision` is still this one. *now: etcd's revision when it answered. Errors: STATUS_NOT_FOUND with
  * ETCD_WENT_BACK: it is not; with ETCD_COMPACTED: that revision was dropped. */
 enum status remote_check_history(struct etcd_client *client, const char *prefix, int64_t revision,
                                  const struct remote_point *point, uint64_t deadline_us,
-                                 struct err *err);
+                                 int64_t *now, struct err *err);
 
 #endif

@@ -179,6 +179,14 @@ static bool is_before_boot(const struct store *store, const struct seen *now,
            (strcmp(facts->history, seen_id(now)) == 0 && facts->commits > store->commits);
 }
 
+/* One commit may have been made without being noted: the server was killed in between. */
+static bool is_as_the_boot_knows(const struct store *store, const struct seen *now,
+                                 const struct witness_facts *facts)
+{
+    return strcmp(facts->history, seen_id(now)) == 0 && store->commits <= facts->commits + 1 &&
+           clock_boot_us() <= facts->alive_us + WITNESS_PAUSE_US;
+}
+
 static enum status compare(struct store *store, const struct witness_facts *facts, struct err *err)
 {
     struct seen now;
@@ -194,7 +202,7 @@ static enum status compare(struct store *store, const struct witness_facts *fact
         raise_to(&store->seen.lease_us, facts->lease_us);
         return put_back(store, &now, who, err);
     }
-    store->is_newest = strcmp(facts->history, seen_id(&now)) == 0;
+    store->is_newest = is_as_the_boot_knows(store, &now, facts);
     if (store->has_seen && !seen_is_same(&now, &store->seen))
         status = take_other(store, &now, err);
     if (status == STATUS_OK && !store->is_newest)
@@ -260,11 +268,18 @@ static void tell_witness(struct store *store)
     struct witness_facts facts = {.commits = store->commits,
                                   .job_id = store->seen.job_id,
                                   .event_id = store->seen.event_id,
-                                  .lease_us = store->seen.lease_us};
+                                  .lease_us = store->seen.lease_us,
+                                  .alive_us = clock_boot_us()};
 
     (void)snprintf(facts.history, sizeof facts.history, "%s", seen_id(&store->seen));
     if (store->witness != NULL)
         witness_set(store->witness, &facts);
+}
+
+void store_alive(struct store *store)
+{
+    if (store->witness != NULL)
+        witness_alive(store->witness, clock_boot_us());
 }
 
 void store_note_state(struct store *store)

@@ -45,6 +45,8 @@ struct store_copy {
     bool is_urgent;      /* nobody leads: no pauses between pages */
     bool is_none;        /* etcd has no state */
     int64_t none_at;     /* etcd's revision then */
+    int64_t
+        asked_at; /* etcd's revision when this watch was about to begin; used only by the thread */
     uint64_t rests;      /* how often it came to COPY_RESTING */
     uint32_t missing_pm; /* COPY_READING */
     bool was_too_slow;   /* used only by the thread: the revision it read was compacted away */
@@ -156,7 +158,8 @@ static bool on_changes(const struct etcd_answer *changes, void *context)
         const uint64_t commit = copy->store->remote->point.commit;
 
         status = remote_apply(copy->store->remote, changes, &copy->err);
-        if (copy->store->remote->point.commit > commit)
+        if (copy->store->remote->point.commit > commit &&
+            copy->store->remote->point.at > copy->asked_at)
             copy->store->has_followed = true;
     }
     uv_cond_broadcast(&copy->changed);
@@ -193,12 +196,21 @@ static enum status ask(struct store_copy *copy, int64_t *from, struct err *err)
     if (revision == 0)
         return STATUS_OK;
     status = remote_check_history(copy->client, copy->prefix, revision, &point,
-                                  clock_boot_us() + REQUEST_US, err);
+                                  clock_boot_us() + REQUEST_US, &copy->asked_at, err);
     if (status == STATUS_OK)
         *from = revision + 1;
     else if (status == STATUS_NOT_FOUND && err->code == ETCD_WENT_BACK)
         set_note(copy, true, STORE_WENT_BACK ": %s. It reads all rows again", err->text);
     return status;
+}
+
+/* A watch has ended. What follows may be the changes of a state that was put back meanwhile, with commits of before. */
+static void note_gap(struct store_copy *copy)
+{
+    uv_mutex_lock(&copy->lock);
+    if (copy->store != NULL)
+        copy->store->has_followed = false;
+    uv_mutex_unlock(&copy->lock);
 }
 
 /* Follows changes until the rows are taken or a change cannot be received or applied. Watches all
@@ -219,6 +231,7 @@ static enum status follow(struct store_copy *copy, struct err *err)
 
         if (status == STATUS_OK && range.revision > 0)
             status = etcd_watch(copy->client, &range, &options, err);
+        note_gap(copy);
         if (status != STATUS_OK && status != STATUS_TIMEOUT)
             return status;
         rest_us = range.revision > known || rest_us > REST_US_MAX ? REST_US_MIN : rest_us * 2;

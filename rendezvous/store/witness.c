@@ -19,6 +19,12 @@ void witness_set(struct witness *witness, const struct witness_facts *facts)
     page->facts.job_id = facts->job_id;
     page->facts.event_id = facts->event_id;
     page->facts.lease_us = facts->lease_us;
+    page->facts.alive_us = facts->alive_us;
     __atomic_store_n(&page->facts.commits, facts->commits, __ATOMIC_RELEASE);
     __atomic_store_n(&page->magic, WITNESS_MAGIC, __ATOMIC_RELEASE);
+}
+
+void witness_alive(struct witness *witness, uint64_t now_us)
+{
+    __atomic_store_n(&witness->page->facts.alive_us, now_us, __ATOMIC_RELEASE);
 }

@@ -4,7 +4,7 @@
 
 #include "rendezvous/store/witness.h"
 
-#define WITNESS_MAGIC UINT64_C(0x316e656573706464)
+#define WITNESS_MAGIC UINT64_C(0x326e656573706464)
 #define WITNESS_BOOT_BYTES 40u
 
 struct witness_page {

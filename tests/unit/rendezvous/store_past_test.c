@@ -8,6 +8,7 @@
 
 #include "rendezvous/store/backup.h"
 #include "rendezvous/store/internal.h"
+#include "rendezvous/store/witness_page.h"
 #include "tests/lib/test.h"
 #include "tests/unit/rendezvous/store_tools.h"
 
@@ -194,6 +195,64 @@ TEST(the_boot_knows_the_newest_state)
     store = open_or_fail(path_of("live"));
     CHECK(store_is_newest(store) && !store_is_copy(store));
     store_close(&store);
+}
+
+/* As if its server had run for the last time that much earlier, and had made so many commits elsewhere. */
+static void change_memory(const struct store *store, uint64_t less_us, uint64_t less_commits)
+{
+    struct witness_page page;
+    char path[128];
+    int fd;
+
+    (void)snprintf(path, sizeof path, "%.80s/state-%s", known, store_cluster(store));
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK_EQ(pread(fd, &page, sizeof page, 0), sizeof page);
+    page.facts.alive_us -= less_us;
+    page.facts.commits -= less_commits;
+    CHECK_EQ(pwrite(fd, &page, sizeof page, 0), sizeof page);
+    CHECK_EQ(close(fd), 0);
+}
+
+/* Another server may have gone on with a copy of the directory, and have ended. */
+TEST(a_state_that_was_left_for_long_may_be_of_the_past)
+{
+    struct store *store;
+
+    boot();
+    store = open_or_fail(path_of("live"));
+    give(store, 1);
+    change_memory(store, WITNESS_PAUSE_US + 1000000, 0);
+    store_alive(store); /* it does not commit, but it runs */
+    change_memory(store, WITNESS_PAUSE_US / 2, 0);
+    store_release(store);
+    store = open_or_fail(path_of("live"));
+    CHECK(store_is_newest(store) && !store_is_copy(store));
+    change_memory(store, WITNESS_PAUSE_US + 1000000, 0);
+    store_release(store);
+    store = open_or_fail(path_of("live"));
+    CHECK(!store_is_newest(store) && store_is_copy(store) && !store_is_of_past(store));
+    CHECK_EQ(store_next_job_id(store), 2);
+    store_close(&store);
+}
+
+/* What was committed elsewhere, and has come back, need not be all that was done there. One commit is that of a server
+ * that was killed before it could note it. */
+TEST(a_state_that_has_come_further_than_the_boot_knows_may_be_of_the_past)
+{
+    for (uint64_t more = 1; more <= 2; more++) {
+        struct store *store;
+
+        boot();
+        store = open_or_fail(path_of(more == 1 ? "killed" : "elsewhere"));
+        give(store, 1);
+        give(store, 2);
+        change_memory(store, 0, more);
+        store_release(store);
+        store = open_or_fail(path_of(more == 1 ? "killed" : "elsewhere"));
+        CHECK_EQ(store_is_newest(store), more == 1);
+        CHECK_EQ(store_is_copy(store), more != 1);
+        store_close(&store);
+    }
 }
 
 /* The whole directory was copied, with all that it remembers. An orderly restart does not end the doubt. */
