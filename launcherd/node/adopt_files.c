@@ -10,7 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/io/conn.h"
 #include "common/io/own_path.h"
 #include "common/log.h"
 #include "launcherd/node/shim_files.h"
@@ -230,8 +229,11 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
  * the shim's newest file is its next boot: ids of machines are copied, and containers have ids of boots of their own. */
 static bool is_other_machine(const struct adopt_files *files, const struct adopt_found *found)
 {
+    struct stat stat;
+
     return found->has_process && !found->same_boot &&
-           (files->machine_id[0] == '\0' || found->age_us <= clock_boot_us() ||
+           (files->machine_id[0] == '\0' || lstat(found->dir, &stat) != 0 ||
+            proc_is_of_this_kernel(&stat) ||
             strcmp(found->process.machine_id, files->machine_id) != 0);
 }
 

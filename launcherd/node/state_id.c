@@ -14,6 +14,7 @@
 #include "common/io/own_path.h"
 #include "common/io/write_all.h"
 #include "launcherd/process/part_record.h"
+#include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 
 #define FILE_NAME "state-id.json"
@@ -60,7 +61,7 @@ static void number(char out[24], uint64_t value)
     (void)snprintf(out, 24, "%" PRIu64, value);
 }
 
-/* Whether the file was made where it is. */
+/* Whether the file was made where it is. The numbers of devices may be others after a restart of the machine. */
 static bool is_original(const struct written *written, const struct stat *stat, const char *boot_id,
                         const char *machine_id)
 {
@@ -72,6 +73,8 @@ static bool is_original(const struct written *written, const struct stat *stat, 
         return false;
     if (strcmp(written->boot_id, boot_id) == 0)
         return strcmp(written->device, device) == 0;
+    if (proc_is_of_this_kernel(stat) && strcmp(written->device, device) != 0)
+        return false;
     return written->machine_id[0] == '\0' || machine_id[0] == '\0' ||
            strcmp(written->machine_id, machine_id) == 0;
 }
@@ -104,9 +107,9 @@ struct place {
     const char *state_dir, *boot_id, *machine_id;
 };
 
-/* Reads the file of that name. */
+/* Reads the file of that name. *is_old is set if it is known, and of another boot. */
 static enum status read_file(const struct place *place, const char *name,
-                             char id[IDENTITY_BYTES_MAX], enum state_id_found *found,
+                             char id[IDENTITY_BYTES_MAX], enum state_id_found *found, bool *is_old,
                              struct err *err)
 {
     struct written written;
@@ -133,8 +136,10 @@ static enum status read_file(const struct place *place, const char *name,
         *found = STATE_ID_COPY;
     else
         *found = STATE_ID_KNOWN;
-    if (*found == STATE_ID_KNOWN)
-        (void)snprintf(id, IDENTITY_BYTES_MAX, "%s", written.id);
+    if (*found != STATE_ID_KNOWN)
+        return STATUS_OK;
+    *is_old = *is_old || strcmp(written.boot_id, place->boot_id) != 0;
+    (void)snprintf(id, IDENTITY_BYTES_MAX, "%s", written.id);
     return STATUS_OK;
 }
 
@@ -221,14 +226,14 @@ static enum status put_aside(int dir_fd, const char *state_dir, const char *name
 
 /* Reads both files, which together say what the directory is. */
 static enum status find(const struct place *place, char id[IDENTITY_BYTES_MAX],
-                        enum state_id_found *found, struct err *err)
+                        enum state_id_found *found, bool *is_old, struct err *err)
 {
     char record_id[IDENTITY_BYTES_MAX] = "";
     enum state_id_found record;
-    enum status status = read_file(place, FILE_NAME, id, found, err);
+    enum status status = read_file(place, FILE_NAME, id, found, is_old, err);
 
     if (status == STATUS_OK)
-        status = read_file(place, RECORD_NAME, record_id, &record, err);
+        status = read_file(place, RECORD_NAME, record_id, &record, is_old, err);
     if (status != STATUS_OK)
         return status;
     if (*found == STATE_ID_KNOWN && (record != STATE_ID_KNOWN || strcmp(id, record_id) != 0)) {
@@ -279,19 +284,24 @@ enum status state_id_load(const char *state_dir, const char *boot_id, const char
 {
     const struct place place = {state_dir, boot_id, machine_id};
     const int dir_fd = open(state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is_old = false;
     enum status status;
+    struct err none;
 
     *found = STATE_ID_NEW;
     id[0] = aside[0] = '\0';
     if (dir_fd < 0)
         return fail(err, "read", state_dir, FILE_NAME);
-    status = find(&place, id, found, err);
+    status = find(&place, id, found, &is_old, err);
     if (status == STATUS_OK && *found != STATE_ID_KNOWN && *found != STATE_ID_RESTORED)
         status = random_id(state_dir, id, err);
     if (status == STATUS_OK && *found == STATE_ID_COPY)
         status = put_copy_aside(dir_fd, state_dir, id, aside, err);
     if (status == STATUS_OK && *found != STATE_ID_KNOWN)
         status = write_files(dir_fd, &place, id, *found, err);
+    else if (status == STATUS_OK &&
+             is_old) /* so that a copy that is made in this boot is noticed; it may be read-only */
+        (void)write_files(dir_fd, &place, id, *found, &none);
     close(dir_fd);
     return status;
 }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its fourth word */
@@ -86,6 +87,14 @@ void proc_boot_id(char *text, uint32_t text_bytes)
         (void)snprintf(line, sizeof line, "unknown");
     line[strcspn(line, "\n")] = '\0';
     (void)snprintf(text, text_bytes, "%s", line);
+}
+
+bool proc_is_of_this_kernel(const struct stat *file)
+{
+    struct timespec now, up;
+
+    return clock_gettime(CLOCK_REALTIME, &now) != 0 || clock_gettime(CLOCK_BOOTTIME, &up) != 0 ||
+           file->st_mtim.tv_sec >= now.tv_sec - up.tv_sec;
 }
 
 void proc_pid_ns(char text[32])

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "launcherd/node/state_id.h"
@@ -139,6 +140,58 @@ TEST(the_disk_of_another_machine_is_a_copy)
     CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
     (void)snprintf(first, sizeof first, "%s", id);
     CHECK_EQ(load("a", "boot2", "m2"), STATUS_OK);
+    check_copy("a", first);
+    end();
+}
+
+/* Replaces the number of the device in a file of the directory, in place; `at_s`: then its time. */
+static void set_device(const char *name, time_t at_s)
+{
+    const struct timespec at[2] = {{.tv_sec = at_s}, {.tv_sec = at_s}};
+    char text[1024], *device;
+    const int fd = open(dir_of(name), O_RDWR | O_CLOEXEC);
+    const ssize_t got = read(fd, text, sizeof text - 1);
+
+    CHECK(got > 0);
+    text[got] = '\0';
+    device = strstr(text, "\"device\":\"");
+    CHECK(device != NULL);
+    device[10] = device[10] == '9' ? '8' : '9';
+    CHECK_EQ(pwrite(fd, text, (size_t)got, 0), got);
+    CHECK_EQ(futimens(fd, at), 0);
+    CHECK_EQ(close(fd), 0);
+}
+
+static bool says(const char *name, const char *word)
+{
+    char text[1024];
+    const int fd = open(dir_of(name), O_RDONLY | O_CLOEXEC);
+    const ssize_t got = read(fd, text, sizeof text - 1);
+
+    CHECK(got > 0 && close(fd) == 0);
+    text[got] = '\0';
+    return strstr(text, word) != NULL;
+}
+
+/* A snapshot keeps inodes, and its container has a boot's id of its own. After a restart of the machine the device may have
+ * another number. */
+TEST(another_boot_of_a_container_is_no_restart_of_the_machine)
+{
+    char first[IDENTITY_BYTES_MAX];
+
+    begin();
+    CHECK_EQ(load("a", "boot1", "m1"), STATUS_OK);
+    (void)snprintf(first, sizeof first, "%s", id);
+    set_device("a/state-id.json", 1);
+    set_device("a/parts/id.json", 1);
+    CHECK_EQ(load("a", "boot2", "m1"), STATUS_OK);
+    CHECK_STR(id, first);
+    CHECK(says("a/state-id.json", "\"boot2\"") && says("a/parts/id.json", "\"boot2\""));
+    CHECK_EQ(load("a", "boot3", "m1"), STATUS_OK); /* on the same device: started again */
+    CHECK_STR(id, first);
+    set_device("a/state-id.json", time(NULL));
+    set_device("a/parts/id.json", time(NULL));
+    CHECK_EQ(load("a", "boot4", "m1"), STATUS_OK);
     check_copy("a", first);
     end();
 }
