@@ -300,9 +300,39 @@ TEST(port_bytes_by_hand)
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_BIAS), 16 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5 / 8); /* bits */
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_SUM), 16 * 4);
-    CHECK_EQ(plan_stored_channels(3, true), 4);
-    CHECK_EQ(plan_stored_channels(3, false), 8);
-    CHECK_EQ(plan_stored_channels(64, false), 64);
+    CHECK_EQ(plan_stored_channels(3), 8);
+    CHECK_EQ(plan_stored_channels(64), 64);
+}
+
+/* Of the images: 8 in bf16, for which cuDNN has no fast engine of 4; 4 in every other type. */
+TEST(stored_channels_of_the_images)
+{
+    static const struct {
+        uint32_t level;
+        enum graph_dtype half;
+        uint32_t stored;
+    } cases[] = {{0, GRAPH_F32, 4},  {1, GRAPH_F16, 4},  {2, GRAPH_F16, 4},  {3, GRAPH_F16, 4},
+                 {0, GRAPH_BF16, 4}, {1, GRAPH_BF16, 8}, {2, GRAPH_BF16, 8}, {3, GRAPH_BF16, 8}};
+    static const char *const archs[] = {"convnet", "resnet18", "resnet50"};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t a = 0; a < sizeof archs / sizeof archs[0]; a++) {
+            const uint32_t kernel = a == 0 ? 5 : 7;
+            uint32_t count;
+            struct plan_request *requests = model_requests(
+                archs[a], a == 0 ? 28 : 224, 16, cases[i].level, cases[i].half, true, &count);
+
+            CHECK_EQ(requests[0].kind, PLAN_CONV_FORWARD);
+            CHECK_EQ(requests[1].kind, PLAN_CONV_WGRAD);
+            CHECK_EQ(requests[0].c, cases[i].stored);
+            CHECK_EQ(requests[1].c, cases[i].stored);
+            CHECK_EQ(plan_port_bytes(&requests[1], PLAN_PORT_DW),
+                     (size_t)requests[1].k * kernel * kernel * cases[i].stored *
+                         (cases[i].level == 0 ? 4 : 2));
+            for (uint32_t k = 2; k < count; k++)
+                CHECK_EQ(requests[k].c % 8, 0);
+            free(requests);
+        }
 }
 
 /* A model's list by hand: the ConvNet's, whose second convolution reads 16 channels. */
