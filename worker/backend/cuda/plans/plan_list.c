@@ -70,6 +70,7 @@ static const struct {
                                   BIT(DSCALE) | BIT(DSHIFT) | FACTORS,
                               0, 0, 0},
     [PLAN_NORM_DX] = {BIT(DADD) | BIT(X) | FACTORS | BIT(DX), 0, 0, 0},
+    [PLAN_CONV_DGRAD_MASKED] = {BIT(DY) | BIT(W) | BIT(DADD) | BIT(MASK) | BIT(DX), 0, 0, 0},
 };
 
 bool plan_takes(const struct plan_request *request, enum plan_port port)

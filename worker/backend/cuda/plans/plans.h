@@ -39,6 +39,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  *                      DY, W, DX
  * CONV_DGRAD_ADD       dx = dx + dy * w, in place; one rounding
  *                      DY, W, DX
+ * CONV_DGRAD_MASKED    dx = dy * w + dadd where the mask is set; one rounding
+ *                      DY, W, DADD, MASK, DX
  * CONV_WGRAD           dw = dy * x; the gradient of a bias is a sum over dy, see kernels/layers.h
  *                      DY, X, DW
  * NORM_FORWARD         y = [relu] (norm(x) * scale + shift [+ add]), by the batch's statistics;
@@ -99,7 +101,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
     X(NORM_APPLY, "batch norm application")                                                        \
     X(CONV_WGRAD_PROLOGUE, "convolution weight gradient of a normalised value")                    \
     X(CONV_DGRAD_NORM, "convolution data gradient of a normalised value")                          \
-    X(NORM_DX, "batch norm data gradient")
+    X(NORM_DX, "batch norm data gradient")                                                         \
+    X(CONV_DGRAD_MASKED, "convolution data gradient, added to a masked one")
 
 enum plan_kind {
 #define PLAN_KIND_ENUM(name, text) PLAN_##name,

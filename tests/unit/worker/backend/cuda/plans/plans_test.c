@@ -152,6 +152,42 @@ TEST(data_gradients_that_add_have_engines)
         }
 }
 
+/* Those that add a gradient under its mask have engines that lack only the driver, since they are compiled. */
+TEST(data_gradients_that_add_a_masked_one_have_engines)
+{
+    static const struct {
+        uint32_t c, side, k;
+    } blocks[] = {{256, 56, 64}, {512, 28, 128}, {1024, 14, 256}, {2048, 7, 512}};
+    const struct plan_options options = {.cache_folder = ""};
+    struct plan_request requests[2 * sizeof blocks / sizeof blocks[0]];
+    struct plan_set *set = open_set(&cuda_plans, options, 90);
+    struct err err = {.status = STATUS_OK};
+    uint32_t count = 0;
+
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            requests[count++] = (struct plan_request){.kind = PLAN_CONV_DGRAD_MASKED,
+                                                      .name = "conv1",
+                                                      .type = bf16 ? GRAPH_BF16 : GRAPH_F16,
+                                                      .n = 256,
+                                                      .c = blocks[b].c,
+                                                      .h = blocks[b].side,
+                                                      .w = blocks[b].side,
+                                                      .k = blocks[b].k,
+                                                      .out_h = blocks[b].side,
+                                                      .out_w = blocks[b].side,
+                                                      .window = {1, 1, 0}};
+    if (cuda_plans.build(set, requests, count, &err) != STATUS_OK)
+        FAIL("build: %s", err.text);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct plan_info *info = cuda_plans.info(set, i);
+
+        if (info->status != STATUS_OK && !info->needs_driver)
+            FAIL("c %u %s: %s", requests[i].c, plan_type_name(requests[i].type), info->engine);
+    }
+    cuda_plans.close(&set);
+}
+
 /* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
 static struct plan_request stage_one_request(enum plan_kind kind, enum graph_dtype type)
 {
