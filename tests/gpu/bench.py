@@ -65,7 +65,7 @@ ROWS = [
     Row("pytorch start", "from spawn to PyTorch's first step", rows.torch_start, 20, 40),
     Row("pytorch compiled", "PyTorch compiled with CUDA graphs (reduce-overhead), fp16, and ours in turns", rows.peer(COMPILED, "fp16"), 90, 110,
         False),
-    Row("tune", "ddp-worker --tune: all engines are timed, those of batch norms too, for all rows after it", rows.tune, 85, 120),
+    Row("tune", "ddp-worker --tune: all engines are timed, those of batch norms too, for all rows after it", rows.tune, 95, 120),
     Row("faster of both", "the step after --tune: batch norms by plans where they are faster", rows.variant([], {}), 6, 40),
     Row("stats auto", "DDP_CUDA_STATS=auto: statistics out of convolutions where that is faster", rows.variant([], {"DDP_CUDA_STATS": "auto"}),
         35, 60),
