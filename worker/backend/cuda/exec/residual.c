@@ -2,7 +2,7 @@
  * gradient, where the ReLU let the value through, and of the data gradient of the block's first convolution. The norm
  * would store the first for the second to add it. Instead the data gradient may take gradient and mask where they are:
  * a value is written and read less, at the price of a plan that cuDNN compiles. So it is made only by --tune, as those
- * of norms are, and used where it is faster. */
+ * of norms are, and used where it is faster. DDP_CUDA_SHORTCUTS=1 makes and uses it in any case, 0 never. */
 #include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
 
@@ -36,7 +36,8 @@ static const struct cuda_layer *find_norm(const struct cuda *cuda, const struct 
 
 void cuda_residuals_find(struct cuda *cuda)
 {
-    if (cuda->evaluate_only || cuda->deterministic || !cuda_norms_compare(cuda))
+    if (cuda->evaluate_only || cuda->deterministic || cuda->options.no_masked_plans ||
+        !cuda_norms_compare(cuda))
         return;
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
         struct cuda_layer *conv = &cuda->layers[i];
@@ -58,35 +59,45 @@ static float stored_us(const struct cuda *cuda, const struct cuda_layer *conv)
     return (one < apart + conv->add_us ? one : apart + conv->add_us) + conv->add_us / 3.0F;
 }
 
+struct choice {
+    uint32_t known,
+        kept; /* shortcuts for which both ways were timed; those whose gradients are not stored */
+};
+
+static bool is_faster(const struct cuda *cuda, const struct cuda_layer *conv, struct choice *choice)
+{
+    const float masked = cuda_plan_time_us(cuda, conv, PLAN_CONV_DGRAD_MASKED);
+    const float stored = stored_us(cuda, conv);
+
+    if (!cuda->options.masked_plans && (masked <= 0.0F || stored <= 0.0F))
+        return false;
+    choice->known++;
+    return cuda->options.masked_plans || masked < stored;
+}
+
 void cuda_residuals_choose(struct cuda *cuda)
 {
-    uint32_t known = 0, kept = 0;
+    struct choice choice = {0};
 
     for (uint32_t i = 0; i < cuda->graph->layer_count; i++) {
         struct cuda_layer *conv = &cuda->layers[i], *norm;
-        float masked, stored;
 
         if (conv->masked_by == NULL)
             continue;
         norm = &cuda->layers[conv->masked_by->index];
-        masked = cuda_plan_time_us(cuda, conv, PLAN_CONV_DGRAD_MASKED);
-        stored = stored_us(cuda, conv);
         conv->masked_by = NULL;
-        if (norm->uses_plans || masked <= 0.0F || stored <= 0.0F ||
-            !cuda_has_plan(cuda, conv, PLAN_CONV_DGRAD_MASKED))
+        if (norm->uses_plans || !cuda_has_plan(cuda, conv, PLAN_CONV_DGRAD_MASKED) ||
+            !is_faster(cuda, conv, &choice))
             continue;
-        known++;
-        if (masked >= stored)
-            continue;
-        kept++;
+        choice.kept++;
         conv->masked_by = norm;
         norm->masks_for = conv;
     }
-    if (known > 0)
+    if (choice.known > 0)
         log_line(LOG_INFO, LOG_ABOUT_NONE,
                  "%u of %u shortcuts' gradients are not stored: the data gradient reads them under "
                  "their mask",
-                 kept, known);
+                 choice.kept, choice.known);
 }
 
 bool cuda_residual_by_plan(const struct cuda *cuda, const struct cuda_layer *conv)

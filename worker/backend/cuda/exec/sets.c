@@ -86,7 +86,7 @@ static uint32_t list_additions(const struct cuda *cuda, const struct plan_reques
         if (cuda->layers[from[i].layer].masked_by == NULL)
             continue;
         requests[added] = from[i];
-        requests[added].if_timed = true;
+        requests[added].if_timed = !cuda->options.masked_plans;
         requests[added++].kind = PLAN_CONV_DGRAD_MASKED;
     }
     return added;

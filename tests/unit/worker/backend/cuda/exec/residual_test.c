@@ -74,6 +74,20 @@ TEST(in_every_type_of_16_bits)
     end();
 }
 
+/* DDP_CUDA_SHORTCUTS: 0 never, 1 in any case. */
+TEST(the_environment_decides)
+{
+    for (int always = 0; always < 2; always++) {
+        CHECK_EQ(setenv("DDP_CUDA_SHORTCUTS", always ? "1" : "0", 1), 0);
+        set_times(10, 10.5F, always ? 100 : 1);
+        CHECK_EQ(masked_runs("O2", false), always ? 2 : 0);
+        set_times(0, 0, 0);
+        CHECK_EQ(masked_runs("O2", true), always ? 2 : 0);
+    }
+    CHECK_EQ(unsetenv("DDP_CUDA_SHORTCUTS"), 0);
+    end();
+}
+
 /* A plan of a norm stores the gradient in any case. */
 TEST(norms_by_plans_store_it)
 {
