@@ -8,12 +8,13 @@
 void kernel_images_ref(const struct kernel_images *images, const void *x, void *y)
 {
     const size_t pixels = (size_t)images->height * images->width;
-    const uint32_t in = images->in_channels;
+    const uint32_t in = images->in_channels, stored = images->stored_channels;
 
+    assert(stored == 4 || stored == 8);
     assert(in >= 1 && images->out_channels <= KERNEL_IMAGE_CHANNELS);
     assert(in == images->out_channels || in == 1);
     for (size_t i = 0; i < images->images * pixels; i++)
-        for (uint32_t c = 0; c < KERNEL_IMAGE_CHANNELS; c++) {
+        for (uint32_t c = 0; c < stored; c++) {
             const uint32_t from = in == 1 ? 0 : c;
             const size_t image = i / pixels, pixel = i % pixels;
             const size_t at =
@@ -26,6 +27,6 @@ void kernel_images_ref(const struct kernel_images *images, const void *x, void *
                                            : ((const float *)x)[at];
                 value = (value - images->mean[c]) / images->std[c];
             }
-            values_set(y, images->type, i * KERNEL_IMAGE_CHANNELS + c, value);
+            values_set(y, images->type, i * stored + c, value);
         }
 }

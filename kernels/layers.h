@@ -16,11 +16,12 @@ extern "C" {
 
 /* ---- input images ---- */
 
-#define KERNEL_IMAGE_CHANNELS 4 /* channels written; those from out_channels on are 0 */
+#define KERNEL_IMAGE_CHANNELS 4
 
 struct kernel_images {
     uint32_t images, height, width;
     uint32_t in_channels, out_channels; /* 1 to 4; equal, or in_channels is 1 (grey is copied) */
+    uint32_t stored_channels;           /* 4 or 8 are written; those from out_channels on are 0 */
     bool from_bytes;                    /* input: u8, else f32 in [0, 1] */
     bool is_planar;                     /* input: [n][in][h][w], else [n][h][w][in] */
     enum kernel_type type;              /* output */
@@ -33,8 +34,8 @@ struct kernel_images {
  * Each operation is rounded to fp32, the result to `type`. A product with 1 / std would differ from
  * torchvision's quotient in the last bit.
  *   x: type and order according to from_bytes and is_planar
- *   y: [images][height][width][4]
- * Speed: bound by memory; bytes to halves reads 3 bytes and writes 8 per pixel.
+ *   y: [images][height][width][stored_channels]
+ * Speed: bound by memory; bytes to halves reads 3 bytes and writes 8 or 16 per pixel.
  * Source: torchvision's ToTensor and Normalize. */
 void kernel_images_ref(const struct kernel_images *images, const void *x, void *y);
 int kernel_images(const struct kernel_images *images, const void *x, void *y,

@@ -2,6 +2,8 @@
 
 usage: bench.py BUILD [--budget SECONDS] [--quick] [--only ROW,...] [--list] [--python PYTHON] [--out FILE]
 
+BUILD is a build folder, or what tests/gpu/pack made of one.
+
 Rows run in order of their value, each with a limit of its own, and each is in the report as soon as it is there. A row that does not
 fit into --budget is cut; the report says which. Run it with a Python that has torch, or name one by --python; where PyTorch is
 missing, fails or compiles for too long, its row has the reason and no other row is the poorer. --quick: no torch.compile, fewer
@@ -19,6 +21,7 @@ import time
 import typing
 
 import bench_rows as rows
+import built
 import report
 from bench_run import Failed, NotMeasured
 
@@ -62,7 +65,7 @@ ROWS = [
     Row("pytorch start", "from spawn to PyTorch's first step", rows.torch_start, 20, 40),
     Row("pytorch compiled", "PyTorch compiled with CUDA graphs (reduce-overhead), fp16, and ours in turns", rows.peer(COMPILED, "fp16"), 90, 110,
         False),
-    Row("tune", "ddp-worker --tune: all engines are timed, those of batch norms too, for all rows after it", rows.tune, 85, 120),
+    Row("tune", "ddp-worker --tune: all engines are timed, those of batch norms too, for all rows after it", rows.tune, 95, 120),
     Row("faster of both", "the step after --tune: batch norms by plans where they are faster", rows.variant([], {}), 6, 40),
     Row("stats auto", "DDP_CUDA_STATS=auto: statistics out of convolutions where that is faster", rows.variant([], {"DDP_CUDA_STATS": "auto"}),
         35, 60),
@@ -177,6 +180,12 @@ def headlines(wanted, results):
             yield f"rows {kind}: " + (str(len(names)) if kind == "measured" else ", ".join(names))
 
 
+def paths_of(python):
+    """Where it looks for packages: those of NVIDIA's libraries may be there alone."""
+    there = [] if python == sys.executable else output_of(python, "-c", "import sys; print('\\n'.join(sys.path))").splitlines()
+    return [*there, *sys.path]
+
+
 def measure(args, facts, wanted, end):
     results = {}
     with tempfile.TemporaryDirectory(prefix="ddp-bench-", ignore_cleanup_errors=True) as folder:
@@ -218,13 +227,16 @@ def main():
             left -= row.estimate_s if fits else 0
             print(f"{row.name:20s} about {row.estimate_s:4.0f} s, at most {row.limit_s:4.0f} s: {row.words}{'' if fits else ' [cut]'}")
         return 0
-    facts = facts_of(args)
-    if not facts["gpus"]:
-        print("skip: nvidia-smi finds no GPU")
-        return 77
-    if len(facts["gpus"]) < 2 and not args.only:
-        wanted = [row for row in wanted if not row.name.startswith("nccl")]  # a world of one reduces nothing
-    return measure(args, facts, wanted, begun + args.budget - SPARE_S)
+    with tempfile.TemporaryDirectory(prefix="ddp-bench-build-", ignore_cleanup_errors=True) as scratch:
+        args.build = built.unpack(args.build, scratch)
+        facts = facts_of(args)
+        if not facts["gpus"]:
+            print("skip: nvidia-smi finds no GPU")
+            return 77
+        os.environ.update(built.environ_of(args.build, scratch, paths_of(args.python)))
+        if len(facts["gpus"]) < 2 and not args.only:
+            wanted = [row for row in wanted if not row.name.startswith("nccl")]  # a world of one reduces nothing
+        return measure(args, facts, wanted, begun + args.budget - SPARE_S)
 
 
 if __name__ == "__main__":

@@ -54,20 +54,25 @@ def norm_moves(name, channels, side, adds):
     return 3 * v + add + mask, 5 * v + add + 2 * mask
 
 
+def conv_work(name, c, h, k, o, r):
+    """(MB an image, GFLOP an image), each way."""
+    return value(c, h) + value(k, o), 2e-9 * (3 if name == "stem" else c) * k * r * r * o * o
+
+
 def budget(net):
-    """[(kind, MB an image, GFLOP an image)]"""
-    moved = [value(c, h) + value(k, o) for _, c, h, k, o, _ in net.convs]
-    flop = [2e-9 * (3 if name == "stem" else c) * k * r * r * o * o for name, c, h, k, o, r in net.convs]
+    """[(kind, its layers' work)]: MB and GFLOP an image, of each layer. What a data gradient adds moves with it."""
+    convs = [conv_work(*conv) for conv in net.convs]
     norms = [norm_moves(*norm) for norm in net.norms]
+    added = dict(zip((i for i, conv in enumerate(net.convs) if conv[0] == "conv1"), (value(*block) for block in net.blocks)))
     return [
-        ("convolution, forward", sum(moved), sum(flop)),
-        ("convolution, weight gradient", sum(moved), sum(flop)),
-        ("convolution, data gradient", sum(moved[1:]), sum(flop[1:])),
-        ("residual gradients, added by the data gradient", sum(value(*block) for block in net.blocks), 0),
-        ("batch norm, forward", sum(norm[0] for norm in norms), 0),
-        ("batch norm, backward", sum(norm[1] for norm in norms), 0),
-        ("images, average pool, loss", 3 * 224 * 224 / 1e6 + value(4, 224) + 4 * value(2048, 7), 0),
-        ("weights and optimizer", (3 * 2 + 20) * PARAMETERS / BATCH / 1e6, 0),
+        ("convolution, forward", convs),
+        ("convolution, weight gradient", convs),
+        ("convolution, data gradient, with the residual gradients that it adds",
+         [(moved + added.get(i, 0), flop) for i, (moved, flop) in enumerate(convs) if i > 0]),
+        ("batch norm, forward", [(norm[0], 0) for norm in norms]),
+        ("batch norm, backward", [(norm[1], 0) for norm in norms]),
+        ("images, average pool, loss", [(3 * 224 * 224 / 1e6 + value(4, 224) + 4 * value(2048, 7), 0)]),
+        ("weights and optimizer", [((3 * 2 + 20) * PARAMETERS / BATCH / 1e6, 0)]),
     ]
 
 
@@ -88,7 +93,7 @@ def savings(net):
         ("a convolution's shortcut: its norm reads gradient and mask of the norm that adds it, nothing is stored; our own kernels",
          sum(value(c, h) for c, h, is_conv in net.outs if is_conv), "with our own kernels"),
         ("any other shortcut: the data gradient before it reads gradient and mask, nothing is stored",
-         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "not done"),
+         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "after `--tune`, where faster"),
     ]
 
 
@@ -96,19 +101,56 @@ def ms(megabytes, gigaflop=0.0):
     return BATCH * 1e3 * max(megabytes * 1e6 / BANDWIDTH, gigaflop * 1e9 / RATE)
 
 
+def bound_by(work):
+    slow = sum(ms(0, flop) > ms(moved) for moved, flop in work)
+    return "bandwidth" if slow == 0 else f"arithmetic in {slow} of {len(work)} layers"
+
+
+WAIT_US = 4.0    # of all blocks for the slowest, and until loads are on their way again
+SHARED = 30e6    # bytes: 132 multiprocessors with 227 KB each
+LEVEL_2 = 25e6   # bytes of it that a second pass finds at the most: half
+COPY = 3.0e12    # bytes/s, measured
+PIECE = 128      # channels, 256 bytes: narrower pieces of rows are read more slowly
+
+
+def read_once(net):
+    """[(norm, how many, MB each, waits, us saved each)]: backward with a group of channels' x and dy in the shared memory of
+    all multiprocessors between the sums and what they are for."""
+    shapes = {}
+    for _, c, h, _ in net.norms[1:]:
+        shapes[c, h] = shapes.get((c, h), 0) + 1
+    rows = []
+    for (c, h), count in sorted(shapes.items(), key=lambda shape: -shape[0][1]):
+        both = 2 * value(c, h) * 1e6 * BATCH
+        width = int(SHARED / (both / c)) // 16 * 16
+        groups = -(-c // width) if width >= min(c, PIECE) else None
+        saved = (both - min(both, LEVEL_2)) / COPY * 1e6 - groups * WAIT_US if groups else 0
+        rows.append((f"{c}x{h}x{h}", count, both / 1e6, groups, saved))
+    return rows
+
+
+def read_once_lines(net):
+    rows = read_once(net)
+    total = sum(count * max(0.0, saved) for _, count, _, _, saved in rows) / 1e3
+    lines = ["| backward of a norm with one read, one image | of them | input and gradient, MB | groups of channels | saved, us each | state |",
+             "|---|---|---|---|---|---|"]
+    for name, count, both, groups, saved in rows:
+        fits = f"{groups} | {saved:.0f}" if groups else "too narrow | 0"
+        lines.append(f"| {name} | {count} | {both:.0f} | {fits} | not done |")
+    return lines + [f"| a step, where it saves | | | | {total:.2f} ms | not done |"]
+
+
 def tables():
     net = Net()
-    rows = budget(net)
-    total = sum(row[1] for row in rows)
-    step = sum(ms(*row[1:]) for row in rows)
+    rows = [(kind, sum(moved for moved, _ in work), sum(flop for _, flop in work), sum(ms(*one) for one in work), bound_by(work))
+            for kind, work in budget(net)]
+    total, flops, step = (sum(row[i] for row in rows) for i in (1, 2, 3))
     lines = ["| kind of kernel | MB an image | GFLOP an image | ms at the least | bound by | measured, ms |", "|---|---|---|---|---|---|"]
-    for kind, moved, flop in rows:
-        bound = "arithmetic" if ms(0, flop) > ms(moved) else "bandwidth"
-        lines.append(f"| {kind} | {moved:.1f} | {flop:.1f} | {ms(moved, flop):.2f} | {bound} | not measured |")
-    lines += [f"| step | {total:.1f} | {sum(row[2] for row in rows):.1f} | {step:.2f}: {1e3 * BATCH / step:.0f} images/s | | not measured |",
+    lines += [f"| {kind} | {moved:.1f} | {flop:.1f} | {least:.2f} | {bound} | not measured |" for kind, moved, flop, least, bound in rows]
+    lines += [f"| step | {total:.1f} | {flops:.1f} | {step:.2f}: {1e3 * BATCH / step:.0f} images/s | | not measured |",
               "", "| fusion | saves, MB an image | ms | state | measured, ms |", "|---|---|---|---|---|"]
     lines += [f"| {what} | {moved:.1f} | {ms(moved):.2f} | {state} | not measured |" for what, moved, state in savings(net)]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *read_once_lines(net)]) + "\n"
 
 
 BEGIN, END = "<!-- tests/gpu/budget.py write -->\n", "<!-- end -->\n"

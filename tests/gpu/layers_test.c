@@ -21,7 +21,7 @@ static void images_once(struct kernel_images images)
     const size_t count = pixels * images.in_channels;
     struct mirror x = images.from_bytes ? mirror_new(count, draw_below(4))
                                         : mirror_random(KERNEL_F32, count, 0, 1.0F);
-    struct mirror y = poison_of(images.type, pixels * KERNEL_IMAGE_CHANNELS);
+    struct mirror y = poison_of(images.type, pixels * images.stored_channels);
 
     for (size_t i = 0; images.from_bytes && i < count; i++)
         ((uint8_t *)x.host)[i] = (uint8_t)draw_u64();
@@ -46,7 +46,7 @@ TEST(images)
     mirror_need_device();
     for (size_t c = 0; c < sizeof channels / sizeof channels[0]; c++)
         for (size_t s = 0; s < sizeof sides / sizeof sides[0]; s++)
-            for (int form = 0; form < 4; form++)
+            for (int form = 0; form < 8; form++)
                 ALL_TYPES(type)
     images_once((struct kernel_images){.images = sides[s][0],
                                        .height = sides[s][1],
@@ -54,7 +54,8 @@ TEST(images)
                                        .in_channels = channels[c][0],
                                        .out_channels = channels[c][1],
                                        .from_bytes = form % 2 != 0,
-                                       .is_planar = form / 2 != 0,
+                                       .stored_channels = form / 4 != 0 ? 8 : 4,
+                                       .is_planar = form / 2 % 2 != 0,
                                        .type = type});
 }
 

@@ -124,6 +124,39 @@ TEST(batch_norms_of_every_form)
     graph_free(&graph);
 }
 
+static void train_residual_blocks(struct graph *graph, bool bf16)
+{
+    struct pair pair = pair_new(&(struct pair_options){.arch = "residual",
+                                                       .level = "O2",
+                                                       .graph = graph,
+                                                       .shape = {3, 8, 8, 10},
+                                                       .batch = 16,
+                                                       .bf16 = bf16});
+
+    pair_train(&pair, 3);
+    pair_free(&pair);
+}
+
+/* Gradients of shortcuts that a data gradient reads under their mask, wherever there is a plan for that: in both types,
+ * then in a ResNet. */
+TEST(shortcuts_that_are_not_stored)
+{
+    struct graph *graph = pair_residual_graph();
+    struct pair pair;
+
+    CHECK_EQ(setenv("DDP_CUDA_SHORTCUTS", "1", 1), 0);
+    need_gpu();
+    train_residual_blocks(graph, false);
+    train_residual_blocks(graph, true);
+    pair = pair_new(&(struct pair_options){
+        .arch = "resnet50", .level = "O2", .shape = {3, 224, 224, 1000}, .batch = 8});
+    pair.tolerance = 5e-2;
+    pair_step(&pair, 8, false);
+    pair_free(&pair);
+    CHECK_EQ(unsetenv("DDP_CUDA_SHORTCUTS"), 0);
+    graph_free(&graph);
+}
+
 TEST(resnet50_with_statistics_in_the_convolution)
 {
     need_gpu();

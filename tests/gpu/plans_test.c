@@ -378,7 +378,7 @@ static void run_convs(enum graph_dtype type, bool deterministic)
     } shapes[] = {{3, 4, 17, 13, 16, {7, 2, 3}}, {2, 64, 9, 11, 32, {3, 1, 1}},
                   {5, 40, 8, 8, 24, {1, 1, 0}},  {2, 16, 14, 14, 64, {5, 1, 2}},
                   {4, 32, 15, 15, 8, {1, 2, 0}}, {1, 128, 7, 7, 128, {3, 2, 1}}};
-    struct plan_request requests[5 * sizeof shapes / sizeof shapes[0]];
+    struct plan_request requests[6 * sizeof shapes / sizeof shapes[0]];
     uint32_t count = 0;
 
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
@@ -406,6 +406,10 @@ static void run_convs(enum graph_dtype type, bool deterministic)
         requests[count++] = request;
         request.kind = PLAN_CONV_DGRAD_ADD;
         requests[count++] = request;
+        request.kind =
+            PLAN_CONV_DGRAD_MASKED; /* used in 16 bits alone, never with --deterministic */
+        if (type != GRAPH_F32 && !deterministic)
+            requests[count++] = request;
         request.kind = PLAN_CONV_WGRAD;
         requests[count++] = request;
     }

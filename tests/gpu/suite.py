@@ -9,7 +9,6 @@ one after the other. What does not fit into --budget by the phases' estimates is
 of --list) first. Exit: 0 all passed; 1 some failed, or there was no time left for them; 77 nothing could run: no GPU."""
 import argparse
 import concurrent.futures
-import ctypes
 import dataclasses
 import json
 import os
@@ -18,11 +17,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import threading
 import time
 
+import built
 import processes
 import report
 
@@ -237,64 +236,6 @@ def takes_the_rest(phase):
     return any("{seconds}" in word for word in phase.argv)
 
 
-# -- where programs and libraries lie --
-
-def unpack(build, scratch):
-    """The build folder; of what tests/gpu/pack made, in `scratch`."""
-    packed = os.path.join(build, "build.tar.gz")
-    if not os.path.isfile(packed):
-        return build
-    folder = os.path.join(scratch, "build")
-    with tarfile.open(packed) as archive:
-        archive.extractall(folder, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    return folder
-
-
-def is_here(name):
-    try:
-        ctypes.CDLL(name)
-    except OSError:
-        return False
-    return True
-
-
-def starts(build, folders):
-    environ = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
-    return subprocess.run([os.path.join(build, "worker", "ddp-worker"), "--version"], env=environ, stdout=subprocess.DEVNULL,
-                          stderr=subprocess.DEVNULL, check=False).returncode == 0
-
-
-def carried_libraries(build, scratch, known):
-    """Of the libraries that pack carries those that this machine lacks: its own belong to its Python. All, where that is not
-    enough, as where they are too old here."""
-    carried = os.path.join(build, "lib")
-    if not os.path.isdir(carried):
-        return []
-    lacking = os.path.join(scratch, "lib")
-    os.makedirs(lacking)
-    for name in os.listdir(carried):
-        if not is_here(name):
-            os.symlink(os.path.join(carried, name), os.path.join(lacking, name))
-    return [lacking] if starts(build, [*known, lacking]) else [carried]
-
-
-def library_folders():
-    """Python's packages may be the only ones that bring cuDNN, cuBLAS and NCCL."""
-    folders = [os.path.join(path, "nvidia", package, "lib") for path in sys.path
-               for package in ("cudnn", "nccl", "cublas", "cu13", "cuda_runtime")]
-    return [folder for folder in [*folders, "/usr/local/cuda/lib64"] if os.path.isdir(folder)]
-
-
-def environ_of(build, scratch):
-    known = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(os.pathsep) if path]
-    folders = [*known, *carried_libraries(build, scratch, known), *library_folders()]
-    environ = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1",
-               "XDG_CACHE_HOME": os.path.join(scratch, "cache"), "LD_LIBRARY_PATH": os.pathsep.join(folders),
-               "PATH": os.environ.get("PATH", "") + os.pathsep + "/usr/local/cuda/bin"}
-    environ.setdefault("DDP_CUDA_MODULE", os.path.join(build, "worker", "backend", "cuda", "ddp_cuda.so"))
-    return environ
-
-
 def read_options():
     parser = argparse.ArgumentParser(prog="tests/gpu/run", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build", nargs="?", default=os.path.join(ROOT, "build"))
@@ -332,7 +273,7 @@ def keep_logs(phases, logs, path):
 
 def run_here(parser, options, scratch):
     budget = Budget(options.budget)
-    build = unpack(os.path.abspath(options.build), scratch)
+    build = built.unpack(os.path.abspath(options.build), scratch)
     out = os.path.abspath(options.out) if options.out else os.path.join(ROOT, "docs", "results")
     os.makedirs(out, exist_ok=True)
     stem = report.new_stem(out)
@@ -356,7 +297,7 @@ def run_here(parser, options, scratch):
         return text
 
     commit = report.commit_of(build)
-    rows = run_all(phases, budget, scratch, environ_of(build, scratch), write)
+    rows = run_all(phases, budget, scratch, built.environ_of(build, scratch, sys.path), write)
     print(write(rows))
     code = report.exit_code(rows)
     if code == 77 and not options.out and os.path.exists(path):

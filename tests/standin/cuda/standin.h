@@ -38,6 +38,7 @@ struct standin_faults {
     bool no_apply_plans;    /* plans say that they can do no NORM_APPLY */
     bool no_prologue_plans; /* ... and make no batch norm on the way into a convolution */
     bool no_add_plans;      /* ... and add no data gradient to another one */
+    bool no_masked_plans;   /* ... nor to one under a mask */
     bool no_spare_plans;    /* ... and none leaves multiprocessors free */
     bool no_captures;       /* capturing a step fails */
     uint32_t fail_captured; /* this launch of a capture, counted from 1, returns an error */

@@ -120,6 +120,18 @@ static void add_wgrad(const struct plan_call *call, const struct place *place)
     }
 }
 
+/* What the plan adds to sum `i`. */
+static double added(const struct plan_call *call, enum plan_port out, size_t i)
+{
+    const uint8_t *mask = call->pointers[PLAN_PORT_MASK];
+
+    if (call->request.kind == PLAN_CONV_DGRAD_ADD)
+        return get(call, out, i);
+    if (call->request.kind == PLAN_CONV_DGRAD_MASKED && (mask[i / 8] >> i % 8 & 1) != 0)
+        return get(call, PLAN_PORT_DADD, i);
+    return 0;
+}
+
 /* All sums of `count` outputs, then one rounding. */
 static void convolve(const struct plan_call *call, each_place each, enum plan_port out,
                      size_t count)
@@ -139,11 +151,9 @@ static void convolve(const struct plan_call *call, each_place each, enum plan_po
     for (size_t i = 0; i < count; i++) {
         const bool has_bias = out == PLAN_PORT_Y && call->request.has_bias;
 
-        const bool adds = call->request.kind == PLAN_CONV_DGRAD_ADD;
-
         set(call, out, i,
             sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0) +
-                (adds ? get(call, out, i) : 0));
+                added(call, out, i));
     }
     free(sums);
 }
@@ -419,6 +429,7 @@ void standin_plan_run(void *args)
         return;
     case PLAN_CONV_DGRAD:
     case PLAN_CONV_DGRAD_ADD:
+    case PLAN_CONV_DGRAD_MASKED:
         convolve(call, add_dgrad, PLAN_PORT_DX, in);
         return;
     case PLAN_CONV_WGRAD:

@@ -47,6 +47,8 @@ static bool can_do(enum plan_kind kind)
         return !standin_faults.no_norm_plans;
     if (kind == PLAN_CONV_DGRAD_ADD)
         return !standin_faults.no_add_plans;
+    if (kind == PLAN_CONV_DGRAD_MASKED)
+        return !standin_faults.no_masked_plans;
     if (kind == PLAN_CONV_STATS_PROLOGUE || kind == PLAN_CONV_DGRAD_NORM)
         return !standin_faults.no_prologue_plans;
     return kind != PLAN_NORM_APPLY || !standin_faults.no_apply_plans;

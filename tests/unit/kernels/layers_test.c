@@ -126,6 +126,7 @@ static const float means[] = {0.485F, 0.456F, 0.406F, 0.0F},
 static void check_bytes(const struct kernel_images *images, const uint8_t *bytes)
 {
     const enum kernel_type type = images->type;
+    const size_t stored = images->stored_channels;
 
     oracle_poison(&y);
     kernel_images_ref(images, bytes, &y);
@@ -134,11 +135,12 @@ static void check_bytes(const struct kernel_images *images, const uint8_t *bytes
             const size_t at = images->is_planar ? (i / 64 * 3 + c) * 64 + i % 64 : i * 3 + c;
             const float expected = ((float)bytes[at] / 255.0F - means[c]) / stds[c];
 
-            CHECK(oracle_get(&y, type, i * 4 + c) == oracle_round((double)expected, type));
+            CHECK(oracle_get(&y, type, i * stored + c) == oracle_round((double)expected, type));
         }
-        CHECK(oracle_get(&y, type, i * 4 + 3) == 0.0);
+        for (size_t c = 3; c < stored; c++)
+            CHECK(oracle_get(&y, type, i * stored + c) == 0.0);
     }
-    oracle_check_poison(&y, type, 1024);
+    oracle_check_poison(&y, type, 256 * stored);
 }
 
 /* Every byte value gives the same bits as torchvision's ToTensor and Normalize. */
@@ -155,6 +157,7 @@ TEST(images_of_bytes)
                                        .width = 8,
                                        .in_channels = 3,
                                        .out_channels = 3,
+                                       .stored_channels = 4,
                                        .from_bytes = true,
                                        .type = type};
 
@@ -162,6 +165,8 @@ TEST(images_of_bytes)
         memcpy(images.std, stds, sizeof stds);
         check_bytes(&images, bytes);
         images.is_planar = true;
+        check_bytes(&images, bytes);
+        images.stored_channels = 8;
         check_bytes(&images, bytes);
     }
 }
@@ -174,6 +179,7 @@ TEST(images_of_floats)
                                    .width = 5,
                                    .in_channels = 1,
                                    .out_channels = 3,
+                                   .stored_channels = 4,
                                    .is_planar = true,
                                    .std = {1, 1, 1, 1}};
     const uint32_t pixels = 15;

@@ -51,6 +51,8 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .stats = stats_wish(),
         .candidates = candidates_wish(),
         .norm_plans = is_set("DDP_CUDA_NORMS", "plans"),
+        .no_masked_plans = is_set("DDP_CUDA_SHORTCUTS", "0"),
+        .masked_plans = is_set("DDP_CUDA_SHORTCUTS", "1"),
     };
 }
 
@@ -122,6 +124,7 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
     cuda->rows = cuda->batch_max;
     describe_layers(cuda);
     cuda_find_adds(cuda);
+    cuda_residuals_find(cuda);
     status = make(cuda, &zeros, counters, err); /* memory_new clears it */
     cuda->counters = zeros;
     if (status == STATUS_OK)
@@ -130,6 +133,7 @@ static enum status open_layers(struct cuda *cuda, struct err *err)
         cuda_norms_choose(cuda);
         cuda_norms_share(cuda);
         cuda_additions_time(cuda);
+        cuda_residuals_choose(cuda);
     }
     if (status == STATUS_OK)
         status = tune_last(cuda, err); /* while the device's memory is free */

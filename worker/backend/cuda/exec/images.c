@@ -201,6 +201,7 @@ enum status cuda_images_unpack(struct cuda *cuda, uint32_t slot, struct err *err
         .width = input->out.w,
         .in_channels = cuda->image_channels,
         .out_channels = input->graph->out.dims[0],
+        .stored_channels = input->out.channels,
         .from_bytes = cuda->slots[slot].are_bytes,
         .is_planar = !cuda->slots[slot].are_bytes,
         .type = cuda_type(input->out.dtype),

@@ -100,7 +100,8 @@ struct cuda_layer {
     bool adds[2];   /* another reader wrote this gradient before: add to it */
     void *spare[2]; /* with adds: backward's output before the addition, unless the plan adds */
     float add_us;   /* time of that addition, for a convolution; 0: not measured */
-    void *dx[2];    /* where backward writes */
+    const struct cuda_layer *masked_by; /* residual.c, for a convolution: the norm */
+    void *dx[2];                        /* where backward writes */
 
     void *scratch;  /* sums over columns */
     uint8_t *place; /* pools: the position of each maximum in its window */
@@ -113,11 +114,12 @@ struct cuda_layer {
     void *unused[2];         /* gradients that the plan writes but nothing reads */
     /* cuda_norms_share: the gradient of `given_by`, under its mask, is this norm's too */
     const struct cuda_layer *given_by, *gives_to;
-    void *inside, *inside_grad; /* with a fused pool and plans: the value before the pool */
-    void *kept;                 /* with a fused pool and our own kernels: see kernels/norm_pool.h */
-    float *channel_sums;        /* with stats.c: SUM, SQ_SUM */
-    void *equal;                /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
-    float *factors;             /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
+    const struct cuda_layer *masks_for; /* residual.c: the convolution */
+    void *inside, *inside_grad;         /* with a fused pool and plans: the value before the pool */
+    void *kept;          /* with a fused pool and our own kernels: see kernels/norm_pool.h */
+    float *channel_sums; /* with stats.c: SUM, SQ_SUM */
+    void *equal;         /* with stats.c: EQ_SCALE, EQ_SHIFT, of the value's type */
+    float *factors;      /* with stats.c: DY_FACTOR, X_FACTOR, TERM */
 };
 
 /* Memory of the arena that is needed from time `birth` to `death`, both included.
@@ -383,6 +385,17 @@ enum status cuda_measure_memory(struct cuda *cuda, enum graph_dtype type, size_t
 
 /* Measures add_us, if plans were timed that add the gradient themselves. */
 void cuda_additions_time(struct cuda *cuda);
+
+/* -- residual.c: gradients of shortcuts that are not stored -- */
+
+/* Finds the convolutions whose data gradient may add a norm's gradient under its mask: sets masked_by. Call when
+ * the layers' `adds` are known. */
+void cuda_residuals_find(struct cuda *cuda);
+/* Keeps masked_by, and sets masks_for, where that is faster. Call once for a net, when norms are chosen and
+ * additions measured. */
+void cuda_residuals_choose(struct cuda *cuda);
+/* Whether the current set has the plan for it, so that the norm does not store the gradient. */
+bool cuda_residual_by_plan(const struct cuda *cuda, const struct cuda_layer *conv);
 
 /* -- norm_choose.c: which batch norms run as plans -- */
 

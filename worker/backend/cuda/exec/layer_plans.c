@@ -55,6 +55,8 @@ bool cuda_adds_by_plan(const struct cuda *cuda, const struct cuda_layer *layer)
 {
     float one, apart;
 
+    if (cuda_residual_by_plan(cuda, layer))
+        return true;
     if (layer->graph->op != GRAPH_CONV2D || !layer->adds[0] ||
         !cuda_has_plan(cuda, layer, PLAN_CONV_DGRAD_ADD))
         return false;

@@ -48,7 +48,8 @@ void cuda_describe_value(struct cuda *cuda, struct cuda_layer *layer)
     } else if (is_like_input(op) && shape->dim_count == 1) {
         *value = *layer->in[0]; /* features in the input's order, maybe a flattened image */
     } else {
-        value->channels = plan_stored_channels(shape->dims[0], op == GRAPH_INPUT);
+        value->channels = op == GRAPH_INPUT ? plan_image_channels(cuda->graph)
+                                            : plan_stored_channels(shape->dims[0]);
         value->h = shape->dim_count == 3 ? shape->dims[1] : 1;
         value->w = shape->dim_count == 3 ? shape->dims[2] : 1;
         value->planes = 1;

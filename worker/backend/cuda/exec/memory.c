@@ -91,11 +91,13 @@ size_t cuda_value_bytes(const struct cuda *cuda, const struct cuda_value *value)
 
 uint32_t cuda_grad_death(const struct cuda *cuda, const struct cuda_layer *layer)
 {
-    const uint32_t own = memory_backward_time(cuda->graph, layer->index);
+    const struct cuda_layer *const others[] = {layer->gives_to, layer->masks_for};
+    uint32_t last = memory_backward_time(cuda->graph, layer->index);
 
-    return layer->gives_to != NULL
-               ? memory_later(own, memory_backward_time(cuda->graph, layer->gives_to->index))
-               : own;
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (others[i] != NULL)
+            last = memory_later(last, memory_backward_time(cuda->graph, others[i]->index));
+    return last;
 }
 
 static enum status request_values(struct cuda *cuda, uint32_t index, struct err *err)

@@ -327,9 +327,11 @@ static enum status norm_forward(struct cuda *cuda, struct cuda_layer *layer, str
 
 /* -- backward -- */
 
-static void *skip_grad(const struct cuda_layer *layer)
+/* NULL: nobody adds a value, or its gradient is not stored. */
+static void *skip_grad(const struct cuda *cuda, const struct cuda_layer *layer)
 {
-    if (!layer->graph->fused_add)
+    if (!layer->graph->fused_add ||
+        (layer->masks_for != NULL && cuda_residual_by_plan(cuda, layer->masks_for)))
         return NULL;
     return layer->dx[1] != NULL ? layer->dx[1] : layer->unused[1];
 }
@@ -417,7 +419,7 @@ static enum status own_gradient_apply(struct cuda *cuda, struct cuda_layer *laye
     else
         code = cuda->kernels->norm_backward_apply(
             &norm, layer->in[0]->data, grad_of(layer)->out.grad, grad_of(layer)->mask, layer->stats,
-            layer->coefs, layer->dx[0], skip_grad(layer), cuda->stream);
+            layer->coefs, layer->dx[0], skip_grad(cuda, layer), cuda->stream);
     return cuda_launched(cuda, layer, code, "batch norm backward", err);
 }
 
@@ -481,7 +483,7 @@ static enum status plan_backward(struct cuda *cuda, struct cuda_layer *layer, st
         [PLAN_PORT_DX] = layer->dx[0] != NULL ? layer->dx[0] : layer->unused[0],
         [PLAN_PORT_DSCALE] = gamma->made != NULL ? gamma->made : gamma->grad,
         [PLAN_PORT_DSHIFT] = beta->made != NULL ? beta->made : beta->grad,
-        [PLAN_PORT_DADD] = layer->graph->fused_relu ? skip_grad(layer) : NULL,
+        [PLAN_PORT_DADD] = layer->graph->fused_relu ? skip_grad(cuda, layer) : NULL,
     };
     enum status status = cuda_stats_form(cuda, layer) == CUDA_STATS_PROLOGUE
                              ? cuda_stats_norm_dx(cuda, layer, err)

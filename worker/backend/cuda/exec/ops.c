@@ -18,7 +18,7 @@ static enum status nothing_back(struct cuda *cuda, struct cuda_layer *layer, flo
     return nothing(cuda, layer, err);
 }
 
-/* Images have fewer stored channels than other values, and a flattened image has another order.
+/* Images may have fewer stored channels than other values, and a flattened image has another order.
  * Kernels that work element by element, or channel by channel, need the same storage on both
  * sides. */
 enum status cuda_same_storage(const struct cuda_layer *layer, struct err *err)

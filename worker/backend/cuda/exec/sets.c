@@ -67,7 +67,7 @@ static enum status take_infos(struct cuda *cuda, struct cuda_set *set,
 }
 
 /* Lists the data gradients to which another reader of the convolution's input contributed first;
- * their plans add. */
+ * their plans add, some a gradient under its mask. */
 static uint32_t list_additions(const struct cuda *cuda, const struct plan_request *from,
                                uint32_t count, struct plan_request *requests)
 {
@@ -76,12 +76,19 @@ static uint32_t list_additions(const struct cuda *cuda, const struct plan_reques
     if (cuda->evaluate_only)
         return 0;
     for (uint32_t i = 0; i < cuda->graph->layer_count && from == NULL; i++)
-        added += cuda->graph->layers[i].op == GRAPH_CONV2D && cuda->layers[i].adds[0];
-    for (uint32_t i = 0; from != NULL && i < count; i++)
-        if (from[i].kind == PLAN_CONV_DGRAD && cuda->layers[from[i].layer].adds[0]) {
-            requests[added] = from[i];
-            requests[added++].kind = PLAN_CONV_DGRAD_ADD;
-        }
+        if (cuda->graph->layers[i].op == GRAPH_CONV2D && cuda->layers[i].adds[0])
+            added += cuda->layers[i].masked_by != NULL ? 2 : 1;
+    for (uint32_t i = 0; from != NULL && i < count; i++) {
+        if (from[i].kind != PLAN_CONV_DGRAD || !cuda->layers[from[i].layer].adds[0])
+            continue;
+        requests[added] = from[i];
+        requests[added++].kind = PLAN_CONV_DGRAD_ADD;
+        if (cuda->layers[from[i].layer].masked_by == NULL)
+            continue;
+        requests[added] = from[i];
+        requests[added].if_timed = !cuda->options.masked_plans;
+        requests[added++].kind = PLAN_CONV_DGRAD_MASKED;
+    }
     return added;
 }
 

@@ -70,7 +70,12 @@ static enum status data_gradient(struct cuda *cuda, struct cuda_layer *layer, en
     if (layer->dx[0] == NULL)
         return STATUS_OK;
     cuda_stats_dgrad(cuda, layer, &kind, pointers);
-    if (kind == PLAN_CONV_DGRAD && cuda_adds_by_plan(cuda, layer)) {
+    if (kind == PLAN_CONV_DGRAD && cuda_residual_by_plan(cuda, layer)) {
+        kind = PLAN_CONV_DGRAD_MASKED;
+        pointers[PLAN_PORT_DADD] = layer->masked_by->out.grad;
+        pointers[PLAN_PORT_MASK] = layer->masked_by->mask;
+        pointers[PLAN_PORT_DX] = layer->in[0]->grad;
+    } else if (kind == PLAN_CONV_DGRAD && cuda_adds_by_plan(cuda, layer)) {
         kind = PLAN_CONV_DGRAD_ADD;
         pointers[PLAN_PORT_DX] = layer->in[0]->grad;
     }

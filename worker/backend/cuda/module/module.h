@@ -17,7 +17,7 @@
 #include "worker/backend/cuda/module/runtime.h"
 #include "worker/backend/cuda/plans/plans.h"
 
-#define CUDA_MODULE_ABI 15 /* increase with every change of the table */
+#define CUDA_MODULE_ABI 16 /* increase with every change of the table */
 #define CUDA_MODULE_SYMBOL "ddp_cuda_module"
 
 /* One GPU as the CUDA runtime sees it. */

@@ -86,6 +86,23 @@ static void conv_dgrad_add(struct cudnn_graph *graph, const struct plan_request 
     cudnn_conv_add(graph, CUDNN_CONV_DGRAD, &request->window, x, w, y);
 }
 
+/* No engine that is made beforehand takes this: it is compiled. */
+static void conv_dgrad_masked(struct cudnn_graph *graph, const struct plan_request *request)
+{
+    const cudnnDataType_t type = cudnn_type(request->type);
+    const struct cudnn_dims dims = in_dims(request);
+    descriptor y = cudnn_tensor(graph, PLAN_PORT_DY, out_dims(request), type);
+    descriptor w = cudnn_tensor(graph, PLAN_PORT_W, weight_dims(request), type);
+    descriptor gradient = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+    descriptor masked = cudnn_tensor_virtual(graph, dims, CUDNN_DATA_FLOAT);
+
+    cudnn_conv(graph, CUDNN_CONV_DGRAD, &request->window, gradient, w, y);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_MUL, cudnn_tensor(graph, PLAN_PORT_DADD, dims, type),
+                    cudnn_tensor(graph, PLAN_PORT_MASK, dims, CUDNN_DATA_BOOLEAN), masked);
+    cudnn_pointwise(graph, CUDNN_POINTWISE_ADD, gradient, masked,
+                    cudnn_tensor(graph, PLAN_PORT_DX, dims, type));
+}
+
 /* The batch norm's value, before the operations of norm_followers: [+ ADD], [ReLU], [MASK]. The
  * last of these writes Y; then the norm's value itself is an intermediate. */
 static descriptor norm_value(struct cudnn_graph *graph, const struct plan_request *request)
@@ -356,13 +373,21 @@ static void stats_finalize(struct cudnn_graph *graph, const struct plan_request 
 }
 
 static void (*const builders[PLAN_KINDS])(struct cudnn_graph *, const struct plan_request *) = {
-    [PLAN_CONV_FORWARD] = conv_forward,      [PLAN_CONV_DGRAD] = conv_gradient,
-    [PLAN_CONV_DGRAD_ADD] = conv_dgrad_add,  [PLAN_CONV_WGRAD] = conv_gradient,
-    [PLAN_NORM_FORWARD] = norm_forward,      [PLAN_NORM_EVALUATE] = norm_evaluate,
-    [PLAN_NORM_BACKWARD] = norm_backward,    [PLAN_CONV_STATS] = conv_stats,
-    [PLAN_CONV_STATS_PROLOGUE] = conv_stats, [PLAN_STATS_FINALIZE] = stats_finalize,
-    [PLAN_NORM_APPLY] = norm_evaluate,       [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
-    [PLAN_CONV_DGRAD_NORM] = dgrad_norm,     [PLAN_NORM_DX] = norm_dx,
+    [PLAN_CONV_FORWARD] = conv_forward,
+    [PLAN_CONV_DGRAD] = conv_gradient,
+    [PLAN_CONV_DGRAD_ADD] = conv_dgrad_add,
+    [PLAN_CONV_WGRAD] = conv_gradient,
+    [PLAN_NORM_FORWARD] = norm_forward,
+    [PLAN_NORM_EVALUATE] = norm_evaluate,
+    [PLAN_NORM_BACKWARD] = norm_backward,
+    [PLAN_CONV_STATS] = conv_stats,
+    [PLAN_CONV_STATS_PROLOGUE] = conv_stats,
+    [PLAN_STATS_FINALIZE] = stats_finalize,
+    [PLAN_NORM_APPLY] = norm_evaluate,
+    [PLAN_CONV_WGRAD_PROLOGUE] = wgrad_prologue,
+    [PLAN_CONV_DGRAD_NORM] = dgrad_norm,
+    [PLAN_NORM_DX] = norm_dx,
+    [PLAN_CONV_DGRAD_MASKED] = conv_dgrad_masked,
 };
 
 bool cudnn_serves(enum plan_kind kind)

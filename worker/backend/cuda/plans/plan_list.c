@@ -70,6 +70,7 @@ static const struct {
                                   BIT(DSCALE) | BIT(DSHIFT) | FACTORS,
                               0, 0, 0},
     [PLAN_NORM_DX] = {BIT(DADD) | BIT(X) | FACTORS | BIT(DX), 0, 0, 0},
+    [PLAN_CONV_DGRAD_MASKED] = {BIT(DY) | BIT(W) | BIT(DADD) | BIT(MASK) | BIT(DX), 0, 0, 0},
 };
 
 bool plan_takes(const struct plan_request *request, enum plan_port port)
@@ -183,11 +184,14 @@ double plan_cost_us(const struct plan_request *request)
     return moved > compute_us ? moved : compute_us;
 }
 
-uint32_t plan_stored_channels(uint32_t channels, bool is_input)
+static uint32_t round_up(uint32_t count, uint32_t step)
 {
-    const uint32_t step = is_input ? 4 : 8;
+    return (count + step - 1) / step * step;
+}
 
-    return (channels + step - 1) / step * step;
+uint32_t plan_stored_channels(uint32_t channels)
+{
+    return round_up(channels, 8);
 }
 
 /* The layer's source: skips casts, which change only the type. */
@@ -196,6 +200,19 @@ static uint32_t source(const struct graph *graph, uint32_t layer)
     while (graph->layers[layer].op == GRAPH_CAST)
         layer = graph->layers[layer].inputs[0];
     return layer;
+}
+
+uint32_t plan_image_channels(const struct graph *graph)
+{
+    bool is_wide = false;
+
+    for (uint32_t i = 1; i < graph->layer_count; i++) {
+        const struct graph_layer *layer = &graph->layers[i];
+
+        is_wide = is_wide || (layer->op == GRAPH_CONV2D && layer->out.dtype == GRAPH_BF16 &&
+                              graph->layers[source(graph, layer->inputs[0])].op == GRAPH_INPUT);
+    }
+    return round_up(graph->layers[0].out.dims[0], is_wide ? 8 : 4);
 }
 
 /* The only layer that reads the value of `layer`; GRAPH_NONE if there is none or several. */
@@ -228,7 +245,8 @@ static uint32_t stored(const struct graph *graph, uint32_t layer)
             return image->dims[1] * image->dims[2] * stored(graph, root->inputs[0]);
         return stored(graph, root->inputs[0]);
     }
-    return plan_stored_channels(root->out.dims[0], root->op == GRAPH_INPUT);
+    return root->op == GRAPH_INPUT ? plan_image_channels(graph)
+                                   : plan_stored_channels(root->out.dims[0]);
 }
 
 struct lister {
@@ -271,7 +289,7 @@ static struct plan_request window_request(const struct lister *lister, uint32_t 
     const struct graph_layer *layer = &lister->graph->layers[index];
     struct plan_request request = common(lister, index);
 
-    request.k = plan_stored_channels(layer->out.dims[0], false);
+    request.k = plan_stored_channels(layer->out.dims[0]);
     request.has_bias = layer->has_bias;
     if (layer->op == GRAPH_CONV2D) {
         request.out_h = layer->out.dims[1];

@@ -11,8 +11,8 @@
  *
  * Storage:
  *   values             [n][h][w][c] of one type; linear ones [n][c]. c is the stored number of
- *                      channels (plan_stored_channels); surplus channels must be 0 in inputs and
- *                      are 0 in outputs.
+ *                      channels (plan_stored_channels, plan_image_channels); surplus channels must
+ *                      be 0 in inputs and are 0 in outputs.
  *   weights            [k][r][s][c]; linear ones [k][c]; of the values' type
  *   their gradients    and those of biases: of the values' type (fp16 weights, fp16 gradients)
  *   batch norms        scale, shift, their gradients, statistics, running statistics: f32 [c]
@@ -39,6 +39,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
  *                      DY, W, DX
  * CONV_DGRAD_ADD       dx = dx + dy * w, in place; one rounding
  *                      DY, W, DX
+ * CONV_DGRAD_MASKED    dx = dy * w + dadd where the mask is set; one rounding
+ *                      DY, W, DADD, MASK, DX
  * CONV_WGRAD           dw = dy * x; the gradient of a bias is a sum over dy, see kernels/layers.h
  *                      DY, X, DW
  * NORM_FORWARD         y = [relu] (norm(x) * scale + shift [+ add]), by the batch's statistics;
@@ -99,7 +101,8 @@ struct CUstream_st; /* what CUDA's cudaStream_t points to */
     X(NORM_APPLY, "batch norm application")                                                        \
     X(CONV_WGRAD_PROLOGUE, "convolution weight gradient of a normalised value")                    \
     X(CONV_DGRAD_NORM, "convolution data gradient of a normalised value")                          \
-    X(NORM_DX, "batch norm data gradient")
+    X(NORM_DX, "batch norm data gradient")                                                         \
+    X(CONV_DGRAD_MASKED, "convolution data gradient, added to a masked one")
 
 enum plan_kind {
 #define PLAN_KIND_ENUM(name, text) PLAN_##name,
@@ -281,9 +284,12 @@ size_t plan_port_bytes(const struct plan_request *request, enum plan_port port);
  * order means anything. */
 double plan_cost_us(const struct plan_request *request);
 
-/* How many channels (or features) are stored for `channels`: the next multiple of 8; of 4 for the
- * network's input, which then needs no workspace in the first convolution. */
-uint32_t plan_stored_channels(uint32_t channels, bool is_input);
+/* How many channels (or features) are stored for `channels`: the next multiple of 8. */
+uint32_t plan_stored_channels(uint32_t channels);
+/* How many are stored of the images, the network's input: the next multiple of 4, of which cuDNN's engines for
+ * fp16 make the first convolution without a workspace. Of 8 where a convolution of bf16 reads them: its engines
+ * are several times slower with 4 (docs/performance.md). */
+uint32_t plan_image_channels(const struct graph *graph);
 
 /* The plans that a net needs: for every convolution, batch norm and linear layer of the (passed)
  * graph, for a training step and a forward one. Batch norms of a forward one need none: our kernel

@@ -139,4 +139,21 @@ TEST(gradients_of_shortcuts_are_not_stored)
     standin_faults.no_norm_plans = false;
 }
 
+/* Nor those that a data gradient reads where the norm has them, with its mask, which live until then: i adds c, for 2
+ * steps. */
+TEST(gradients_under_a_mask_live_until_they_are_added)
+{
+    struct graph *graph = pair_residual_graph();
+
+    CHECK_EQ(setenv("DDP_CUDA_STATS", "0", 1), 0);
+    cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+    standin_plan_times_us[PLAN_CONV_DGRAD] = standin_plan_times_us[PLAN_CONV_DGRAD_ADD] = 10;
+    standin_plan_times_us[PLAN_CONV_DGRAD_MASKED] = 10;
+    memset(standin_plan_runs, 0, sizeof standin_plan_runs);
+    train(graph, (struct model_shape){3, 8, 8, 10}, "O2");
+    CHECK_EQ(standin_plan_runs[PLAN_CONV_DGRAD_MASKED], 2);
+    memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+    graph_free(&graph);
+}
+
 TEST_MAIN

@@ -133,7 +133,7 @@ static void check_refused(struct graph *graph, uint32_t at, const char *name)
     graph_free(&graph);
 }
 
-/* Images are stored with 4 channels, other values with 8 at least. */
+/* Images are stored with 4 channels where no convolution of bf16 reads them, other values with 8 at least. */
 TEST(images_are_read_by_convolutions)
 {
     const struct graph_window one = {1, 1, 0}, half = {2, 2, 0};

@@ -81,4 +81,26 @@ TEST(batch_norms_compile_to_the_load)
         }
 }
 
+/* A data gradient that adds a gradient under its mask: the first convolutions of ResNet-50's blocks. */
+TEST(masked_data_gradients_compile_to_the_load)
+{
+    open_target();
+    for (int form = 0; form < 2; form++) {
+        const struct plan_request request = {.kind = PLAN_CONV_DGRAD_MASKED,
+                                             .type = form == 0 ? GRAPH_F16 : GRAPH_BF16,
+                                             .n = 256,
+                                             .c = form == 0 ? 256 : 1024,
+                                             .h = form == 0 ? 56 : 14,
+                                             .w = form == 0 ? 56 : 14,
+                                             .k = form == 0 ? 64 : 256,
+                                             .out_h = form == 0 ? 56 : 14,
+                                             .out_w = form == 0 ? 56 : 14,
+                                             .window = {1, 1, 0}};
+        struct cudnn_refusal refusal;
+
+        if (!compiles(&request, &refusal))
+            FAIL("form %d: %d, %s", form, (int)refusal.code, refusal.text);
+    }
+}
+
 TEST_MAIN

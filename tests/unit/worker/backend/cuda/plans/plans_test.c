@@ -152,6 +152,42 @@ TEST(data_gradients_that_add_have_engines)
         }
 }
 
+/* Those that add a gradient under its mask have engines that lack only the driver, since they are compiled. */
+TEST(data_gradients_that_add_a_masked_one_have_engines)
+{
+    static const struct {
+        uint32_t c, side, k;
+    } blocks[] = {{256, 56, 64}, {512, 28, 128}, {1024, 14, 256}, {2048, 7, 512}};
+    const struct plan_options options = {.cache_folder = ""};
+    struct plan_request requests[2 * sizeof blocks / sizeof blocks[0]];
+    struct plan_set *set = open_set(&cuda_plans, options, 90);
+    struct err err = {.status = STATUS_OK};
+    uint32_t count = 0;
+
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            requests[count++] = (struct plan_request){.kind = PLAN_CONV_DGRAD_MASKED,
+                                                      .name = "conv1",
+                                                      .type = bf16 ? GRAPH_BF16 : GRAPH_F16,
+                                                      .n = 256,
+                                                      .c = blocks[b].c,
+                                                      .h = blocks[b].side,
+                                                      .w = blocks[b].side,
+                                                      .k = blocks[b].k,
+                                                      .out_h = blocks[b].side,
+                                                      .out_w = blocks[b].side,
+                                                      .window = {1, 1, 0}};
+    if (cuda_plans.build(set, requests, count, &err) != STATUS_OK)
+        FAIL("build: %s", err.text);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct plan_info *info = cuda_plans.info(set, i);
+
+        if (info->status != STATUS_OK && !info->needs_driver)
+            FAIL("c %u %s: %s", requests[i].c, plan_type_name(requests[i].type), info->engine);
+    }
+    cuda_plans.close(&set);
+}
+
 /* A 3x3 convolution of the first stage, 64 channels at 56x56, or a batch norm there. */
 static struct plan_request stage_one_request(enum plan_kind kind, enum graph_dtype type)
 {
@@ -300,9 +336,71 @@ TEST(port_bytes_by_hand)
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_BIAS), 16 * 2);
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_MASK), 2 * 8 * 6 * 5 / 8); /* bits */
     CHECK_EQ(plan_port_bytes(&request, PLAN_PORT_SUM), 16 * 4);
-    CHECK_EQ(plan_stored_channels(3, true), 4);
-    CHECK_EQ(plan_stored_channels(3, false), 8);
-    CHECK_EQ(plan_stored_channels(64, false), 64);
+    CHECK_EQ(plan_stored_channels(3), 8);
+    CHECK_EQ(plan_stored_channels(64), 64);
+}
+
+/* Of the images: 8 in bf16, for which cuDNN has no fast engine of 4; 4 in every other type. */
+TEST(stored_channels_of_the_images)
+{
+    static const struct {
+        uint32_t level;
+        enum graph_dtype half;
+        uint32_t stored;
+    } cases[] = {{0, GRAPH_F32, 4},  {1, GRAPH_F16, 4},  {2, GRAPH_F16, 4},  {3, GRAPH_F16, 4},
+                 {0, GRAPH_BF16, 4}, {1, GRAPH_BF16, 8}, {2, GRAPH_BF16, 8}, {3, GRAPH_BF16, 8}};
+    static const char *const archs[] = {"convnet", "resnet18", "resnet50"};
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (size_t a = 0; a < sizeof archs / sizeof archs[0]; a++) {
+            const uint32_t kernel = a == 0 ? 5 : 7;
+            uint32_t count;
+            struct plan_request *requests = model_requests(
+                archs[a], a == 0 ? 28 : 224, 16, cases[i].level, cases[i].half, true, &count);
+
+            CHECK_EQ(requests[0].kind, PLAN_CONV_FORWARD);
+            CHECK_EQ(requests[1].kind, PLAN_CONV_WGRAD);
+            CHECK_EQ(requests[0].c, cases[i].stored);
+            CHECK_EQ(requests[1].c, cases[i].stored);
+            CHECK_EQ(plan_port_bytes(&requests[1], PLAN_PORT_DW),
+                     (size_t)requests[1].k * kernel * kernel * cases[i].stored *
+                         (cases[i].level == 0 ? 4 : 2));
+            for (uint32_t k = 2; k < count; k++)
+                CHECK_EQ(requests[k].c % 8, 0);
+            free(requests);
+        }
+}
+
+/* The images are stored as the engines want them: none that is proposed first makes a padded copy of them in its
+ * workspace, as all for bf16 do of 4 channels. */
+static void check_first_plans(enum graph_dtype type, int capability)
+{
+    const struct plan_options options = {.cache_folder = ""};
+    struct plan_set *set = open_set(&cuda_plans, options, capability);
+    uint32_t count;
+    struct plan_request *requests = model_requests("resnet50", 224, 256, 2, type, true, &count);
+    struct err err = {.status = STATUS_OK};
+
+    if (cuda_plans.build(set, requests, 2, &err) != STATUS_OK)
+        FAIL("build: %s", err.text);
+    for (uint32_t i = 0; i < 2; i++) {
+        const struct plan_info *info = cuda_plans.info(set, i);
+
+        CHECK_EQ(info->status, STATUS_OK);
+        if (info->workspace_bytes >= plan_port_bytes(&requests[i], PLAN_PORT_X))
+            FAIL("%s of %s, sm_%d: %zu bytes of workspace", plan_kind_name(requests[i].kind),
+                 plan_type_name(type), capability, info->workspace_bytes);
+    }
+    cuda_plans.close(&set);
+    free(requests);
+}
+
+TEST(engines_take_the_images_as_they_are)
+{
+    for (int capability = 80; capability <= 100; capability += 10) {
+        check_first_plans(GRAPH_F16, capability);
+        check_first_plans(GRAPH_BF16, capability);
+    }
 }
 
 /* A model's list by hand: the ConvNet's, whose second convolution reads 16 channels. */
