@@ -129,12 +129,11 @@ void explain_blocked(struct rdzv *rdzv, const struct pass *pass, struct job *job
 void explain_behind(struct rdzv *rdzv, struct job *job)
 {
     const struct job *first = job_find(rdzv, rdzv->reservation.job_id);
-    char text[REASON_BYTES_MAX];
+    char text[REASON_BYTES_MAX], title[JOB_TITLE_BYTES];
     uint32_t slots = first->record.nodes_min * first->record.nproc_per_node;
 
-    text_format(text, "behind job %llu (%s): it waits for %u slot%s on %s, reserved",
-                (unsigned long long)first->record.job_id, first->record.name, slots,
-                slots == 1 ? "" : "s", rdzv->reservation.text);
+    text_format(text, "behind %s: it waits for %u slot%s on %s, reserved",
+                job_title(first, job, title), slots, slots == 1 ? "" : "s", rdzv->reservation.text);
     job_set_reason(rdzv, job, text);
 }
 
@@ -170,7 +169,7 @@ void explain_after(struct rdzv *rdzv, struct job *job)
     const uint64_t count = item.last - item.first + 1;
     char name[JOB_NAME_BYTES_MAX + 4] = "", more[32] = "", text[REASON_BYTES_MAX];
 
-    if (other != NULL)
+    if (other != NULL && strcmp(other->record.user, job->record.user) == 0)
         (void)snprintf(name, sizeof name, " (%s)", other->record.name);
     if (left > 1)
         (void)snprintf(more, sizeof more, ", and for %u more", left - 1);
@@ -220,11 +219,10 @@ void explain_linger(struct rdzv *rdzv, struct job *job)
 void explain_preempted(struct rdzv *rdzv, struct job *job)
 {
     const struct job *first = job_find(rdzv, job->record.preempted_by);
-    char text[REASON_BYTES_MAX];
+    char text[REASON_BYTES_MAX], title[JOB_TITLE_BYTES];
 
-    text_format(text, "preempted by job %llu (%s) for its priority, %d against %d: starts after it",
-                (unsigned long long)first->record.job_id, first->record.name,
-                first->record.priority, job->record.priority);
+    text_format(text, "preempted by %s for its priority, %d against %d: starts after it",
+                job_title(first, job, title), first->record.priority, job->record.priority);
     job_set_reason(rdzv, job, text);
 }
 

@@ -159,6 +159,17 @@ void job_set_changed(struct rdzv *rdzv, struct job *job)
     job->changed = true;
 }
 
+const char *job_title(const struct job *other, const struct job *reader,
+                      char title[JOB_TITLE_BYTES])
+{
+    const bool is_own = strcmp(other->record.user, reader->record.user) == 0;
+
+    (void)snprintf(title, JOB_TITLE_BYTES, "job %llu%s%s%s",
+                   (unsigned long long)other->record.job_id, is_own ? " (" : "",
+                   is_own ? other->record.name : "", is_own ? ")" : "");
+    return title;
+}
+
 void job_log(struct rdzv *rdzv, const struct job *job, const char *text)
 {
     action_log(&rdzv->out, job->record.job_id, job->record.generation, "%s", text);

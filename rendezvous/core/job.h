@@ -123,6 +123,11 @@ void job_set_dirty(struct rdzv *rdzv, struct job *job);
 void job_set_changed(struct rdzv *rdzv, struct job *job);
 /* Changes the state, marks the job and logs it. Does nothing if the state is the same. */
 void job_set_state(struct rdzv *rdzv, struct job *job, enum job_state state);
+#define JOB_TITLE_BYTES (JOB_NAME_BYTES_MAX + 40u)
+/* "job 2 (train)", for a text that the user of `reader` sees. Of another user's job it is "job 2": its name is nobody else's
+ * business. Returns `title`. */
+const char *job_title(const struct job *other, const struct job *reader,
+                      char title[JOB_TITLE_BYTES]);
 /* Sets the text that tells people why the job waits. */
 void job_set_reason(struct rdzv *rdzv, struct job *job, const char *text);
 /* Logs an event about the job and its generation. */

@@ -142,11 +142,10 @@ static uint32_t choose(const struct rdzv *rdzv, struct pass *pass, const struct 
 
 static void stop(struct rdzv *rdzv, struct job *victim, const struct job *first)
 {
-    char why[REASON_BYTES_MAX];
+    char why[REASON_BYTES_MAX], title[JOB_TITLE_BYTES];
 
-    text_format(why, "preempted by job %llu (%s) for its priority, %d against %d",
-                (unsigned long long)first->record.job_id, first->record.name,
-                first->record.priority, victim->record.priority);
+    text_format(why, "preempted by %s for its priority, %d against %d",
+                job_title(first, victim, title), first->record.priority, victim->record.priority);
     victim->record.preempted_by = first->record.job_id;
     victim->record.preempted_at = first->record.generation;
     (void)generation_stop_planned(rdzv, victim, why);
@@ -238,7 +237,7 @@ bool preempt_explain(struct rdzv *rdzv, struct job *job)
 {
     const struct job *victim = NULL;
     uint32_t count = 0;
-    char text[REASON_BYTES_MAX];
+    char text[REASON_BYTES_MAX], title[JOB_TITLE_BYTES];
 
     for (uint32_t i = 0; rdzv->options.preempts && i < rdzv->live_count; i++) {
         const struct job *other = job_live(rdzv, i);
@@ -253,9 +252,8 @@ bool preempt_explain(struct rdzv *rdzv, struct job *job)
     if (victim == NULL)
         return false;
     if (count == 1)
-        text_format(text,
-                    "takes the slots of job %llu (%s), whose priority is lower: it is stopping",
-                    (unsigned long long)victim->record.job_id, victim->record.name);
+        text_format(text, "takes the slots of %s, whose priority is lower: it is stopping",
+                    job_title(victim, job, title));
     else
         text_format(text, "takes the slots of %u jobs whose priority is lower: they are stopping",
                     count);

@@ -12,11 +12,13 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "common/io/conn.h"
 #include "common/io/own_path.h"
 
 #define NAME_START "state-"
 #define DIR_BYTES 512u
 #define OF_SYSTEM "/run/ddp"
+#define LEFT_AFTER_US 60000000u
 
 /* Another boot may find the file where the folder is on a disk. */
 static bool read_boot(char boot[WITNESS_BOOT_BYTES])
@@ -55,7 +57,8 @@ static void find_dir(char dir[DIR_BYTES])
         (void)snprintf(dir, DIR_BYTES, "/dev/shm/ddp-boot-%u", user);
 }
 
-/* A file of ours whose state.db is gone for certain. */
+/* A file of ours whose state.db is not there any more, and whose server has not run for a minute: one that runs may see other
+ * paths than we do, as in a container. */
 static bool is_left(int dir_fd, const char *name)
 {
     static struct witness_page page;
@@ -71,6 +74,8 @@ static bool is_left(int dir_fd, const char *name)
     if (!is_whole)
         return false;
     page.state_path[sizeof page.state_path - 1] = '\0';
+    if (clock_boot_us() < page.facts.alive_us + LEFT_AFTER_US)
+        return false;
     return page.state_path[0] == '/' && stat(page.state_path, &info) != 0 && errno == ENOENT;
 }
 

@@ -163,6 +163,21 @@ TEST(a_point_of_priority_is_a_minute)
     CHECK(strstr(reason_of(high), "behind job 3 (job)") != NULL);
 }
 
+/* A user sees that jobs of others are before the own one, and not what they are called. */
+TEST(the_name_of_another_users_job_is_not_told)
+{
+    uint64_t other, own;
+
+    begin(0, 0);
+    hello(1, "gpu1", 1);
+    (void)ask((struct asked){.nodes = 1, .nproc = 1});
+    (void)ask((struct asked){.nodes = 1, .nproc = 1});
+    other = ask((struct asked){.nodes = 1, .nproc = 1, .user = "bob"});
+    own = ask((struct asked){.nodes = 1, .nproc = 1});
+    CHECK_STR(reason_of(other), "behind job 2: it waits for 1 slot on gpu1, reserved");
+    CHECK_STR(reason_of(own), "behind job 2 (job): it waits for 1 slot on gpu1, reserved");
+}
+
 TEST(quotas_hold_up_their_user_alone)
 {
     uint64_t first, second, other;

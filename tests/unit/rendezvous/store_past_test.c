@@ -197,15 +197,20 @@ TEST(the_boot_knows_the_newest_state)
     store_close(&store);
 }
 
-/* As if its server had run for the last time that much earlier, and had made so many commits elsewhere. */
-static void change_memory(const struct store *store, uint64_t less_us, uint64_t less_commits)
+static const char *memory_of(const struct store *store)
 {
-    struct witness_page page;
-    char path[128];
-    int fd;
+    static char path[128];
 
     (void)snprintf(path, sizeof path, "%.80s/state-%s", known, store_cluster(store));
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    return path;
+}
+
+/* As if its server had run for the last time that much earlier, and had made so many commits elsewhere. */
+static void change_memory(const char *path, uint64_t less_us, uint64_t less_commits)
+{
+    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    struct witness_page page;
+
     CHECK_EQ(pread(fd, &page, sizeof page, 0), sizeof page);
     page.facts.alive_us -= less_us;
     page.facts.commits -= less_commits;
@@ -221,13 +226,13 @@ TEST(a_state_that_was_left_for_long_may_be_of_the_past)
     boot();
     store = open_or_fail(path_of("live"));
     give(store, 1);
-    change_memory(store, WITNESS_PAUSE_US + 1000000, 0);
+    change_memory(memory_of(store), WITNESS_PAUSE_US + 1000000, 0);
     store_alive(store); /* it does not commit, but it runs */
-    change_memory(store, WITNESS_PAUSE_US / 2, 0);
+    change_memory(memory_of(store), WITNESS_PAUSE_US / 2, 0);
     store_release(store);
     store = open_or_fail(path_of("live"));
     CHECK(store_is_newest(store) && !store_is_copy(store));
-    change_memory(store, WITNESS_PAUSE_US + 1000000, 0);
+    change_memory(memory_of(store), WITNESS_PAUSE_US + 1000000, 0);
     store_release(store);
     store = open_or_fail(path_of("live"));
     CHECK(!store_is_newest(store) && store_is_copy(store) && !store_is_of_past(store));
@@ -246,7 +251,7 @@ TEST(a_state_that_has_come_further_than_the_boot_knows_may_be_of_the_past)
         store = open_or_fail(path_of(more == 1 ? "killed" : "elsewhere"));
         give(store, 1);
         give(store, 2);
-        change_memory(store, 0, more);
+        change_memory(memory_of(store), 0, more);
         store_release(store);
         store = open_or_fail(path_of(more == 1 ? "killed" : "elsewhere"));
         CHECK_EQ(store_is_newest(store), more == 1);
@@ -313,7 +318,7 @@ TEST(a_directory_that_was_moved_back_is_noticed)
     store_close(&store);
 }
 
-/* The file of a state whose directory is gone is removed, and no other. */
+/* The file of a state whose directory is gone is removed, and no other. A server that runs may see it where we do not. */
 TEST(what_the_boot_knows_of_gone_states_is_removed)
 {
     struct store *store;
@@ -331,6 +336,10 @@ TEST(what_the_boot_knows_of_gone_states_is_removed)
     store = open_or_fail(path_of("two"));
     (void)snprintf(kept, sizeof kept, "%s/state-%s", known, store_cluster(store));
     store_close(&store);
+    store = open_or_fail(path_of("two"));
+    CHECK_EQ(access(gone, F_OK), 0);
+    store_close(&store);
+    change_memory(gone, 61 * 1000000u, 0);
     store = open_or_fail(path_of("two"));
     CHECK(access(gone, F_OK) != 0);
     CHECK_EQ(access(kept, F_OK), 0);
