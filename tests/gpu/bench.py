@@ -67,6 +67,8 @@ ROWS = [
         False),
     Row("tune", "ddp-worker --tune: all engines are timed, those of batch norms too, for all rows after it", rows.tune, 95, 120),
     Row("faster of both", "the step after --tune: batch norms by plans where they are faster", rows.variant([], {}), 6, 40),
+    Row("shortcuts", "DDP_CUDA_SHORTCUTS=auto: gradients of shortcuts that are not stored, where --tune found that to be faster",
+        rows.variant([], {"DDP_CUDA_SHORTCUTS": "auto"}), 6, 40),
     Row("stats auto", "DDP_CUDA_STATS=auto: statistics out of convolutions where that is faster", rows.variant([], {"DDP_CUDA_STATS": "auto"}),
         35, 60),
     Row("no graph", "DDP_CUDA_GRAPH=0: nothing recorded", rows.variant([], {"DDP_CUDA_GRAPH": "0"}), 10, 40),

@@ -130,7 +130,8 @@ def start(name, wanted):
 def tune(bench):
     """All engines, as a user has them timed; with --max-steps 1 there is no smaller last batch to time others for."""
     begun = time.monotonic()
-    text = bench.run([bench.program("worker", "ddp-worker"), *bench.words(), "--max-steps", "1", "--tune"])
+    text = bench.run([bench.program("worker", "ddp-worker"), *bench.words(), "--max-steps", "1", "--tune"],
+                     env={"DDP_CUDA_SHORTCUTS": "auto"})
     seconds = time.monotonic() - begun
     if "engines are chosen" not in text:
         raise Failed("ddp-worker --tune did not say that engines are chosen")

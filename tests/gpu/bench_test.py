@@ -131,7 +131,7 @@ def our_programs_know_every_option(folder, build):
         except (bench_run.Failed, bench_run.NotMeasured):
             pass
     workers = [argv[argv.index(f"{build}/worker/ddp-worker"):] for argv in recorder.commands if f"{build}/worker/ddp-worker" in argv]
-    assert len(workers) == 14 + len(bench_rows.NCCL_WAYS), workers
+    assert len(workers) == 15 + len(bench_rows.NCCL_WAYS), workers
     ways = [next((word for word in argv if word.startswith("--tune")), None) for argv in workers]
     # two starts as they are, a step by timed engines, a start with them; then nothing is measured by untimed ones, except the deterministic
     assert ways[:4] == [None, None, "--tune-seconds", None] and ways[4:].count(None) == 1 and ways.count("--tune") == 1, ways

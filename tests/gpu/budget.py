@@ -93,7 +93,7 @@ def savings(net):
         ("a convolution's shortcut: its norm reads gradient and mask of the norm that adds it, nothing is stored; our own kernels",
          sum(value(c, h) for c, h, is_conv in net.outs if is_conv), "with our own kernels"),
         ("any other shortcut: the data gradient before it reads gradient and mask, nothing is stored",
-         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "after `--tune`, where faster"),
+         sum(value(c, h) for c, h, is_conv in net.outs if not is_conv), "off; `DDP_CUDA_SHORTCUTS=auto` after `--tune`, where faster"),
     ]
 
 

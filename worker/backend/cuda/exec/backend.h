@@ -34,7 +34,7 @@ struct cuda_backend_options {
 
 /* Sets the tables of a loaded module, or a test's; they must stay valid for ever. Options are 0
  * unless these are set in the environment: DDP_CUDA_SYNC=1, DDP_CUDA_GRAPH=0, DDP_CUDA_STATS=1, 2
- * or auto, DDP_CUDA_CANDIDATES=N (1 to 32), DDP_CUDA_NORMS=plans, DDP_CUDA_SHORTCUTS=0 or 1. */
+ * or auto, DDP_CUDA_CANDIDATES=N (1 to 32), DDP_CUDA_NORMS=plans, DDP_CUDA_SHORTCUTS=auto or 1. */
 void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kernels *kernels,
                       const struct cuda_plans *plans, uint32_t device_index);
 

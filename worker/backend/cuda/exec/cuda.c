@@ -51,7 +51,8 @@ void cuda_backend_use(const struct cuda_runtime *runtime, const struct cuda_kern
         .stats = stats_wish(),
         .candidates = candidates_wish(),
         .norm_plans = is_set("DDP_CUDA_NORMS", "plans"),
-        .no_masked_plans = is_set("DDP_CUDA_SHORTCUTS", "0"),
+        .no_masked_plans =
+            !is_set("DDP_CUDA_SHORTCUTS", "auto") && !is_set("DDP_CUDA_SHORTCUTS", "1"),
         .masked_plans = is_set("DDP_CUDA_SHORTCUTS", "1"),
     };
 }

@@ -1,8 +1,9 @@
 /* A block adds its input to its last norm's value and applies a ReLU. The input's gradient is the sum of the output's
  * gradient, where the ReLU let the value through, and of the data gradient of the block's first convolution. The norm
  * would store the first for the second to add it. Instead the data gradient may take gradient and mask where they are:
- * a value is written and read less, at the price of a plan that cuDNN compiles. So it is made only by --tune, as those
- * of norms are, and used where it is faster. DDP_CUDA_SHORTCUTS=1 makes and uses it in any case, 0 never. */
+ * a value is written and read less, at the price of a plan that cuDNN compiles. No card has run such a plan
+ * yet, so it is off. With DDP_CUDA_SHORTCUTS=auto it is made by --tune, as those of norms are, and used where it is
+ * faster; 1 makes and uses it in any case. */
 #include "common/log.h"
 #include "worker/backend/cuda/exec/internal.h"
 

@@ -146,6 +146,7 @@ TEST(gradients_under_a_mask_live_until_they_are_added)
     struct graph *graph = pair_residual_graph();
 
     CHECK_EQ(setenv("DDP_CUDA_STATS", "0", 1), 0);
+    CHECK_EQ(setenv("DDP_CUDA_SHORTCUTS", "auto", 1), 0);
     cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
     standin_plan_times_us[PLAN_CONV_DGRAD] = standin_plan_times_us[PLAN_CONV_DGRAD_ADD] = 10;
     standin_plan_times_us[PLAN_CONV_DGRAD_MASKED] = 10;
@@ -153,6 +154,7 @@ TEST(gradients_under_a_mask_live_until_they_are_added)
     train(graph, (struct model_shape){3, 8, 8, 10}, "O2");
     CHECK_EQ(standin_plan_runs[PLAN_CONV_DGRAD_MASKED], 2);
     memset(standin_plan_times_us, 0, sizeof standin_plan_times_us);
+    CHECK_EQ(unsetenv("DDP_CUDA_SHORTCUTS"), 0);
     graph_free(&graph);
 }
 
