@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/accept_turn.h"
 #include "common/io/address.h"
 #include "common/io/conn.h"
 #include "common/limits.h"
@@ -53,6 +54,7 @@ struct write {
 struct c10d_server {
     uv_loop_t *loop;
     uv_tcp_t listener;
+    struct accept_turn turn;
     uv_timer_t timer;
     char bound[ADDRESS_BYTES_MAX];
     struct c10d *core;
@@ -86,7 +88,7 @@ static void *resize(void *owner, void *bytes, size_t byte_count)
 /* -- the end ----------------------------------------------------------------------------------- */
 
 static void step(struct c10d_server *server, struct c10d_event event);
-static void on_connection(uv_stream_t *listener, int code);
+static void take_connection(void *owner);
 
 static void free_server(struct c10d_server *server)
 {
@@ -144,7 +146,7 @@ static void on_connection_closed(uv_handle_t *handle)
         *connection = (struct connection){.server = server};
         server->spare = connection;
         if (server->accept_waits && !server->is_closing)
-            on_connection((uv_stream_t *)&server->listener, 0);
+            take_connection(server);
     } else {
         free(connection);
     }
@@ -400,15 +402,11 @@ static bool admit(struct c10d_server *server, struct connection *connection)
 /* A handle to accept with must always exist, because libuv would stop listening otherwise. While
  * there is no memory for another one, a connection is accepted only to be closed, and its handle is
  * used for the next. */
-static void on_connection(uv_stream_t *listener, int code)
+static void take_connection(void *owner)
 {
-    struct c10d_server *server = listener->data;
+    struct c10d_server *server = owner;
     struct connection *connection = server->spare;
 
-    if (code < 0) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", server->bound, uv_strerror(code));
-        return;
-    }
     server->accept_waits = connection == NULL;
     if (connection == NULL)
         return; /* wait for on_connection_closed */
@@ -424,6 +422,16 @@ static void on_connection(uv_stream_t *listener, int code)
     (void)uv_tcp_keepalive(&connection->tcp, 1, KEEPALIVE_S);
     read_or_not(connection);
     step(server, (struct c10d_event){.type = C10D_EVENT_CONNECTED, .client = connection->number});
+}
+
+static void on_connection(uv_stream_t *listener, int code)
+{
+    struct c10d_server *server = listener->data;
+
+    if (code < 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", server->bound, uv_strerror(code));
+    else if (!accept_turn_is_over(&server->turn))
+        take_connection(server);
 }
 
 /* -- the beginning ----------------------------------------------------------------------------- */
@@ -491,7 +499,8 @@ static int open_handles(struct c10d_server *server, int fd)
     (void)uv_timer_init(server->loop, &server->timer);
     (void)uv_tcp_init(server->loop, &server->listener);
     server->timer.data = server->listener.data = server;
-    server->handles_open = 2;
+    accept_turn_open(&server->turn, server->loop, take_connection, server);
+    server->handles_open = 3;
     code = uv_tcp_open(&server->listener, fd);
     if (code < 0) {
         (void)close(fd);
@@ -592,4 +601,5 @@ void c10d_server_close(struct c10d_server **owned, void (*on_closed)(void *owner
     }
     uv_close((uv_handle_t *)&server->timer, on_handle_closed);
     uv_close((uv_handle_t *)&server->listener, on_handle_closed);
+    accept_turn_close(&server->turn, on_handle_closed);
 }
