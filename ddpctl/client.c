@@ -11,7 +11,8 @@
 
 #define DELAY_FIRST_MS 10u
 #define DELAY_MAX_MS 500u
-#define DELAY_FULL_MS 10u /* a full queue has room again as soon as the server takes one, and others want it, too */
+#define DELAY_FULL_MS                                                                              \
+    10u /* a full queue has room again as soon as the server takes one, and others want it, too */
 #define WELCOME_US 2000000u
 #define REPORT_AFTER_US 2000000u
 #define STEADY_US                                                                                  \

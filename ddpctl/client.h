@@ -56,7 +56,8 @@ struct client {
     bool was_open, conn_live, open, closing, loss_reported;
     bool
         was_dropped; /* the server took a connection and closed it without a word: it had no place */
-    bool was_full, is_full; /* the queue of its unix socket was full at some attempt, and at the last one */
+    bool was_full,
+        is_full; /* the queue of its unix socket was full at some attempt, and at the last one */
     bool is_answered;                      /* the server has answered on this connection */
     bool is_useful;                        /* with more than its welcome */
     bool was_useful;                       /* is_useful before the current message */

@@ -1,6 +1,5 @@
 #include "launcherd/c10d/c10d_server.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,6 +17,7 @@
 #include "common/io/conn.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "launcherd/c10d/c10d_peers.h"
 
 #define READ_BYTES (256u * 1024u)
 #define TICK_MS 1000u
@@ -58,8 +58,7 @@ struct c10d_server {
     uv_timer_t timer;
     char bound[ADDRESS_BYTES_MAX];
     struct c10d *core;
-    struct in6_addr *peers; /* [peer_count]; IPv4 ones mapped */
-    size_t peer_count;
+    struct c10d_peers peers;
     struct connection *first;        /* all, including those that are not admitted */
     struct connection *spare;        /* for the next connection; NULL: no memory for one */
     struct connection **connections; /* [clients_max], by number */
@@ -93,7 +92,7 @@ static void take_connection(void *owner);
 static void free_server(struct c10d_server *server)
 {
     c10d_free(&server->core);
-    free(server->peers);
+    free(server->peers.ips);
     free(server->connections);
     free(server->free_numbers);
     free(server->spare);
@@ -341,31 +340,18 @@ static void on_tick(uv_timer_t *timer)
 
 /* -- connections ------------------------------------------------------------------------------- */
 
-static struct in6_addr mapped(const struct sockaddr_storage *address)
-{
-    struct in6_addr ip = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-
-    if (address->ss_family == AF_INET6)
-        return ((const struct sockaddr_in6 *)address)->sin6_addr;
-    memcpy(&ip.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
-    return ip;
-}
-
 /* Whether the peer may connect. Its name is added to the label. */
 static bool is_peer(struct connection *connection)
 {
     const struct c10d_server *server = connection->server;
     struct sockaddr_storage address = {0};
-    struct in6_addr ip;
     int byte_count = sizeof address;
 
     if (uv_tcp_getpeername(&connection->tcp, (struct sockaddr *)&address, &byte_count) < 0)
         return false;
     address_format_tcp(&address, connection->label, sizeof connection->label);
-    ip = mapped(&address);
-    for (size_t i = 0; i < server->peer_count; i++)
-        if (memcmp(&server->peers[i], &ip, sizeof ip) == 0)
-            return true;
+    if (c10d_peers_have(&server->peers, &address))
+        return true;
     tell_closed(connection, "", "it is no node of this job");
     return false;
 }
@@ -435,26 +421,6 @@ static void on_connection(uv_stream_t *listener, int code)
 }
 
 /* -- the beginning ----------------------------------------------------------------------------- */
-
-static enum status read_peers(struct c10d_server *server, const char *const *peers, size_t count,
-                              struct err *err)
-{
-    server->peers = calloc(count, sizeof *server->peers);
-    if (server->peers == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the peers of the store");
-    for (; server->peer_count < count; server->peer_count++) {
-        struct in6_addr *ip = &server->peers[server->peer_count];
-        char peer[ADDRESS_BYTES_MAX];
-
-        (void)snprintf(peer, sizeof peer, "%s", peers[server->peer_count]);
-        peer[strcspn(peer, "%")] = '\0'; /* cut off the zone of a link-local address */
-        *ip = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-        if (inet_pton(AF_INET, peer, &ip->s6_addr[12]) != 1 && inet_pton(AF_INET6, peer, ip) != 1)
-            return err_set(err, STATUS_BAD_INPUT, 0,
-                           "%.64s is no numeric address, as a peer of the store must be", peer);
-    }
-    return STATUS_OK;
-}
 
 #define DEFAULT(field, value) ((field) != 0 ? (field) : (value))
 
@@ -556,7 +522,7 @@ struct c10d_server *c10d_server_new(uv_loop_t *loop, const struct c10d_server_op
         status = err_set(err, STATUS_MEMORY, 0, "no memory for the store");
     } else {
         server->loop = loop;
-        status = read_peers(server, options->peers, options->peer_count, err);
+        status = c10d_peers_read(&server->peers, options->peers, options->peer_count, err);
     }
     if (status == STATUS_OK)
         status = make_core(server, options, err);

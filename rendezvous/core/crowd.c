@@ -5,7 +5,7 @@
 
 #define SLOTS (2 * CROWD_PLACES_MAX)
 #define FACTOR UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / the golden ratio: Fibonacci hashing */
-#define LOOK_AGAIN_US 1000u /* what has come is read by then */
+#define LOOK_AGAIN_US 1000u                 /* what has come is read by then */
 
 static bool is_of(const struct crowd_place *place, const struct crowd_place *other)
 {

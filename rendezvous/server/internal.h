@@ -18,7 +18,7 @@
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
 
-#define ENDPOINTS_MAX 2u      /* the unix socket; TCP */
+#define ENDPOINTS_MAX 2u     /* the unix socket; TCP */
 #define DOOR_PLACES_MAX 512u /* of connections without a hello, in each of two doors; see door.c */
 #define PEERS_MAX (CONNS_MAX + 64u) /* those above CONNS_MAX get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
@@ -137,8 +137,8 @@ struct endpoint {
     struct listener listener;
     struct server *server;
     bool uses_tls;
-    bool is_started;   /* false: it waits for the first key */
-    bool accept_waits; /* a connection waits in the backlog for a free place */
+    bool is_started;              /* false: it waits for the first key */
+    bool accept_waits;            /* a connection waits in the backlog for a free place */
     struct door strangers, known; /* those without a hello; see door.c */
 };
 

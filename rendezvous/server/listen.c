@@ -169,8 +169,7 @@ static void refuse_over_limit(struct peer *peer)
 {
     char text[80];
 
-    (void)snprintf(text, sizeof text, "the server has its %u connections",
-                   peer->server->conns_max);
+    (void)snprintf(text, sizeof text, "the server has its %u connections", peer->server->conns_max);
     if (!peer->endpoint->uses_tls) {
         refuse(peer, "try again later", text);
         return;

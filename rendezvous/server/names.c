@@ -199,9 +199,8 @@ struct late_look {
 static void let_in(struct peer *peer, void *context)
 {
     struct late_look *look = context;
-    const struct known_name *known = look->now_us - peer->names_since_us >= LATE_US
-                                         ? find_known(peer->server, peer->uid)
-                                         : NULL;
+    const struct known_name *known =
+        look->now_us - peer->names_since_us >= LATE_US ? find_known(peer->server, peer->uid) : NULL;
 
     if (known != NULL)
         go_on(peer, known->name, 0);
