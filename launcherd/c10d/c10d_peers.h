@@ -1,6 +1,6 @@
 /* The addresses that may connect to a store: those of the job's nodes. */
-#ifndef LAUNCHERD_C10D_PEERS_H
-#define LAUNCHERD_C10D_PEERS_H
+#ifndef LAUNCHERD_C10D_C10D_PEERS_H
+#define LAUNCHERD_C10D_C10D_PEERS_H
 
 #include <netinet/in.h>
 #include <stdbool.h>
