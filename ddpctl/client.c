@@ -1,6 +1,7 @@
 #include "ddpctl/client.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@
 
 #define DELAY_FIRST_MS 10u
 #define DELAY_MAX_MS 500u
+#define DELAY_FULL_MS                                                                              \
+    10u /* a full queue has room again as soon as the server takes one, and others want it, too */
 #define WELCOME_US 2000000u
 #define REPORT_AFTER_US 2000000u
 #define STEADY_US                                                                                  \
@@ -20,7 +23,7 @@ static void on_timer(uv_timer_t *timer);
 static void fail(struct client *client, enum status status, const char *text)
 {
     client_close(client);
-    (void)err_set(&client->why, status, 0, "%s", text);
+    (void)err_set(&client->why, status, client->is_full ? EAGAIN : 0, "%s", text);
     client->handlers->on_failed(client, &client->why);
 }
 
@@ -28,7 +31,8 @@ static void fail(struct client *client, enum status status, const char *text)
  * for a while until another one takes over. */
 static uint64_t patience_of(const struct client *client)
 {
-    const bool is_patient = client->was_open || client->was_dropped || client->first_is_patient;
+    const bool is_patient =
+        client->was_open || client->was_dropped || client->was_full || client->first_is_patient;
     const bool has_others = client->stands_by || (client->was_open && client->list.count > 1);
 
     if (!client->is_once && has_others)
@@ -40,11 +44,12 @@ static uint64_t patience_of(const struct client *client)
  * result is random, between half of it and all of it. */
 static uint64_t next_delay_ms(struct client *client, bool is_hasty)
 {
-    const uint64_t delay_ms = client->delay_ms;
+    const uint64_t delay_ms = client->is_full ? DELAY_FULL_MS : client->delay_ms;
 
     if (is_hasty || !server_list_all_failed(&client->list))
         return 0;
-    client->delay_ms = delay_ms * 2 < DELAY_MAX_MS ? delay_ms * 2 : DELAY_MAX_MS;
+    if (!client->is_full)
+        client->delay_ms = delay_ms * 2 < DELAY_MAX_MS ? delay_ms * 2 : DELAY_MAX_MS;
     return delay_ms / 2 + uv_hrtime() % (delay_ms / 2 + 1);
 }
 
@@ -159,7 +164,7 @@ static void on_conn_closed(struct conn *conn, enum status why, const char *text)
     if (refused != NULL && !client->closing && client->list.failures + 1 >= client->list.count)
         fail(client, STATUS_REFUSED, refused);
     else
-        failed(client, why == STATUS_REFUSED ? STATUS_CLOSED : why, text);
+        failed(client, why == STATUS_REFUSED || why == STATUS_BUSY ? STATUS_CLOSED : why, text);
 }
 
 /* With several servers the first answer must come soon: if a server is stopped or its machine
@@ -218,6 +223,7 @@ static void opened(struct client *client)
     struct err err = {0};
 
     client->conn_live = client->open = true;
+    client->is_full = false;
     client->is_answered = client->is_useful = false;
     client->opened_at_us = clock_boot_us();
     client->expect_us = 0;
@@ -229,10 +235,17 @@ static void opened(struct client *client)
         client->handlers->on_open(client);
 }
 
-/* STATUS_REFUSED would mean a refused key; here it means that no process listens there. */
+/* STATUS_REFUSED would mean a refused key; here it means that no process listens there. STATUS_BUSY would mean that no
+ * server leads; here the queue is full. */
 static void not_connected(struct client *client, enum status status, const char *text)
 {
-    failed(client, status == STATUS_REFUSED ? STATUS_NOT_FOUND : status, text);
+    client->is_full = status == STATUS_BUSY;
+    client->was_full = client->was_full || client->is_full;
+    failed(client,
+           status == STATUS_REFUSED ? STATUS_NOT_FOUND
+           : client->is_full        ? STATUS_TIMEOUT
+                                    : status,
+           text);
 }
 
 /* Without a key we connect only to servers on this machine: conn_dial.h refuses all others. */

@@ -28,7 +28,8 @@ struct client_handlers {
     void (*on_waiting)(struct client *client, const struct err *err);
     /* `patience_us` is over, or trying again cannot help. No other handler follows. STATUS_REFUSED:
      * the server requires a key and does not accept ours, or we have none. STATUS_BUSY: there are
-     * several servers, and no leader could be reached. */
+     * several servers, and no leader could be reached. STATUS_TIMEOUT with the code EAGAIN: the queue of
+     * connections of its unix socket is full, and was all the time. */
     void (*on_failed)(struct client *client, const struct err *err);
 };
 
@@ -55,6 +56,8 @@ struct client {
     bool was_open, conn_live, open, closing, loss_reported;
     bool
         was_dropped; /* the server took a connection and closed it without a word: it had no place */
+    bool was_full,
+        is_full; /* the queue of its unix socket was full at some attempt, and at the last one */
     bool is_answered;                      /* the server has answered on this connection */
     bool is_useful;                        /* with more than its welcome */
     bool was_useful;                       /* is_useful before the current message */

@@ -1,5 +1,6 @@
 #include "ddpctl/ctl.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,11 @@ int ctl_fail_server(struct ctl *ctl, const struct err *err)
     }
     (void)snprintf(message, sizeof message, "the server at %.180s cannot be reached: %.250s",
                    ctl->server.address, err->text);
+    if (err->code == EAGAIN)
+        return ctl_fail(
+            ctl, CTL_UNREACHABLE, message,
+            "a local process opens many connections (sudo ss -xp shows whose they are), "
+            "or the server stands still: look at its log (journalctl -u rendezvous)");
     return ctl_fail(ctl, CTL_UNREACHABLE, message,
                     err->status == STATUS_TIMEOUT
                         ? "it may be stopped, or wait for a disk: look at its log (journalctl -u "

@@ -216,8 +216,8 @@ static enum status refuse_connect(const char *address, int code, struct err *err
         return err_set(err, STATUS_REFUSED, code, "nobody listens on %.150s: %s", address,
                        strerror(code));
     if (code == EAGAIN)
-        return err_set(err, STATUS_BUSY, code, "%.150s does not answer: its queue is full",
-                       address);
+        return err_set(err, STATUS_BUSY, code,
+                       "%.150s does not answer: its queue of connections is full", address);
     return err_set(err, STATUS_IO, code, "connect to %.150s: %s", address, strerror(code));
 }
 

@@ -27,6 +27,7 @@
 
 #include "common/arena.h"
 #include "common/buf.h"
+#include "common/io/accept_turn.h"
 #include "common/io/tls.h"
 #include "common/msg.h"
 #include "common/msg_version.h"
@@ -136,6 +137,7 @@ struct listener {
         uv_pipe_t pipe;
         uv_tcp_t tcp;
     } handle;
+    struct accept_turn turn;
     char bound[4200];       /* the address with the port that the kernel chose: "127.0.0.1:41235" */
     char unlink_path[4096]; /* empty: nothing to remove */
     struct stat unlink_made; /* the file is removed only if it is still this one */

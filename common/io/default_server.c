@@ -91,15 +91,16 @@ static void make_address(const struct places *places, uint32_t index, char addre
                    places->dirs[index], SOCKET_NAME);
 }
 
+/* Or its queue of connections is full: then a server listens there, too. */
 static bool answers(const char *address)
 {
     struct err err;
     int fd = -1;
+    const enum status status = address_connect(address, &fd, &err);
 
-    if (address_connect(address, &fd, &err) != STATUS_OK)
-        return false;
-    (void)close(fd);
-    return true;
+    if (fd >= 0)
+        (void)close(fd);
+    return status == STATUS_OK || status == STATUS_BUSY;
 }
 
 void default_server_find(bool of_system, char address[PATH_MAX])

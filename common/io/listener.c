@@ -19,8 +19,15 @@ static void on_connection(uv_stream_t *stream, int code)
     if (code < 0)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", listener->bound,
                  uv_strerror(code));
-    else
+    else if (!accept_turn_is_over(&listener->turn))
         listener->on_connection(listener);
+}
+
+static void on_turn(void *owner)
+{
+    struct listener *listener = owner;
+
+    listener->on_connection(listener);
 }
 
 static void set_bound(struct listener *listener, const char *address, int fd,
@@ -50,6 +57,7 @@ static int open_handle(struct listener *listener, uv_loop_t *loop, bool is_unix,
 
     assert(code == 0); /* neither allocates nor asks the kernel */
     listener->handle.stream.data = listener;
+    accept_turn_open(&listener->turn, loop, on_turn, listener);
     code =
         is_unix ? uv_pipe_open(&listener->handle.pipe, fd) : uv_tcp_open(&listener->handle.tcp, fd);
     if (code < 0) {
@@ -149,5 +157,6 @@ void listener_close(struct listener *listener)
     if (uv_is_closing((uv_handle_t *)&listener->handle.stream))
         return;
     remove_file(listener);
+    accept_turn_close(&listener->turn, NULL);
     uv_close((uv_handle_t *)&listener->handle.stream, NULL);
 }

@@ -1,6 +1,5 @@
 #include "launcherd/c10d/c10d_server.h"
 
-#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,10 +12,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/io/accept_turn.h"
 #include "common/io/address.h"
 #include "common/io/conn.h"
 #include "common/limits.h"
 #include "common/log.h"
+#include "launcherd/c10d/c10d_peers.h"
 
 #define READ_BYTES (256u * 1024u)
 #define TICK_MS 1000u
@@ -53,11 +54,11 @@ struct write {
 struct c10d_server {
     uv_loop_t *loop;
     uv_tcp_t listener;
+    struct accept_turn turn;
     uv_timer_t timer;
     char bound[ADDRESS_BYTES_MAX];
     struct c10d *core;
-    struct in6_addr *peers; /* [peer_count]; IPv4 ones mapped */
-    size_t peer_count;
+    struct c10d_peers peers;
     struct connection *first;        /* all, including those that are not admitted */
     struct connection *spare;        /* for the next connection; NULL: no memory for one */
     struct connection **connections; /* [clients_max], by number */
@@ -86,12 +87,12 @@ static void *resize(void *owner, void *bytes, size_t byte_count)
 /* -- the end ----------------------------------------------------------------------------------- */
 
 static void step(struct c10d_server *server, struct c10d_event event);
-static void on_connection(uv_stream_t *listener, int code);
+static void take_connection(void *owner);
 
 static void free_server(struct c10d_server *server)
 {
     c10d_free(&server->core);
-    free(server->peers);
+    free(server->peers.ips);
     free(server->connections);
     free(server->free_numbers);
     free(server->spare);
@@ -144,7 +145,7 @@ static void on_connection_closed(uv_handle_t *handle)
         *connection = (struct connection){.server = server};
         server->spare = connection;
         if (server->accept_waits && !server->is_closing)
-            on_connection((uv_stream_t *)&server->listener, 0);
+            take_connection(server);
     } else {
         free(connection);
     }
@@ -339,31 +340,18 @@ static void on_tick(uv_timer_t *timer)
 
 /* -- connections ------------------------------------------------------------------------------- */
 
-static struct in6_addr mapped(const struct sockaddr_storage *address)
-{
-    struct in6_addr ip = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
-
-    if (address->ss_family == AF_INET6)
-        return ((const struct sockaddr_in6 *)address)->sin6_addr;
-    memcpy(&ip.s6_addr[12], &((const struct sockaddr_in *)address)->sin_addr, 4);
-    return ip;
-}
-
 /* Whether the peer may connect. Its name is added to the label. */
 static bool is_peer(struct connection *connection)
 {
     const struct c10d_server *server = connection->server;
     struct sockaddr_storage address = {0};
-    struct in6_addr ip;
     int byte_count = sizeof address;
 
     if (uv_tcp_getpeername(&connection->tcp, (struct sockaddr *)&address, &byte_count) < 0)
         return false;
     address_format_tcp(&address, connection->label, sizeof connection->label);
-    ip = mapped(&address);
-    for (size_t i = 0; i < server->peer_count; i++)
-        if (memcmp(&server->peers[i], &ip, sizeof ip) == 0)
-            return true;
+    if (c10d_peers_have(&server->peers, &address))
+        return true;
     tell_closed(connection, "", "it is no node of this job");
     return false;
 }
@@ -400,15 +388,11 @@ static bool admit(struct c10d_server *server, struct connection *connection)
 /* A handle to accept with must always exist, because libuv would stop listening otherwise. While
  * there is no memory for another one, a connection is accepted only to be closed, and its handle is
  * used for the next. */
-static void on_connection(uv_stream_t *listener, int code)
+static void take_connection(void *owner)
 {
-    struct c10d_server *server = listener->data;
+    struct c10d_server *server = owner;
     struct connection *connection = server->spare;
 
-    if (code < 0) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", server->bound, uv_strerror(code));
-        return;
-    }
     server->accept_waits = connection == NULL;
     if (connection == NULL)
         return; /* wait for on_connection_closed */
@@ -426,27 +410,17 @@ static void on_connection(uv_stream_t *listener, int code)
     step(server, (struct c10d_event){.type = C10D_EVENT_CONNECTED, .client = connection->number});
 }
 
-/* -- the beginning ----------------------------------------------------------------------------- */
-
-static enum status read_peers(struct c10d_server *server, const char *const *peers, size_t count,
-                              struct err *err)
+static void on_connection(uv_stream_t *listener, int code)
 {
-    server->peers = calloc(count, sizeof *server->peers);
-    if (server->peers == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "no memory for the peers of the store");
-    for (; server->peer_count < count; server->peer_count++) {
-        struct in6_addr *ip = &server->peers[server->peer_count];
-        char peer[ADDRESS_BYTES_MAX];
+    struct c10d_server *server = listener->data;
 
-        (void)snprintf(peer, sizeof peer, "%s", peers[server->peer_count]);
-        peer[strcspn(peer, "%")] = '\0'; /* cut off the zone of a link-local address */
-        *ip = (struct in6_addr){.s6_addr = {[10] = 0xff, [11] = 0xff}};
-        if (inet_pton(AF_INET, peer, &ip->s6_addr[12]) != 1 && inet_pton(AF_INET6, peer, ip) != 1)
-            return err_set(err, STATUS_BAD_INPUT, 0,
-                           "%.64s is no numeric address, as a peer of the store must be", peer);
-    }
-    return STATUS_OK;
+    if (code < 0)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "accept on %s: %s", server->bound, uv_strerror(code));
+    else if (!accept_turn_is_over(&server->turn))
+        take_connection(server);
 }
+
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 #define DEFAULT(field, value) ((field) != 0 ? (field) : (value))
 
@@ -491,7 +465,8 @@ static int open_handles(struct c10d_server *server, int fd)
     (void)uv_timer_init(server->loop, &server->timer);
     (void)uv_tcp_init(server->loop, &server->listener);
     server->timer.data = server->listener.data = server;
-    server->handles_open = 2;
+    accept_turn_open(&server->turn, server->loop, take_connection, server);
+    server->handles_open = 3;
     code = uv_tcp_open(&server->listener, fd);
     if (code < 0) {
         (void)close(fd);
@@ -547,7 +522,7 @@ struct c10d_server *c10d_server_new(uv_loop_t *loop, const struct c10d_server_op
         status = err_set(err, STATUS_MEMORY, 0, "no memory for the store");
     } else {
         server->loop = loop;
-        status = read_peers(server, options->peers, options->peer_count, err);
+        status = c10d_peers_read(&server->peers, options->peers, options->peer_count, err);
     }
     if (status == STATUS_OK)
         status = make_core(server, options, err);
@@ -592,4 +567,5 @@ void c10d_server_close(struct c10d_server **owned, void (*on_closed)(void *owner
     }
     uv_close((uv_handle_t *)&server->timer, on_handle_closed);
     uv_close((uv_handle_t *)&server->listener, on_handle_closed);
+    accept_turn_close(&server->turn, on_handle_closed);
 }

@@ -1,22 +1,45 @@
 #include "rendezvous/core/crowd.h"
 
+#include <assert.h>
 #include <string.h>
 
-#define LOOK_AGAIN_US 1000u /* what has come is read by then */
+#define SLOTS (2 * CROWD_PLACES_MAX)
+#define FACTOR UINT64_C(0x9e3779b97f4a7c15) /* 2^64 / the golden ratio: Fibonacci hashing */
+#define LOOK_AGAIN_US 1000u                 /* what has come is read by then */
 
 static bool is_of(const struct crowd_place *place, const struct crowd_place *other)
 {
     return place->group[0] == other->group[0] && place->group[1] == other->group[1];
 }
 
-static uint32_t count_of(const struct crowd_place *places, uint32_t count,
-                         const struct crowd_place *one)
+static uint32_t slot_of(const struct crowd_place *place)
 {
-    uint32_t found = 0;
+    const uint64_t mixed = (place->group[0] ^ place->group[1] * FACTOR) * FACTOR;
 
+    return (uint32_t)(mixed >> 32) % SLOTS;
+}
+
+/* How many places each one's group has: counts[i] is that of places[i]'s. A table by hash, since this is done for each
+ * newcomer of a flood. */
+static void count_groups(const struct crowd_place *places, uint32_t count, uint16_t *counts)
+{
+    uint16_t first[SLOTS] = {0}, found[CROWD_PLACES_MAX]; /* first: one more than its index */
+    uint32_t slot;
+
+    assert(count <= CROWD_PLACES_MAX);
+    for (uint32_t i = 0; i < count; i++) {
+        slot = slot_of(&places[i]);
+        while (first[slot] != 0 && !is_of(&places[first[slot] - 1], &places[i]))
+            slot = (slot + 1) % SLOTS;
+        if (first[slot] == 0) {
+            first[slot] = (uint16_t)(i + 1);
+            counts[i] = 0;
+        }
+        found[i] = (uint16_t)(first[slot] - 1);
+        counts[found[i]]++;
+    }
     for (uint32_t i = 0; i < count; i++)
-        found += is_of(&places[i], one);
-    return found;
+        counts[i] = counts[found[i]];
 }
 
 /* Whether `one` goes before `other`, which is older. */
@@ -26,8 +49,9 @@ static bool is_worse(const struct crowd_place *one, const struct crowd_place *ot
 }
 
 /* Of the groups with `least` places or more; the newcomer is the last. */
-static uint32_t choose(const struct crowd_place *places, uint32_t count, uint32_t least,
-                       const struct crowd_limits *limits, uint64_t now_us, uint64_t *again_us)
+static uint32_t choose(const struct crowd_place *places, const uint16_t *counts, uint32_t count,
+                       uint32_t least, const struct crowd_limits *limits, uint64_t now_us,
+                       uint64_t *again_us)
 {
     uint32_t chosen = CROWD_NONE;
     bool any_unread = false;
@@ -36,7 +60,7 @@ static uint32_t choose(const struct crowd_place *places, uint32_t count, uint32_
     for (uint32_t i = 0; i + 1 < count; i++) {
         const struct crowd_place *place = &places[i];
 
-        if (least > 1 && count_of(places, count, place) < least)
+        if (counts[i] < least)
             continue;
         if (now_us - place->since_us < limits->young_us) { /* so are those after it */
             if (!any_unread)
@@ -52,32 +76,22 @@ static uint32_t choose(const struct crowd_place *places, uint32_t count, uint32_
     return chosen;
 }
 
-static uint32_t most_crowded(const struct crowd_place *places, uint32_t count)
-{
-    uint32_t most = 0;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const uint32_t found = count_of(places, count, &places[i]);
-
-        most = found > most ? found : most;
-    }
-    return most;
-}
-
 uint32_t crowd_choose(const struct crowd_place *places, uint32_t count,
                       const struct crowd_limits *limits, uint64_t now_us, uint64_t *again_us)
 {
-    uint32_t of_group, chosen;
+    uint16_t counts[CROWD_PLACES_MAX];
+    uint32_t of_group, least, chosen;
 
     *again_us = 0;
     if (count == 0)
         return CROWD_NONE;
-    of_group = count_of(places, count, &places[count - 1]);
+    count_groups(places, count, counts);
+    of_group = least = counts[count - 1];
     if (count <= limits->places_max && of_group <= limits->group_max)
         return CROWD_NONE;
-    chosen =
-        choose(places, count, of_group > limits->group_max ? of_group : most_crowded(places, count),
-               limits, now_us, again_us);
+    for (uint32_t i = 0; i < count && of_group <= limits->group_max; i++)
+        least = counts[i] > least ? counts[i] : least;
+    chosen = choose(places, counts, count, least, limits, now_us, again_us);
     if (chosen != CROWD_NONE)
         *again_us = 0;
     return chosen;

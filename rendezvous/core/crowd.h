@@ -1,7 +1,7 @@
 /* Which connection makes room when too many have not said who they are. Pure.
  *
  * A newcomer always gets in, so that nobody keeps others out by holding places: an older connection of the same group (an
- * address, or a principal) is closed for it, or one of the most crowded group. Whoever sends at once what is expected has
+ * address, a principal, or a local user) is closed for it, or one of the most crowded group. Whoever sends at once what is expected has
  * left the crowd before it is old enough to be chosen. If all are too young, no further ones are taken until one is not:
  * that bounds how many come and go in a second, and a flood delays the others by that time alone. */
 #ifndef RENDEZVOUS_CORE_CROWD_H
@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define CROWD_NONE UINT32_MAX
+#define CROWD_PLACES_MAX 1024u
 
 struct crowd_place {
     uint64_t group[2];

@@ -1,22 +1,31 @@
-/* TCP connections that have said no hello. Strangers, who have not shown that they have a key, have few places; whoever
+/* Connections that have said no hello. On TCP strangers, who have not shown that they have a key, have few places; whoever
  * offers the key of a node or user, in its first message, has one of those that strangers cannot take. The core's
  * crowd.h says who makes room for a newcomer; here that one is closed.
  *
  *   connects         door_enter   a stranger
  *   offers a key     door_moved   known: TLS has checked the key, the peer has not yet checked ours. (The offer of another
  *                                 may have been recorded and sent again, so it proves nothing.)
- *   says hello       door_leave */
+ *   says hello       door_leave
+ *
+ * On the unix socket the kernel names the user of each. Users other than root and the server's own are the strangers
+ * there, root and the server's own are known, and the connections of one user are a group. A newcomer never waits in the
+ * kernel's backlog, which all users share: one that has said nothing makes room at once, or, if the kernel has a message
+ * of each (the user database hangs), the newcomer is refused. */
 #include <assert.h>
 #include <netinet/in.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "common/fnv.h"
 #include "rendezvous/core/crowd.h"
 #include "rendezvous/server/internal.h"
 
 #define YOUNG_US 100000u /* a few round trips, also between continents */
-#define PLACES_MIN 16u
+#define TCP_PLACES_MIN 16u
+#define TCP_PLACES_MAX 256u
+#define LOCAL_PLACES_MIN 64u
+#define LOCAL_PLACES_MAX DOOR_PLACES_MAX
 
 static void on_timer(uv_timer_t *timer);
 
@@ -26,12 +35,27 @@ void door_open(struct server *server)
     server->door_timer.data = server;
 }
 
-static struct crowd_limits limits_of(const struct endpoint *endpoint, const struct door *door)
+static bool is_local(const struct endpoint *endpoint)
+{
+    return endpoint == &endpoint->server->endpoints[0];
+}
+
+static uint32_t part_of_conns(const struct endpoint *endpoint, uint32_t least, uint32_t most)
 {
     const uint32_t part = endpoint->server->conns_max / 16;
-    const uint32_t most = part > PLACES_MIN ? part : PLACES_MIN;
-    const uint32_t places_max = most < DOOR_PLACES_MAX ? most : DOOR_PLACES_MAX;
 
+    return part < least ? least : part > most ? most : part;
+}
+
+static struct crowd_limits limits_of(const struct endpoint *endpoint, const struct door *door)
+{
+    uint32_t places_max;
+
+    if (is_local(endpoint)) {
+        places_max = part_of_conns(endpoint, LOCAL_PLACES_MIN, LOCAL_PLACES_MAX);
+        return (struct crowd_limits){.places_max = places_max, .group_max = places_max / 2};
+    }
+    places_max = part_of_conns(endpoint, TCP_PLACES_MIN, TCP_PLACES_MAX);
     return (struct crowd_limits){.places_max = places_max,
                                  .group_max = endpoint->uses_tls ? places_max / 4 : places_max,
                                  .young_us = door == &endpoint->strangers ? YOUNG_US : 0};
@@ -80,6 +104,7 @@ static void push_out(struct door *door, uint32_t i)
 static bool make_room(struct endpoint *endpoint, struct door *door)
 {
     const struct crowd_limits limits = limits_of(endpoint, door);
+    const bool looks = door == &endpoint->strangers || is_local(endpoint);
     struct server *server = endpoint->server;
     uint64_t again_us, now_us;
     uint32_t i;
@@ -87,26 +112,45 @@ static bool make_room(struct endpoint *endpoint, struct door *door)
     do {
         now_us = clock_boot_us();
         i = crowd_choose(door->places, door->count, &limits, now_us, &again_us);
-        if (i != CROWD_NONE && door == &endpoint->strangers && is_unread(door->peers[i]))
+        if (i != CROWD_NONE && looks && is_unread(door->peers[i]))
             door->places[i].is_unread = true;
         else if (i != CROWD_NONE)
             push_out(door, i);
     } while (i != CROWD_NONE);
     if (again_us == 0)
         return true;
+    if (is_local(endpoint))
+        return false;
     uv_update_time(server->loop);
     (void)uv_timer_start(&server->door_timer, on_timer, (again_us - now_us + 999) / 1000, 0);
     return false;
 }
 
-static void add(struct endpoint *endpoint, struct door *door, struct peer *peer, uint64_t first,
-                uint64_t second)
+static void put_in(struct door *door, struct peer *peer, uint64_t first, uint64_t second)
 {
     assert(door->count < sizeof door->peers / sizeof door->peers[0]);
     door->places[door->count] =
         (struct crowd_place){.group = {first, second}, .since_us = clock_boot_us()};
     door->peers[door->count++] = peer;
+}
+
+static void add(struct endpoint *endpoint, struct door *door, struct peer *peer, uint64_t first,
+                uint64_t second)
+{
+    put_in(door, peer, first, second);
     door->is_over = !make_room(endpoint, door);
+}
+
+static bool enter_local(struct peer *peer)
+{
+    const bool is_ours = peer->uid == 0 || peer->uid == geteuid();
+    struct door *door = is_ours ? &peer->endpoint->known : &peer->endpoint->strangers;
+
+    put_in(door, peer, peer->uid, 0);
+    if (make_room(peer->endpoint, door))
+        return true;
+    take_out(door, door->count - 1);
+    return false;
 }
 
 static void find_source(struct peer *peer)
@@ -124,13 +168,16 @@ static void find_source(struct peer *peer)
     }
 }
 
-void door_enter(struct peer *peer)
+bool door_enter(struct peer *peer)
 {
     uint64_t group[2];
 
+    if (is_local(peer->endpoint))
+        return enter_local(peer);
     find_source(peer);
     crowd_group_of(peer->source, group);
     add(peer->endpoint, &peer->endpoint->strangers, peer, group[0], group[1]);
+    return true;
 }
 
 bool door_is_open(const struct endpoint *endpoint)
@@ -161,6 +208,15 @@ static void look_again(struct server *server)
     listen_again(server);
 }
 
+/* Call when its bytes were read. */
+static void note_sent(struct door *door, uint32_t i, bool is_enough)
+{
+    if (i == door->count)
+        return;
+    door->places[i].has_sent = is_enough;
+    door->places[i].is_unread = false;
+}
+
 void door_moved(struct peer *peer)
 {
     struct endpoint *endpoint = peer->endpoint;
@@ -168,13 +224,9 @@ void door_moved(struct peer *peer)
     const uint32_t i = find(strangers, peer), k = find(known, peer);
     uint64_t group;
 
-    if (k < known->count)
-        known->places[k].has_sent = conn_is_proved(&peer->conn);
-    if (i == strangers->count)
-        return;
-    strangers->places[i].has_sent = true;
-    strangers->places[i].is_unread = false;
-    if (!find_group(peer, &group))
+    note_sent(known, k, is_local(endpoint) || conn_is_proved(&peer->conn));
+    note_sent(strangers, i, true);
+    if (i == strangers->count || is_local(endpoint) || !find_group(peer, &group))
         return;
     take_out(strangers, i);
     add(endpoint, known, peer, group, 0);

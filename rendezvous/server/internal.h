@@ -18,14 +18,11 @@
 #include "rendezvous/server/server.h"
 #include "rendezvous/store/store.h"
 
-#define ENDPOINTS_MAX 2u      /* the unix socket; TCP */
-#define PEERS_UNKNOWN_MAX 64u /* connections without a hello on the unix socket */
-#define DOOR_PLACES_MAX                                                                            \
-    256u /* on TCP: those of strangers, and those that offer a key; see door.c */
-#define PEERS_PARKED_MAX 256u /* connections of one user on the unix socket that wait for a place */
+#define ENDPOINTS_MAX 2u     /* the unix socket; TCP */
+#define DOOR_PLACES_MAX 512u /* of connections without a hello, in each of two doors; see door.c */
 #define PEERS_MAX (CONNS_MAX + 64u) /* those above CONNS_MAX get error `full`, and are closed */
 #define CLIENTS_MAX                                                                                \
-    (CONNS_MAX - NODES_MAX - PEERS_UNKNOWN_MAX - 2 * DOOR_PLACES_MAX) /* nodes always find room */
+    (CONNS_MAX - NODES_MAX - 2 * ENDPOINTS_MAX * DOOR_PLACES_MAX) /* nodes always find room */
 #define WAITERS_MAX 4096u
 #define WAITERS_PER_PEER_MAX 64u
 #define SUBMITTED_MAX 1024u      /* submits that share one transaction */
@@ -67,8 +64,6 @@ struct peer {
     uint64_t principal_serial; /* the principal whose key it has proved; 0: none yet */
     uint32_t uid;              /* on a unix socket; otherwise see peer_uid */
     uint64_t names_since_us;   /* since when it has waited for its user's name; 0: it does not */
-    bool is_looked_up;         /* a thread looks the name up now */
-    bool is_parked;            /* not read from until there is a place */
     bool is_told;              /* the log says why its hello was refused */
     bool is_held;              /* not read from until its answers are written; see backlog.c */
     uint64_t held_bytes;       /* of a client: conn_held_bytes */
@@ -142,11 +137,9 @@ struct endpoint {
     struct listener listener;
     struct server *server;
     bool uses_tls;
-    bool is_started;   /* false: it waits for the first key */
-    bool accept_waits; /* a connection waits in the backlog for a free place */
-    uint32_t unknown_count;
-    struct peer *unknown[PEERS_UNKNOWN_MAX]; /* on the unix socket: those without a hello */
-    struct door strangers, known;            /* on TCP; see door.c */
+    bool is_started;              /* false: it waits for the first key */
+    bool accept_waits;            /* a connection waits in the backlog for a free place */
+    struct door strangers, known; /* those without a hello; see door.c */
 };
 
 struct server {
@@ -186,7 +179,8 @@ struct server {
         names_timer, lease_timer, alive_timer, door_timer;
     uint64_t keep_jobs_us, expire_after_id;
     uint64_t client_idle_us;
-    uint32_t lookup_count, known_count, parked_count;
+    uint32_t lookup_count, known_count;
+    uint32_t lookup_uids[NAMES_LOOKUPS_MAX]; /* of the lookups that run */
     struct known_name known[NAMES_KNOWN_MAX];
     uint32_t expired_count;  /* removed by the current sweep */
     struct arena arena;      /* for the current answer */
@@ -287,10 +281,10 @@ bool clients_take(struct peer *peer);
 /* From now on clients that are idle for that long are closed; 0: never. */
 void clients_begin(struct server *server, uint64_t client_idle_us);
 
-/* door.c: TCP connections that have said no hello. */
+/* door.c: connections that have said no hello. */
 void door_open(struct server *server);
-/* It was accepted. Another one may be closed for it. */
-void door_enter(struct peer *peer);
+/* It was accepted. Another one may be closed for it. False, on the unix socket only: none of its user's can be. */
+bool door_enter(struct peer *peer);
 /* Bytes have come from it. */
 void door_moved(struct peer *peer);
 /* It has said hello, or is gone. */

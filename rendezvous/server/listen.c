@@ -10,20 +10,20 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "common/io/address.h"
 #include "common/io/dial.h"
 #include "common/log.h"
 #include "rendezvous/core/after_list.h"
 #include "rendezvous/server/advertise.h"
 #include "rendezvous/server/internal.h"
 
+#define USER_HELLO_BYTES_MAX (16u * 1024u) /* of a local user: a client's hello has some hundred */
+
 static void on_connection(struct listener *listener);
-static void unpark(struct peer *peer);
-static void admit_parked(struct server *server);
 
 /* A place is free again. */
 void listen_again(struct server *server)
 {
-    admit_parked(server);
     for (uint32_t i = 0; i < server->endpoint_count && !server->is_stopping; i++) {
         if (!server->endpoints[i].accept_waits)
             continue;
@@ -32,26 +32,12 @@ void listen_again(struct server *server)
     }
 }
 
-/* The connection has said hello or is gone. */
-static void drop_unknown(struct peer *peer)
-{
-    struct endpoint *endpoint = peer->endpoint;
-
-    door_leave(peer);
-    for (uint32_t i = 0; i < endpoint->unknown_count; i++) {
-        if (endpoint->unknown[i] != peer)
-            continue;
-        endpoint->unknown[i] = endpoint->unknown[--endpoint->unknown_count];
-        return;
-    }
-}
-
 static void on_first(struct peer *peer, const struct msg *msg)
 {
     peer_hello(peer, msg);
     if (peer->kind == PEER_UNKNOWN)
         return;
-    drop_unknown(peer);
+    door_leave(peer);
     listen_again(peer->server);
 }
 
@@ -97,12 +83,12 @@ static void on_closed(struct conn *conn, enum status why, const char *text)
     peer->is_closing = true;
     server->peers[peer->id % PEERS_MAX] = NULL;
     server->peer_count--;
-    drop_unknown(peer);
-    unpark(peer);
+    door_leave(peer);
     backlog_gone(peer);
     keys_peer_gone(peer);
     server->client_count -= peer->kind == PEER_CLIENT;
-    wait_peer_gone(server, peer);
+    if (peer->kind == PEER_CLIENT || peer->kind == PEER_NODE)
+        wait_peer_gone(server, peer);
     stage_drop(peer);
     if (peer->is_core_node && !server->is_stopping)
         server_step(server, &event);
@@ -153,80 +139,54 @@ static void admit_tcp(struct peer *peer)
     if (peer->endpoint->uses_tls && conn_secure(&peer->conn, peer->server->tls, NULL) != STATUS_OK)
         peer->is_closing = true;
     if (!peer->is_closing && !peer->conn.closing)
-        door_enter(peer);
+        (void)door_enter(peer);
 }
 
-/* Whether a connection of the unix socket may say hello now. One user may have half of the places;
- * all users other than root and the server's own, three quarters. So they cannot lock those two
- * out. */
-static bool has_place(const struct peer *peer)
+/* On a unix socket its peer gets the reason, whatever it has sent, although nobody waits for it to read that. */
+static void refuse(struct peer *peer, const char *hint, const char *text)
 {
-    const struct endpoint *endpoint = peer->endpoint;
-    uint32_t of_user = 0;
-
-    if (peer->uid == 0 || peer->uid == geteuid())
-        return endpoint->unknown_count < PEERS_UNKNOWN_MAX;
-    for (uint32_t i = 0; i < endpoint->unknown_count; i++)
-        of_user += endpoint->unknown[i]->uid == peer->uid;
-    return of_user < PEERS_UNKNOWN_MAX / 2 && endpoint->unknown_count < PEERS_UNKNOWN_MAX / 4 * 3;
+    peer->kind = PEER_REFUSED;
+    peer_error(peer, "full", hint, "%s", text);
+    if (!address_is_unix(peer->endpoint->listener.bound)) {
+        peer_close(peer, STATUS_BUSY, text);
+    } else if (!peer->is_closing) {
+        peer->is_closing = true;
+        conn_abort(&peer->conn, STATUS_BUSY, text);
+    }
 }
 
-static void give_place(struct peer *peer)
+static void refuse_of_user(struct peer *peer)
 {
-    if (peer->endpoint == &peer->server->endpoints[0])
-        peer->endpoint->unknown[peer->endpoint->unknown_count++] = peer;
+    char text[160];
+
+    (void)snprintf(text, sizeof text,
+                   "uid %u, or all users, have as many connections without a hello as they may",
+                   peer->uid);
+    refuse(peer, "end some of them, or try again later", text);
+}
+
+static void refuse_over_limit(struct peer *peer)
+{
+    char text[80];
+
+    (void)snprintf(text, sizeof text, "the server has its %u connections", peer->server->conns_max);
+    if (!peer->endpoint->uses_tls) {
+        refuse(peer, "try again later", text);
+        return;
+    }
+    peer->kind = PEER_REFUSED; /* it cannot read why */
+    peer->is_closing = true;
+    conn_abort(&peer->conn, STATUS_BUSY, "too many connections");
+}
+
+/* It may say hello. A hello of a node, which only root and the server's own user are, may be long. */
+static void greet(struct peer *peer)
+{
+    if (!peer->endpoint->uses_tls && peer->uid != 0 && peer->uid != geteuid())
+        peer->conn.payload_max = USER_HELLO_BYTES_MAX;
     conn_deadline(&peer->conn, HELLO_TIMEOUT_US, "hello");
     if (!peer->endpoint->uses_tls)
         names_find(peer);
-}
-
-/* The connection waits here and not in the kernel's backlog, where those of other users would have
- * to wait behind it. */
-static void park(struct peer *peer)
-{
-    const struct server *server = peer->server;
-    uint32_t of_user = 0;
-
-    for (uint32_t i = 0; i < PEERS_MAX; i++)
-        of_user += server->peers[i] != NULL && server->peers[i]->is_parked &&
-                   server->peers[i]->uid == peer->uid;
-    if (of_user >= PEERS_PARKED_MAX) {
-        peer->kind = PEER_REFUSED;
-        peer_error(peer, "full", "end some of them, or try again later",
-                   "uid %u has %u connections that have said nothing", peer->uid, of_user);
-        peer_close(peer, STATUS_BUSY, "too many connections of its user");
-        return;
-    }
-    peer->is_parked = true;
-    peer->server->parked_count++;
-    conn_pause(&peer->conn);
-}
-
-static void unpark(struct peer *peer)
-{
-    peer->server->parked_count -= peer->is_parked;
-    peer->is_parked = false;
-}
-
-/* Places have become free: admits the connections that have waited longest. */
-static void admit_parked(struct server *server)
-{
-    struct peer *next;
-
-    do {
-        next = NULL;
-        for (uint32_t i = 0; i < PEERS_MAX && server->parked_count > 0; i++) {
-            struct peer *peer = server->peers[i];
-
-            if (peer != NULL && peer->is_parked && !peer->is_closing && has_place(peer) &&
-                (next == NULL || peer->id / PEERS_MAX < next->id / PEERS_MAX))
-                next = peer;
-        }
-        if (next == NULL)
-            return;
-        unpark(next);
-        give_place(next);
-    } while (!server->is_stopping);
 }
 
 /* On the network, while the newest connection without a hello has no place, further ones stay in the kernel's
@@ -254,23 +214,12 @@ static void on_connection(struct listener *listener)
         admit_tcp(peer);
     if (peer->is_closing)
         return;
-    if (server->peer_count > server->conns_max && endpoint->uses_tls) { /* it cannot read why */
-        peer->kind = PEER_REFUSED;
-        peer->is_closing = true;
-        conn_abort(&peer->conn, STATUS_BUSY, "too many connections");
-        return;
-    }
-    if (server->peer_count > server->conns_max) {
-        peer->kind = PEER_REFUSED;
-        peer_error(peer, "full", "try again later", "the server has its %u connections",
-                   server->conns_max);
-        peer_close(peer, STATUS_BUSY, "too many connections");
-        return;
-    }
-    if (is_local && !has_place(peer))
-        park(peer);
+    if (server->peer_count > server->conns_max)
+        refuse_over_limit(peer);
+    else if (is_local && !door_enter(peer))
+        refuse_of_user(peer);
     else
-        give_place(peer);
+        greet(peer);
 }
 
 /* `fd`: it listens there already; 0: none. */

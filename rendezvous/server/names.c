@@ -20,7 +20,7 @@
 struct lookup {
     uv_work_t work;
     struct server *server;
-    uint64_t peer_id;
+    uint64_t since_us; /* its answer is for the connections that have waited since then */
     uid_t uid;
     int code; /* errno; 0: `name` is it */
     char name[USER_NAME_BYTES_MAX];
@@ -85,76 +85,135 @@ static void go_on(struct peer *peer, const char *name, int code)
 
 static void on_worked(uv_work_t *work, int status);
 
-/* Starts a lookup. If no thread is free, the connection waits, unless its name is already known. */
+static bool is_running(const struct server *server, uid_t uid)
+{
+    for (uint32_t i = 0; i < server->lookup_count; i++)
+        if (server->lookup_uids[i] == uid)
+            return true;
+    return false;
+}
+
+/* Starts a lookup. If no thread is free, or one looks up the same user, the connection waits, unless its name is already
+ * known. So a user has one thread at most, however many connections come. */
 static void look_up(struct peer *peer)
 {
     struct server *server = peer->server;
-    struct lookup *lookup =
-        server->lookup_count < NAMES_LOOKUPS_MAX ? calloc(1, sizeof *lookup) : NULL;
+    struct lookup *lookup;
 
+    if (server->lookup_count == NAMES_LOOKUPS_MAX || is_running(server, peer->uid))
+        return;
+    lookup = calloc(1, sizeof *lookup);
     if (lookup == NULL)
         return;
     lookup->work.data = lookup;
     lookup->server = server;
-    lookup->peer_id = peer->id;
+    lookup->since_us = clock_boot_us();
     lookup->uid = peer->uid;
-    peer->is_looked_up = true;
-    server->lookup_count++;
+    server->lookup_uids[server->lookup_count++] = peer->uid;
     (void)uv_queue_work(server->loop, &lookup->work, on_work, on_worked);
 }
 
-/* Starts the lookup for the connection that has waited longest. */
+/* Calls `what` for each connection that waits for a name; none of them has said hello. */
+static void each_waiting(struct server *server, void (*what)(struct peer *peer, void *context),
+                         void *context)
+{
+    for (uint32_t n = 0; n < 2 * server->endpoint_count; n++) {
+        struct endpoint *endpoint = &server->endpoints[n / 2];
+        const struct door *door = n % 2 == 0 ? &endpoint->strangers : &endpoint->known;
+        struct peer *peers[DOOR_PLACES_MAX + 1];
+        const uint32_t count = door->count;
+
+        memcpy(peers, door->peers, count * sizeof(struct peer *));
+        for (uint32_t i = 0; i < count; i++) /* none is freed within: conn.h */
+            if (!peers[i]->is_closing && peers[i]->names_since_us != 0)
+                what(peers[i], context);
+    }
+}
+
+static void choose_next(struct peer *peer, void *context)
+{
+    struct peer **next = context;
+
+    if (!is_running(peer->server, peer->uid) &&
+        (*next == NULL || peer->names_since_us < (*next)->names_since_us))
+        *next = peer;
+}
+
+/* Starts lookups for the connections that have waited longest. */
 static void look_up_next(struct server *server)
 {
-    struct peer *next = NULL;
+    uint32_t before;
+    struct peer *next;
 
-    for (uint32_t i = 0; i < PEERS_MAX && !server->is_stopping; i++) {
-        struct peer *peer = server->peers[i];
+    do {
+        before = server->lookup_count;
+        next = NULL;
+        if (before < NAMES_LOOKUPS_MAX && !server->is_stopping)
+            each_waiting(server, choose_next, &next);
+        if (next != NULL)
+            look_up(next);
+    } while (server->lookup_count > before);
+}
 
-        if (peer != NULL && !peer->is_closing && peer->names_since_us != 0 && !peer->is_looked_up &&
-            (next == NULL || peer->names_since_us < next->names_since_us))
-            next = peer;
-    }
-    if (next != NULL)
-        look_up(next);
+static void take_answer(struct peer *peer, void *context)
+{
+    const struct lookup *lookup = context;
+
+    if (peer->uid == lookup->uid && peer->names_since_us <= lookup->since_us)
+        go_on(peer, lookup->name, lookup->code);
+}
+
+static void end_lookup(struct server *server, uid_t uid)
+{
+    uint32_t i = 0;
+
+    while (server->lookup_uids[i] != uid)
+        i++;
+    assert(i < server->lookup_count);
+    server->lookup_uids[i] = server->lookup_uids[--server->lookup_count];
 }
 
 static void on_worked(uv_work_t *work, int status)
 {
     struct lookup *lookup = work->data;
     struct server *server = lookup->server;
-    struct peer *peer = peer_find(server, lookup->peer_id);
 
     assert(server->lookup_count > 0);
-    if (--server->lookup_count == 0 && server->is_stopping)
+    end_lookup(server, lookup->uid);
+    if (server->lookup_count == 0 && server->is_stopping)
         uv_close((uv_handle_t *)&server->names_timer, NULL);
-    if (status == 0 && lookup->code == 0)
+    if (status != 0)
+        lookup->code = ECANCELED;
+    if (lookup->code == 0)
         keep(server, lookup->uid, lookup->name);
-    if (peer != NULL && peer->names_since_us != 0)
-        go_on(peer, lookup->name, status == 0 ? lookup->code : ECANCELED);
+    each_waiting(server, take_answer, lookup);
     free(lookup);
     look_up_next(server);
+}
+
+struct late_look {
+    uint64_t now_us;
+    bool is_waited;
+};
+
+static void let_in(struct peer *peer, void *context)
+{
+    struct late_look *look = context;
+    const struct known_name *known =
+        look->now_us - peer->names_since_us >= LATE_US ? find_known(peer->server, peer->uid) : NULL;
+
+    if (known != NULL)
+        go_on(peer, known->name, 0);
+    look->is_waited = look->is_waited || known == NULL;
 }
 
 /* Lets in connections that have waited too long, by the last known name. */
 static void on_timer(uv_timer_t *timer)
 {
-    struct server *server = timer->data;
-    const uint64_t now_us = clock_boot_us();
-    bool is_waited = false;
+    struct late_look look = {.now_us = clock_boot_us()};
 
-    for (uint32_t i = 0; i < PEERS_MAX; i++) {
-        struct peer *peer = server->peers[i];
-        const struct known_name *known;
-
-        if (peer == NULL || peer->is_closing || peer->names_since_us == 0)
-            continue;
-        known = now_us - peer->names_since_us >= LATE_US ? find_known(server, peer->uid) : NULL;
-        if (known != NULL)
-            go_on(peer, known->name, 0);
-        is_waited = is_waited || known == NULL;
-    }
-    if (!is_waited)
+    each_waiting(timer->data, let_in, &look);
+    if (!look.is_waited)
         (void)uv_timer_stop(timer);
 }
 

@@ -294,6 +294,58 @@ def a_server_that_closes_before_its_welcome_is_called_again():
     ends_slowly(b"", 5, "status", "1")
 
 
+def fill(path):
+    """Listens there, with no room for a further connection. Returns the listener, and what fills its queue."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(0)
+    waiting = []
+    while True:
+        waiting.append(socket.socket(socket.AF_UNIX))
+        waiting[-1].setblocking(False)
+        try:
+            waiting[-1].connect(path)
+        except BlockingIOError:
+            waiting.pop().close()
+            return listener, waiting
+
+
+def a_full_queue_of_connections_has_room_later():
+    """connect() of a unix socket fails at once while the queue is full. The one way in is to try again."""
+    with Case() as case, Cluster(case) as cluster:
+        job = case.ctl("--server", cluster.server, "submit", "-q", "--", "sleep", "1000").stdout.strip()
+        path = f"{case.dir}/full.sock"
+        listener, waiting = fill(path)
+        run = case.start("--server", f"unix:{path}", "wait", "--for", "running", job)
+        try:
+            line = run.stderr.readline()
+            assert WAITING in line and "its queue of connections is full" in line, line
+            os.unlink(path)
+            relay = UnixRelay(path, f"{case.dir}/rendezvous.sock")  # in its place: the flood is over
+            with relay:
+                errors = run.communicate(timeout=30)[1]
+                equal(run.returncode, 0, errors)
+        finally:
+            run.kill()
+            run.communicate()
+            for one in (listener, *waiting):
+                one.close()
+        case.ctl("--server", cluster.server, "cancel", job)
+
+
+def a_queue_that_stays_full_is_named():
+    with Case() as case:
+        path = f"{case.dir}/full.sock"
+        listener, waiting = fill(path)
+        for words in ("ps",), ("nodes",), ("status", "1"):
+            done = case.ctl("--server", f"unix:{path}", *words, timeout=30)
+            equal(done.returncode, 5, done.stderr)
+            assert "its queue of connections is full" in done.stderr and "a local process opens many connections" in done.stderr, done.stderr
+            assert "etcd" not in done.stderr and "no server that leads" not in done.stderr, done.stderr
+        for one in (listener, *waiting):
+            one.close()
+
+
 def a_welcome_is_no_answer():
     ends_slowly(frame(WELCOME), 5, "status", "1")
 
@@ -408,7 +460,8 @@ def a_cancel_that_a_full_server_refuses():
 
 
 if __name__ == "__main__":
-    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, patience_holds_for_staging, a_server_that_closes_before_its_welcome_is_called_again, a_welcome_is_no_answer,
+    run_tests([a_server_that_says_later_is_asked_again, a_server_that_says_nothing_ends_the_wait, patience_holds_for_staging, a_server_that_closes_before_its_welcome_is_called_again,
+               a_full_queue_of_connections_has_room_later, a_queue_that_stays_full_is_named, a_welcome_is_no_answer,
                nonsense_is_no_answer, what_speaks_another_protocol_takes_no_clients_at_all, a_server_that_closes_after_each_answer_is_called_slowly,
                a_cancel_that_a_full_server_refuses, a_refused_build_is_told_the_server_s_remedy,
                a_state_of_the_past_has_remedies_of_its_own, pages_that_do_not_advance, news_without_news, logs_that_nobody_asked_for,

@@ -179,6 +179,93 @@ TEST(a_socket_that_is_bound_and_does_not_listen_stays)
     address_remove_socket(name.sun_path, &made);
 }
 
+#define FLOOD_COUNT 100u /* below the least somaxconn of a Linux, 128 */
+
+struct flood {
+    struct listener listener;
+    struct side sides[FLOOD_COUNT];
+    uint32_t count;
+};
+
+static void on_flood(struct listener *listener)
+{
+    struct flood *flood = listener->owner;
+    struct side *side = &flood->sides[flood->count++];
+
+    *side = (struct side){.conn.owner = side};
+    CHECK_EQ(
+        conn_open_accept(&side->conn, &listener->handle.stream, FRAME_BYTES_MAX, &handlers, NULL),
+        STATUS_OK);
+}
+
+/* Whoever connects all the time does not keep the loop from everything else. */
+TEST(a_turn_of_the_loop_takes_a_few_connections)
+{
+    static const char *const tcp = "127.0.0.1:0";
+    static struct flood flood;
+    int fds[FLOOD_COUNT];
+    char address[256];
+    struct err err = {.text = ""};
+
+    for (uint32_t round = 0; round < 2; round++) {
+        uint32_t closed_count = 0, before = 0, turns = 0;
+
+        flood = (struct flood){.listener = {.owner = &flood, .on_connection = on_flood}};
+        (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
+        open_loop();
+        if (listener_open(&flood.listener, &loop, round == 0 ? address : tcp, 0600, &err) !=
+            STATUS_OK)
+            FAIL("%s", err.text);
+        for (uint32_t i = 0; i < FLOOD_COUNT; i++)
+            CHECK_EQ(address_connect(flood.listener.bound, &fds[i], &err), STATUS_OK);
+        for (; flood.count < FLOOD_COUNT && turns < 10 * FLOOD_COUNT; turns++) {
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+            CHECK(flood.count - before <= ACCEPT_TURN_MAX);
+            before = flood.count;
+        }
+        CHECK_EQ(flood.count, FLOOD_COUNT);
+        CHECK(turns >= FLOOD_COUNT / ACCEPT_TURN_MAX);
+        for (uint32_t i = 0; i < FLOOD_COUNT; i++) {
+            conn_abort(&flood.sides[i].conn, STATUS_OK, "done");
+            (void)close(fds[i]);
+        }
+        while (closed_count < FLOOD_COUNT) {
+            (void)uv_run(&loop, UV_RUN_NOWAIT);
+            closed_count = 0;
+            for (uint32_t i = 0; i < FLOOD_COUNT; i++)
+                closed_count += flood.sides[i].closed_count;
+        }
+        listener_close(&flood.listener);
+        close_loop();
+    }
+}
+
+/* A listener that is closed while a connection is left for the next turn. */
+TEST(a_listener_is_closed_between_two_turns)
+{
+    static struct flood flood;
+    int fds[2 * ACCEPT_TURN_MAX];
+    char address[256];
+    struct err err = {.text = ""};
+
+    flood = (struct flood){.listener = {.owner = &flood, .on_connection = on_flood}};
+    (void)snprintf(address, sizeof address, "unix:%s/s", test_dir());
+    open_loop();
+    CHECK_EQ(listener_open(&flood.listener, &loop, address, 0600, &err), STATUS_OK);
+    for (uint32_t i = 0; i < 2 * ACCEPT_TURN_MAX; i++)
+        CHECK_EQ(address_connect(flood.listener.bound, &fds[i], &err), STATUS_OK);
+    (void)uv_run(&loop, UV_RUN_NOWAIT);
+    CHECK_EQ(flood.count, ACCEPT_TURN_MAX);
+    listener_close(&flood.listener);
+    for (uint32_t i = 0; i < flood.count; i++)
+        conn_abort(&flood.sides[i].conn, STATUS_OK, "done");
+    RUN_UNTIL(flood.sides[ACCEPT_TURN_MAX - 1].closed_count == 1);
+    CHECK_EQ(flood.count, ACCEPT_TURN_MAX);
+    for (uint32_t i = 0; i < 2 * ACCEPT_TURN_MAX; i++)
+        (void)close(fds[i]);
+    close_loop();
+}
+
 TEST(stale_sockets_are_replaced_live_ones_are_not)
 {
     struct err err = {.text = ""};

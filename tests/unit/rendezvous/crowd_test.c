@@ -56,6 +56,25 @@ TEST(without_a_crowded_group_the_most_crowded_one_makes_room)
     CHECK_EQ(choose(places, 7, &again_us), 0);
 }
 
+/* As many as there may be. */
+TEST(a_large_crowd_is_counted_by_its_groups)
+{
+    static struct crowd_place places[CROWD_PLACES_MAX];
+    const struct crowd_limits wide = {.places_max = CROWD_PLACES_MAX - 1,
+                                      .group_max = CROWD_PLACES_MAX};
+    uint64_t again_us;
+
+    for (uint32_t i = 0; i < CROWD_PLACES_MAX; i++)
+        places[i] = (struct crowd_place){.group = {i * 2048u, 0}, .since_us = i};
+    CHECK_EQ(crowd_choose(places, CROWD_PLACES_MAX, &wide, NOW_US, &again_us), 0);
+    places[700].group[0] = places[900].group[0];
+    CHECK_EQ(crowd_choose(places, CROWD_PLACES_MAX, &wide, NOW_US, &again_us), 700);
+    places[700].group[0] = 0;
+    places[700].group[1] = places[900].group[0]; /* the same, in the other half: another group */
+    CHECK_EQ(crowd_choose(places, CROWD_PLACES_MAX, &wide, NOW_US, &again_us), 0);
+    CHECK_EQ(again_us, 0);
+}
+
 TEST(nobody_is_closed_too_young_and_the_newcomer_never)
 {
     struct crowd_place places[] = {{{2, 0}, 1, false, false},
