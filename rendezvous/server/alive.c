@@ -1,7 +1,6 @@
 /* Tells the store that this server runs. How long ago the last one did says, at the next start, whether the state may have
- * gone on elsewhere meanwhile (store/witness.h). */
+ * gone on elsewhere meanwhile (store_is_newest). */
 #include "rendezvous/server/internal.h"
-#include "rendezvous/store/witness.h"
 
 static void on_alive(uv_timer_t *timer)
 {
@@ -15,6 +14,5 @@ void alive_begin(struct server *server)
 {
     (void)uv_timer_init(server->loop, &server->alive_timer);
     server->alive_timer.data = server;
-    (void)uv_timer_start(&server->alive_timer, on_alive, WITNESS_ALIVE_US / 1000,
-                         WITNESS_ALIVE_US / 1000);
+    (void)uv_timer_start(&server->alive_timer, on_alive, STORE_ALIVE_MS, STORE_ALIVE_MS);
 }

@@ -156,7 +156,8 @@ void store_write_lease(struct store *store, uint64_t lease_us);
 /* Whether nothing can have been done since this state: it is new, or as an orderly end has left it, or this server has
  * followed it until now. */
 bool store_is_newest(const struct store *store);
-/* Its server runs. To be called every WITNESS_ALIVE_US; touches no file. */
+#define STORE_ALIVE_MS 1000u
+/* Its server runs. To be called every STORE_ALIVE_MS; touches no file. */
 void store_alive(struct store *store);
 /* Whether it was noticed that more was done since: numbers are left out, and store_is_copy. */
 bool store_is_of_past(const struct store *store);

@@ -25,7 +25,6 @@ struct witness_facts {
 /* After a longer pause another server may have gone on with a copy of the state somewhere else, and have ended. A server that
  * is restarted or upgraded is back sooner. */
 #define WITNESS_PAUSE_US 10000000u
-#define WITNESS_ALIVE_US 1000000u /* how often a server says that it runs */
 
 /* Opens or makes the file of `cluster`, and removes those whose state.db is gone. `state_path`: the path of state.db.
  * Errors: STATUS_IO, STATUS_REFUSED (the folder is not ours): nothing is known then. */

@@ -382,10 +382,9 @@ TEST(a_node_that_was_late_is_chosen_last_for_ten_minutes)
     report(0, 0, SHIM_RUNNING, false);
     CHECK_EQ(job()->state, JOB_RUNNING);
     hello(1);
-    step_rank_report(conns[0], (struct rank_report){.job_id = 1,
-                                                    .phase = SHIM_ENDED,
-                                                    .generation = 2,
-                                                    .exit_code = 3});
+    step_rank_report(
+        conns[0],
+        (struct rank_report){.job_id = 1, .phase = SHIM_ENDED, .generation = 2, .exit_code = 3});
     listed_count[0] = 0;
     pass(2, 5);
     CHECK_EQ(job()->generation, 3);
