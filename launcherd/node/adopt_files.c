@@ -224,16 +224,27 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
            strcmp(pid_ns, files->pid_ns) != 0;
 }
 
+/* Of one of the two boots no id is known: it may be this one, and may be another one. */
+static bool may_be_another(const struct adopt_files *files, const struct adopt_found *found)
+{
+    return (strcmp(files->boot_id, PROC_BOOT_UNKNOWN) == 0) !=
+           (strcmp(found->process.boot_id, PROC_BOOT_UNKNOWN) == 0);
+}
+
+static bool is_same_boot(const struct adopt_files *files, const struct adopt_found *found)
+{
+    const struct rundir_shim *process = &found->process;
+
+    return strcmp(process->boot_id, files->boot_id) == 0 ||
+           (may_be_another(files, found) && proc_start_ticks(process->pid) == process->start_ticks);
+}
+
 /* Another boot ends what ran on this machine, and says nothing of another one, which may run on with a copy of this disk
- * or without it. Only two ids that are known and equal prove that it is this machine, and only a kernel that started after
- * the shim's newest file is its next boot: ids of machines are copied, and containers have ids of boots of their own. */
+ * or without it. Only two ids that are known and equal prove that it is this machine. */
 static bool is_other_machine(const struct adopt_files *files, const struct adopt_found *found)
 {
-    struct stat stat;
-
     return found->has_process && !found->same_boot &&
-           (files->machine_id[0] == '\0' || lstat(found->dir, &stat) != 0 ||
-            proc_is_of_this_kernel(&stat) ||
+           (files->machine_id[0] == '\0' || may_be_another(files, found) ||
             strcmp(found->process.machine_id, files->machine_id) != 0);
 }
 
@@ -262,7 +273,7 @@ static void look_at_process(struct adopt_files *files, struct adopt_found *found
     struct err err;
 
     found->has_process = rundir_read_shim(found->dir, &found->process, &err) == STATUS_OK;
-    found->same_boot = found->has_process && strcmp(found->process.boot_id, files->boot_id) == 0;
+    found->same_boot = found->has_process && is_same_boot(files, found);
     found->has_end =
         rundir_read_msg(found->dir, "end.msg", &found->arena, &found->end, &err) == STATUS_OK;
     found->age_us = age_us(found->dir);

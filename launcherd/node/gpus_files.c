@@ -24,7 +24,7 @@ static uint32_t count_of_record(const char *state_dir, const char *boot_id)
 {
     struct slots_record record;
     struct err err;
-    if (slots_file_read(state_dir, boot_id, &record, &err) != STATUS_OK ||
+    if (slots_file_read(state_dir, &record, &err) != STATUS_OK ||
         strcmp(record.boot_id, boot_id) != 0)
         return 0;
     return record.gpus;

@@ -13,7 +13,7 @@ static void drop_slots(struct file_work *work)
     free(work);
 }
 
-struct slots_files *slots_files_new(const char *state_dir, const char *boot_id, void *owner)
+struct slots_files *slots_files_new(const char *state_dir, void *owner)
 {
     struct slots_files *files = calloc(1, sizeof *files);
 
@@ -24,7 +24,6 @@ struct slots_files *slots_files_new(const char *state_dir, const char *boot_id, 
     files->work.drop = drop_slots;
     files->owner = owner;
     (void)snprintf(files->state_dir, sizeof files->state_dir, "%s", state_dir);
-    (void)snprintf(files->boot_id, sizeof files->boot_id, "%s", boot_id);
     return files;
 }
 
@@ -33,7 +32,7 @@ void slots_files_read(struct file_work *work)
     struct slots_files *files = (struct slots_files *)work;
 
     file_work_at(work, FILE_DISK_STATE, "read");
-    files->status = slots_file_read(files->state_dir, files->boot_id, &files->record, &files->err);
+    files->status = slots_file_read(files->state_dir, &files->record, &files->err);
 }
 
 void slots_files_write(struct file_work *work)

@@ -13,7 +13,7 @@
 struct slots_files {
     struct file_work work;
     void *owner; /* for the loop */
-    char state_dir[PATH_MAX], boot_id[64];
+    char state_dir[PATH_MAX];
     struct slots_record record;
     /* Results. */
     enum status status;
@@ -21,7 +21,7 @@ struct slots_files {
 };
 
 /* NULL: no memory. `drop` is set. */
-struct slots_files *slots_files_new(const char *state_dir, const char *boot_id, void *owner);
+struct slots_files *slots_files_new(const char *state_dir, void *owner);
 /* `run`: reads, or replaces, the record (slots_file.h). */
 void slots_files_read(struct file_work *work);
 void slots_files_write(struct file_work *work);

@@ -41,8 +41,7 @@ static void on_slots_read(struct file_work *work, const char *late)
 /* The loop does not run yet. */
 static void load_slots(const struct node_host *host)
 {
-    struct slots_files *files =
-        slots_files_new(host->state_dir, host->core->options.boot_id, (void *)(uintptr_t)host);
+    struct slots_files *files = slots_files_new(host->state_dir, (void *)(uintptr_t)host);
 
     if (files == NULL)
         return;
@@ -93,8 +92,7 @@ static void on_saved(struct file_work *work, const char *late)
 
 static void save(struct node_gpus *gpus, const struct slots_record *record)
 {
-    struct slots_files *files =
-        slots_files_new(gpus->host->state_dir, gpus->host->core->options.boot_id, gpus);
+    struct slots_files *files = slots_files_new(gpus->host->state_dir, gpus);
 
     if (files == NULL)
         return; /* the next change is saved */

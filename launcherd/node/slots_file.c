@@ -14,7 +14,6 @@
 #include "common/io/own_path.h"
 #include "common/options.h"
 #include "common/utf8.h"
-#include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 
 #define SLOTS_VERSION 1
@@ -182,18 +181,7 @@ enum status slots_file_encode(const struct slots_record *record, struct buf *out
     return STATUS_OK;
 }
 
-/* Whether the file was written since this kernel started. */
-static bool is_of_this_kernel(const char *state_dir, const char *name)
-{
-    char path[PATH_MAX];
-    struct stat stat;
-
-    rundir_join(path, state_dir, name);
-    return lstat(path, &stat) == 0 && proc_is_of_this_kernel(&stat);
-}
-
-enum status slots_file_read(const char *state_dir, const char *boot_id, struct slots_record *record,
-                            struct err *err)
+enum status slots_file_read(const char *state_dir, struct slots_record *record, struct err *err)
 {
     struct arena arena = {0};
     char *bytes = NULL;
@@ -207,8 +195,6 @@ enum status slots_file_read(const char *state_dir, const char *boot_id, struct s
     if (status == STATUS_OK)
         status = slots_file_decode(bytes + head_bytes, byte_count - head_bytes, record, err);
     arena_reset(&arena);
-    if (status == STATUS_OK && is_of_this_kernel(state_dir, SLOTS_NAME))
-        (void)snprintf(record->boot_id, sizeof record->boot_id, "%s", boot_id);
     return status;
 }
 

@@ -18,11 +18,9 @@
 #include "common/status.h"
 #include "launcherd/core/slots_record.h"
 
-/* A file that was written since this kernel started is of this boot, `boot_id`: a container has another id at each start.
- * STATUS_NOT_FOUND: there is no file. STATUS_BAD_INPUT: it is damaged, and `err` says where;
+/* STATUS_NOT_FOUND: there is no file. STATUS_BAD_INPUT: it is damaged, and `err` says where;
  * `record` is not valid then. */
-enum status slots_file_read(const char *state_dir, const char *boot_id, struct slots_record *record,
-                            struct err *err);
+enum status slots_file_read(const char *state_dir, struct slots_record *record, struct err *err);
 /* Replaces the file as a whole. It is not synced, because a restart of the machine makes it invalid
  * anyway. */
 enum status slots_file_write(const char *state_dir, const struct slots_record *record,

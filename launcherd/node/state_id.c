@@ -14,7 +14,6 @@
 #include "common/io/own_path.h"
 #include "common/io/write_all.h"
 #include "launcherd/process/part_record.h"
-#include "launcherd/process/proc.h"
 #include "launcherd/process/rundir.h"
 
 #define FILE_NAME "state-id.json"
@@ -73,8 +72,6 @@ static bool is_original(const struct written *written, const struct stat *stat, 
         return false;
     if (strcmp(written->boot_id, boot_id) == 0)
         return strcmp(written->device, device) == 0;
-    if (proc_is_of_this_kernel(stat) && strcmp(written->device, device) != 0)
-        return false;
     return written->machine_id[0] == '\0' || machine_id[0] == '\0' ||
            strcmp(written->machine_id, machine_id) == 0;
 }

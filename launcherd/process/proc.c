@@ -6,14 +6,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its fourth word */
@@ -80,21 +81,25 @@ uint64_t proc_start_ticks(pid_t pid)
     return proc_stat_of(pid, &stat) && !is_dead(&stat) ? stat.is.start_ticks : 0;
 }
 
-void proc_boot_id(char *text, uint32_t text_bytes)
+/* systemd-nspawn and LXC mount a file with a random id of the container's own over it. */
+static bool is_the_kernels(int fd)
 {
-    char line[64];
-    if (read_file("/proc/sys/kernel/random/boot_id", line, sizeof line) <= 0)
-        (void)snprintf(line, sizeof line, "unknown");
-    line[strcspn(line, "\n")] = '\0';
-    (void)snprintf(text, text_bytes, "%s", line);
+    struct statfs info;
+
+    return fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
 }
 
-bool proc_is_of_this_kernel(const struct stat *file)
+void proc_boot_id(char *text, uint32_t text_bytes)
 {
-    struct timespec now, up;
+    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char line[64] = "";
 
-    return clock_gettime(CLOCK_REALTIME, &now) != 0 || clock_gettime(CLOCK_BOOTTIME, &up) != 0 ||
-           file->st_mtim.tv_sec >= now.tv_sec - up.tv_sec;
+    if (fd < 0 || !is_the_kernels(fd) || read(fd, line, sizeof line - 1) <= 0)
+        (void)snprintf(line, sizeof line, PROC_BOOT_UNKNOWN);
+    if (fd >= 0)
+        (void)close(fd);
+    line[strcspn(line, "\n")] = '\0';
+    (void)snprintf(text, text_bytes, "%s", line);
 }
 
 void proc_pid_ns(char text[32])

@@ -41,11 +41,10 @@ pid_t proc_next_pid(DIR *dir);
 uint64_t proc_start_ticks(pid_t pid);
 /* Stopped by a signal or a debugger: it does not answer anything. */
 bool proc_is_stopped(pid_t pid);
-/* The id of this boot; "unknown" if the kernel has none. */
+#define PROC_BOOT_UNKNOWN "unknown"
+/* The id of this boot of the kernel; PROC_BOOT_UNKNOWN if there is none, or only a container's own, which is another one
+ * when the container starts again, and proves nothing about the machine. */
 void proc_boot_id(char *text, uint32_t text_bytes);
-/* Whether a file was changed after this kernel had started, by the wall clock. Then another boot's id in it is that of a
- * container, which has one of its own, and no proof that the machine has started anew. */
-bool proc_is_of_this_kernel(const struct stat *file);
 /* The pid namespace that /proc shows, "pid:[4026531836]"; empty: not known. Pids are of it, and processes of another one
  * may not be seen. */
 void proc_pid_ns(char text[32]);

@@ -135,18 +135,14 @@ void claim_drop_hold(struct rdzv *rdzv, struct node *node)
     action_add(&rdzv->out, RDZV_PERSIST_HOLD)->text = node->name;
 }
 
-/* See KERNEL_LATER. A server that has not heard the node knows only when its newest part began, by another server's
- * clock maybe: that can show that the kernel is later, and not that it is another one's. */
+/* See KERNEL_LATER. A server that was restarted does not know when the node was last heard, and clocks that can be set
+ * prove nothing. */
 static enum kernel_age age_of_kernel(const struct rdzv *rdzv, const struct node *node,
                                      const struct msg_node_hello *hello)
 {
-    if (hello->up_us == 0)
+    if (hello->up_us == 0 || !node->has_beat)
         return KERNEL_AGE_UNKNOWN;
-    if (node->has_beat)
-        return hello->up_us < rdzv->out.now_us - node->beat_at_us ? KERNEL_LATER : KERNEL_NOT_LATER;
-    return node->part_ms != 0 && rdzv->out.wall_ms - (int64_t)(hello->up_us / 1000) > node->part_ms
-               ? KERNEL_LATER
-               : KERNEL_AGE_UNKNOWN;
+    return hello->up_us < rdzv->out.now_us - node->beat_at_us ? KERNEL_LATER : KERNEL_NOT_LATER;
 }
 
 enum kinship claim_kinship(const struct rdzv *rdzv, const struct node *node,

@@ -298,7 +298,7 @@ void generation_restore(struct rdzv *rdzv, struct job *job)
     restore_running(rdzv, job);
     failure_restore(rdzv, job);
     for (uint32_t i = 0; i < job->record.part_count; i++) {
-        const struct node *node = roster_expect(rdzv, &job->record, i);
+        const struct node *node = roster_expect(rdzv, &job->record.parts[i]);
 
         job->gang.parts[i].node = node == NULL ? NODE_NONE : (uint16_t)roster_index(rdzv, node);
         if (node != NULL)

@@ -413,10 +413,8 @@ void roster_restore_hold(struct rdzv *rdzv, const struct rdzv_hold *hold)
     roster_refresh(rdzv, node);
 }
 
-struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_record *record, uint32_t index)
+struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part)
 {
-    const struct rdzv_part *part = &record->parts[index];
-    const int64_t began_ms = record->state == JOB_RUNNING ? record->running_ms : INT64_MAX;
     struct node *node = roster_find(rdzv, part->node);
     const bool is_new = node == NULL;
     const uint64_t lease_us = claim_longest_lease_us(rdzv), lost_us = rdzv->options.lost_us;
@@ -426,8 +424,6 @@ struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_record *record, 
     if (node == NULL || node->has_beat)
         return node;
     node->identity = is_new ? part->identity : identity_join(&node->identity, &part->identity);
-    if (node->part_ms < began_ms)
-        node->part_ms = began_ms;
     node->state = NODE_SUSPECT;
     node->beat_at_us = rdzv->out.now_us;
     node->lost_at_us = rdzv->out.now_us + (lease_us > lost_us ? lease_us : lost_us);

@@ -49,8 +49,6 @@ struct node {
     char notice[REASON_BYTES_MAX]; /* what is wrong with the name: another launcherd wants it */
     struct rdzv_identity twin;     /* that one */
     uint64_t beat_at_us;
-    /* Wall clock: when its newest part that was restored has begun at the latest; 0: none was; INT64_MAX: not known. */
-    int64_t part_ms;
     uint64_t unheard_us; /* before its newest message; UINT64_MAX: that was the first */
     struct trouble trouble;
     uint64_t closed_at_us; /* when its connection closed; 0: it is open, or unknown */
@@ -133,9 +131,9 @@ void roster_phase(struct rdzv *rdzv, struct node *node, uint64_t job_id, uint32_
 void roster_closed(struct rdzv *rdzv, struct node *node);
 /* Closes the connection of a node, so that nothing that is in flight on it can arrive late. The node connects again. */
 void roster_drop(struct rdzv *rdzv, struct node *node, const char *why);
-/* Adds the node of part `index` of a stored job. Its workers may have gone on while this server was away,
+/* Adds the node of a stored job's part. Its workers may have gone on while this server was away,
  * so the node counts as lost only after a whole lease without a beat. NULL: the table is full. */
-struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_record *record, uint32_t index);
+struct node *roster_expect(struct rdzv *rdzv, const struct rdzv_part *part);
 /* The server could not hear anybody for that long before now: no node counts as silent because of
  * it. */
 void roster_shift(struct rdzv *rdzv, uint64_t paused_us);

@@ -324,14 +324,11 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
 
 
-def of_other_boot(node, before_boot=True, **fields):
+def of_other_boot(node, **fields):
     """As if the part had been started in another boot: where the files were read, nothing runs of it."""
     shim = dict(node.shim(1, 1), boot_id="another", **fields)
     for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{node_lib.CLUSTER}-1-g1.shim"):
         node_lib.write_file(path, json.dumps(shim))
-    if before_boot:
-        at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - 60
-        os.utime(node.run_dir(1, 1), (at, at))
 
 
 def end_part(node, pid, shim):
@@ -386,25 +383,53 @@ def test_another_boot_of_a_machine_that_is_known_is_proof():
         forget(world, node)
 
 
-def test_a_boot_that_began_before_the_part_is_another_containers():
-    """A container has an id of its boot of its own, and the machine's id may be copied with its image."""
+OWN_BOOT = "mount --bind $0 /proc/sys/kernel/random/boot_id && "  # as systemd-nspawn and LXC do
+
+
+def in_container(world, node):
+    """From now on its launcherds see a boot's id that is their container's own."""
+    own = f"{world.folder}/own-boot"
+    node_lib.write_file(own, "0a1b2c3d-1111-4222-8333-444455556666\n")
+    node.arguments = ["unshare", "--mount", "sh", "-c", OWN_BOOT + CARD, own, *node.arguments]
+
+
+def test_the_boot_of_a_container_is_no_boot_of_the_machine():
+    """It has another id each time, while what another container on the same directory has started runs on."""
     if not can_unshare():
         print("skipped: no namespaces here")
         return
     with World(LAUNCHERD) as world:
         node = world.node()
         node.kill()
-        node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
+        in_container(world, node)
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
         hello = again(world, node)
+        assert hello["boot_id"] == "unknown" and hello["machine_id"] != "", hello
         assert before < int(hello["up_us"]) / 1e6 < time.clock_gettime(time.CLOCK_BOOTTIME), hello
         world.server.start(1, 1, ["sleep", "1000"])
         world.server.go(1, 1)
         pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
         shim = world.note_token(node, 1, 1)
         end_part(node, pid, shim)
-        of_other_boot(node, before_boot=False)
+        of_other_boot(node)
         assert listed(again(world, node)) == [(1, 1, True)]
+        forget(world, node)
+
+
+def test_a_part_of_before_the_boot_was_known_to_be_a_containers_goes_on():
+    """A launcherd of before took it for the machine's: after an upgrade its shims are there still."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node, pid, shim = begin(world)
+        assert json.load(open(node.run_dir(1, 1) + "/shim.json", encoding="utf-8"))["boot_id"] != "unknown"
+        node.kill()
+        in_container(world, node)
+        assert listed(again(world, node)) == [(1, 1, False)]
+        assert is_alive(pid) and is_alive(shim["pid"])
+        world.server.stop(1, 1)
+        world.server.wait_phase(1, 1, "ended")
         forget(world, node)
 
 

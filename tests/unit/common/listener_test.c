@@ -2,6 +2,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,6 +40,18 @@ static enum status open_server(struct server *server, const char *address, struc
     return listener_open(&server->listener, &loop, address, 0600, err);
 }
 
+/* On a slow link what the kernel has taken is sent before any beat. */
+static void check_kernel_is_short(const struct conn *conn)
+{
+    int unsent_bytes = 0;
+    socklen_t byte_count = sizeof unsent_bytes;
+    uv_os_fd_t fd;
+
+    CHECK_EQ(uv_fileno((const uv_handle_t *)&conn->handle.stream, &fd), 0);
+    CHECK_EQ(getsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent_bytes, &byte_count), 0);
+    CHECK_EQ(unsent_bytes, 65536);
+}
+
 /* Sends a message there and back, then closes everything. */
 static void check_echo(struct server *server, const char *address)
 {
@@ -51,6 +64,10 @@ static void check_echo(struct server *server, const char *address)
     CHECK_EQ(strncmp(client.conn.label, address, sizeof client.conn.label - 1), 0);
     CHECK_EQ(conn_send(&client.conn, &msg, &err), STATUS_OK);
     RUN_UNTIL(client.last_sent_us == 42);
+    if (strncmp(address, "unix:", 5) != 0) {
+        check_kernel_is_short(&client.conn);
+        check_kernel_is_short(&server->sides[0].conn);
+    }
     conn_close(&client.conn, STATUS_OK, "done");
     RUN_UNTIL(client.closed_count + server->sides[0].closed_count == 2);
     CHECK_EQ(server->sides[0].why, STATUS_CLOSED);
