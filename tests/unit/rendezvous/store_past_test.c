@@ -154,28 +154,12 @@ TEST(a_state_of_a_moment_ago_is_noticed)
     store_close(&store);
 }
 
-static char memory[64], known[128]; /* a folder in memory; that of the files of this boot */
-
-static void forget(void)
-{
-    if (memory[0] != '\0')
-        test_remove_tree(memory);
-    memory[0] = '\0';
-}
+static char known[128]; /* the folder of what this boot knows */
 
 /* A boot that knows nothing yet. */
 static void boot(void)
 {
-    static bool is_set;
-
-    if (!is_set)
-        CHECK_EQ(atexit(forget), 0);
-    is_set = true;
-    forget();
-    (void)snprintf(memory, sizeof memory, "/dev/shm/ddp-test-XXXXXX");
-    CHECK(mkdtemp(memory) != NULL);
-    CHECK_EQ(setenv("RUNTIME_DIRECTORY", memory, 1), 0);
-    (void)snprintf(known, sizeof known, "%s/boot-%u", memory, (unsigned)geteuid());
+    (void)snprintf(known, sizeof known, "%s/boot-%u", forget_boot(), (unsigned)geteuid());
 }
 
 TEST(the_boot_knows_the_newest_state)

@@ -2,6 +2,7 @@
 
 #include <sqlite3.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "tests/lib/test.h"
 
@@ -13,6 +14,29 @@ struct store *open_or_fail(const char *dir)
     if (store_open(&store, dir, true, &err) != STATUS_OK)
         FAIL("store_open: %s", err.text);
     return store;
+}
+
+static char memory[64];
+
+static void remove_memory(void)
+{
+    if (memory[0] != '\0')
+        test_remove_tree(memory);
+    memory[0] = '\0';
+}
+
+const char *forget_boot(void)
+{
+    static bool is_set;
+
+    if (!is_set)
+        CHECK_EQ(atexit(remove_memory), 0);
+    is_set = true;
+    remove_memory();
+    (void)snprintf(memory, sizeof memory, "/dev/shm/ddp-test-XXXXXX");
+    CHECK(mkdtemp(memory) != NULL);
+    CHECK_EQ(setenv("RUNTIME_DIRECTORY", memory, 1), 0);
+    return memory;
 }
 
 void execute(const char *sql)

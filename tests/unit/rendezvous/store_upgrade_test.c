@@ -67,6 +67,7 @@ static void make_file(const char *sql, int version)
     char path[512], text[64];
     int fd;
 
+    (void)forget_boot();
     (void)snprintf(path, sizeof path, "%s/state.db", test_dir());
     fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
     CHECK(fd >= 0);
