@@ -222,8 +222,7 @@ static bool is_left(int base_fd, const char *name)
            time(NULL) - info.st_mtim.tv_sec > TRY_S;
 }
 
-/* Only empty ones: the kernel refuses others. */
-static void sweep_tries(const char *base)
+void cgroup_sweep(const char *base)
 {
     DIR *dir = is_group(base) ? opendir(base) : NULL;
     const struct dirent *entry;
@@ -242,7 +241,6 @@ static enum status try_base(const char *base, struct err *err)
     const struct cgroup_limits none = {0};
     struct timespec now;
 
-    sweep_tries(base);
     (void)clock_gettime(CLOCK_REALTIME,
                         &now); /* a pid is used again, and other pid namespaces have the same */
     (void)snprintf(name, sizeof name, TRY "%d-%llx%08lx", (int)getpid(),
