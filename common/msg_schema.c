@@ -15,19 +15,56 @@ static const char *const kinds[] = {
     [MSG_KIND_ENUM] = "ENUM",   [MSG_KIND_LIST] = "LIST",
 };
 
+/* Each start of each program writes the schema once, so it is not printed word by word with buf_printf. */
+static void add_number(struct buf *text, bool is_negative, uint64_t value)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+
+    do
+        digits[--at] = (char)('0' + value % 10);
+    while ((value /= 10) > 0);
+    if (is_negative)
+        digits[--at] = '-';
+    digits[--at] = ' ';
+    buf_add(text, digits + at, sizeof digits - at);
+}
+
+static void add_range(struct buf *text, int64_t min, uint64_t max)
+{
+    add_number(text, min < 0, min < 0 ? 0 - (uint64_t)min : (uint64_t)min);
+    add_number(text, false, max);
+}
+
+static void add_words(struct buf *text, const char *before, const char *word)
+{
+    buf_add_text(text, before);
+    buf_add_text(text, word);
+}
+
 static void write_field(struct buf *text, const struct msg_shape *shape,
                         const struct msg_field *field)
 {
-    buf_printf(text, "%s.%s %s", shape->name, field->name, kinds[field->kind]);
-    if (field->kind == MSG_KIND_F64)
+    buf_add_text(text, shape->name);
+    add_words(text, ".", field->name);
+    add_words(text, " ", kinds[field->kind]);
+    if (field->kind == MSG_KIND_F64) {
         buf_printf(text, " %g %g", field->real_min, field->real_max);
-    else if (field->kind == MSG_KIND_LIST)
-        buf_printf(text, " %s %llu", field->part()->name, (unsigned long long)field->max);
-    else if (field->kind != MSG_KIND_ENUM)
-        buf_printf(text, " %lld %llu", (long long)field->min, (unsigned long long)field->max);
+    } else if (field->kind == MSG_KIND_LIST) {
+        add_words(text, " ", field->part()->name);
+        add_number(text, false, field->max);
+    } else if (field->kind != MSG_KIND_ENUM) {
+        add_range(text, field->min, field->max);
+    }
     for (uint32_t i = 0; field->kind == MSG_KIND_ENUM && i < field->names->count; i++)
-        buf_printf(text, " %s", field->names->items[i]);
-    buf_printf(text, "\n");
+        add_words(text, " ", field->names->items[i]);
+    buf_add_text(text, "\n");
+}
+
+/* All fields are of this program's version or earlier. */
+static bool is_since(const struct msg_shape *shape, const struct msg_field *field, uint32_t version)
+{
+    return version >= PROTOCOL_VERSION || msg_field_since(shape->name, field->name) <= version;
 }
 
 static void write_shape(struct buf *text, const struct msg_shape *shape, uint32_t version)
@@ -35,7 +72,7 @@ static void write_shape(struct buf *text, const struct msg_shape *shape, uint32_
     for (uint32_t i = 0; i < shape->field_count; i++) {
         const struct msg_field *field = &shape->fields[i];
 
-        if (msg_field_since(shape->name, field->name) > version)
+        if (!is_since(shape, field, version))
             continue;
         write_field(text, shape, field);
         if (field->kind != MSG_KIND_LIST)
@@ -43,7 +80,7 @@ static void write_shape(struct buf *text, const struct msg_shape *shape, uint32_
         for (uint32_t k = 0; k < field->part()->field_count; k++) { /* parts hold no lists */
             const struct msg_shape *part = field->part();
 
-            if (msg_field_since(part->name, part->fields[k].name) <= version)
+            if (is_since(part, &part->fields[k], version))
                 write_field(text, part, &part->fields[k]);
         }
     }
@@ -56,7 +93,9 @@ void msg_schema_write(struct buf *text, uint32_t version)
 
         if (msg_type_since((enum msg_type)i) > version)
             continue;
-        buf_printf(text, "%s %zu\n", shape->name, shape->frame_bytes_max);
+        buf_add_text(text, shape->name);
+        add_number(text, false, shape->frame_bytes_max);
+        buf_add_text(text, "\n");
         write_shape(text, shape, version);
     }
 }

@@ -315,8 +315,10 @@ static enum status take_env(struct parser *parser, option_getenv *env)
         const char *text;
         enum status status;
 
+        if (!is_taken(parser->table, row) || row->kind == OPTION_IGNORED)
+            continue;
         options_variable(parser->table, row, name);
-        if (!is_taken(parser->table, row) || row->kind == OPTION_IGNORED || name[0] == '\0')
+        if (name[0] == '\0')
             continue;
         text = env(name);
         if (text == NULL || text[0] == '\0')

@@ -60,8 +60,10 @@ static const char *variable_of_verb(const char *name)
     const char *value;
 
     for (size_t i = 0; i < options_row_count; i++) {
+        if (options_rows[i].verbs != 0)
+            continue;
         options_variable(&table, &options_rows[i], common);
-        if (options_rows[i].verbs == 0 && strcmp(common, name) == 0)
+        if (strcmp(common, name) == 0)
             return NULL;
     }
     value = options_getenv(name);

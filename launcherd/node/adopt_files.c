@@ -532,9 +532,11 @@ static void end_unknown(void *owner, const struct proc_found *shim, const char *
     }
 }
 
-/* Only once all files were read: else one that is known may look unknown. */
+/* Only once all files were read: else one that is known may look unknown. It looks at every process of the machine. */
 static void end_all_unknown(struct adopt_files *files)
 {
+    if (files->is_new)
+        return;
     file_work_at(&files->work, FILE_DISK_PROC, "read");
     if (files->status == STATUS_OK && !proc_each_command(SHIM_ARGUMENT, end_unknown, files))
         files->status = err_set(&files->err, STATUS_IO, errno,

@@ -38,6 +38,7 @@ struct adopt_files {
     char ended_ns
         [128]; /* the boot and the pid namespace that ended with the launcherd before; empty: none */
     bool is_restoring;
+    bool is_new; /* no shim can have been started with this state directory (node_host.h) */
     /* Results. */
     struct adopt_found *first; /* owned, in the order of the folder */
     enum status status;        /* not OK: what is there cannot be read, and `err` says why */

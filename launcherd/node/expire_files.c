@@ -4,9 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcherd/process/cgroup.h"
+
 static void drop(struct file_work *work)
 {
     free(work);
+}
+
+struct sweep_files *sweep_files_new(const char *cgroups)
+{
+    struct sweep_files *files = calloc(1, sizeof *files);
+
+    if (files == NULL)
+        return NULL;
+    files->work.lane = FILE_LANE_EXPIRE;
+    files->work.run = sweep_files_remove;
+    files->work.drop = drop;
+    (void)snprintf(files->cgroups, sizeof files->cgroups, "%s", cgroups);
+    return files;
+}
+
+void sweep_files_remove(struct file_work *work)
+{
+    cgroup_sweep(((struct sweep_files *)work)->cgroups);
 }
 
 static bool is_used(void *owner, const struct log_folder_name *name)

@@ -25,4 +25,13 @@ struct expire_files *expire_files_new(const struct rundir_logs *logs, uint64_t k
 /* `run`; ends early once nobody waits for it. */
 void expire_files_remove(struct file_work *work);
 
+/* The groups that killed starts have left (process/cgroup.h), likewise. */
+struct sweep_files {
+    struct file_work work;
+    char cgroups[PATH_MAX];
+};
+
+struct sweep_files *sweep_files_new(const char *cgroups);
+void sweep_files_remove(struct file_work *work);
+
 #endif

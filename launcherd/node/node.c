@@ -359,6 +359,7 @@ static void take_state_id(struct node *node, const struct open_files *files)
 {
     (void)snprintf(node->core.options.state_id, sizeof node->core.options.state_id, "%s",
                    files->state_id);
+    node->host.is_new = node->host.ends_shims && files->found == STATE_ID_NEW;
     state_id_log(files->found, node_about(&node->host), node->options.state_dir, files->aside);
 }
 

@@ -145,6 +145,7 @@ enum status node_adopt(struct node_shims *shims, struct err *err)
     if (files == NULL)
         return adoption.status;
     files->work.done = on_read;
+    files->is_new = host->is_new;
     file_work_wait(host->files, &files->work);
     for (struct adopt_found *found = adoption.first; found != NULL; found = found->next) {
         struct node_shim *shim = node_shim_new(shims, &found->start.start);

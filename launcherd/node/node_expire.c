@@ -9,6 +9,7 @@
 
 #define INTERVAL_MIN_MS 250u
 #define INTERVAL_MAX_MS 3600000u
+#define SWEEP_MS 1000u /* after the start, which it would make longer */
 
 static void on_timer(uv_timer_t *timer);
 
@@ -68,17 +69,30 @@ static void on_timer(uv_timer_t *timer)
     begin_work(timer->data);
 }
 
+static void on_sweep_timer(uv_timer_t *timer)
+{
+    const struct node_expire *expire = timer->data;
+    struct sweep_files *files =
+        expire->host->cgroups[0] != '\0' ? sweep_files_new(expire->host->cgroups) : NULL;
+
+    if (files != NULL)
+        (void)file_work_start(expire->host->files, &files->work);
+}
+
 void node_expire_open(struct node_expire *expire, const struct node_host *host)
 {
     expire->host = host;
     uv_timer_init(host->loop, &expire->timer);
-    expire->timer.data = expire;
+    uv_timer_init(host->loop, &expire->sweep_timer);
+    expire->timer.data = expire->sweep_timer.data = expire;
+    uv_timer_start(&expire->sweep_timer, on_sweep_timer, SWEEP_MS, 0);
     arm(expire);
 }
 
 void node_expire_close(struct node_expire *expire)
 {
     uv_close((uv_handle_t *)&expire->timer, NULL);
+    uv_close((uv_handle_t *)&expire->sweep_timer, NULL);
 }
 
 void node_expire_touch(const struct node_host *host, const char *cluster, uint64_t job_id,

@@ -1,6 +1,7 @@
 /* Removes the logs of jobs that ended long ago (--keep-logs), from time to time, on a thread
  * (expire_files.h). A folder of logs is removed when no shim of its job is known here and nothing in it was
- * written for that long. The end of a shim counts as a write (node_expire_touch). */
+ * written for that long. The end of a shim counts as a write (node_expire_touch). Once, soon after the start, it also removes the
+ * cgroups that killed starts have left. */
 #ifndef LAUNCHERD_NODE_NODE_EXPIRE_H
 #define LAUNCHERD_NODE_NODE_EXPIRE_H
 
@@ -11,7 +12,7 @@
 
 struct node_expire {
     const struct node_host *host;
-    uv_timer_t timer;
+    uv_timer_t timer, sweep_timer;
     uint64_t told[LOG_FOLDERS_TOLD_MAX]; /* of the last run (log_folders.h) */
     uint32_t told_count;
 };

@@ -30,8 +30,10 @@ struct node_host {
     uint64_t job_memory_bytes;     /* the limit of a job here; 0: none */
     bool allow_root;               /* jobs of root and of system accounts may run */
     bool ends_shims; /* exit_with_parent: a private run, whose shims and folders end with it */
-    bool ending;     /* node_end was called: no more orders */
-    bool closed;     /* all handles are closing: no more events */
+    bool
+        is_new; /* such a run, and its state directory got its id in this start: no shim can have been started with it */
+    bool ending; /* node_end was called: no more orders */
+    bool closed; /* all handles are closing: no more events */
     void *owner;
     /* Passes an event from a callback of the loop to the core, and carries out the actions. */
     void (*step)(void *owner, struct launcher_event event);

@@ -106,11 +106,27 @@ static bool has_word(char *text, const char *word)
     return false;
 }
 
-bool cgroup_has(const char *base, const char *controller)
+/* Whether the file, a list of controllers, names this one. */
+static bool names(const char *dir, const char *file, const char *controller)
 {
     char text[4096];
-    return read_file(base, "cgroup.subtree_control", text, sizeof text) &&
-           has_word(text, controller);
+    return read_file(dir, file, text, sizeof text) && has_word(text, controller);
+}
+
+bool cgroup_has(const char *base, const char *controller)
+{
+    return names(base, "cgroup.subtree_control", controller);
+}
+
+/* Only where it changes something: for a write the kernel visits all groups below, also if it then refuses it. */
+static void pass_on(const char *dir, const char *controller)
+{
+    char text[32];
+
+    if (!names(dir, "cgroup.controllers", controller) || cgroup_has(dir, controller))
+        return;
+    (void)snprintf(text, sizeof text, "+%s", controller);
+    (void)write_file(dir, "cgroup.subtree_control", text);
 }
 
 /* proc_pid_mountinfo(5): ID PARENT MAJ:MIN ROOT MOUNTPOINT OPTIONS [OPTIONAL...] - TYPE SOURCE ... */
@@ -206,8 +222,7 @@ static bool is_left(int base_fd, const char *name)
            time(NULL) - info.st_mtim.tv_sec > TRY_S;
 }
 
-/* Only empty ones: the kernel refuses others. */
-static void sweep_tries(const char *base)
+void cgroup_sweep(const char *base)
 {
     DIR *dir = is_group(base) ? opendir(base) : NULL;
     const struct dirent *entry;
@@ -226,7 +241,6 @@ static enum status try_base(const char *base, struct err *err)
     const struct cgroup_limits none = {0};
     struct timespec now;
 
-    sweep_tries(base);
     (void)clock_gettime(CLOCK_REALTIME,
                         &now); /* a pid is used again, and other pid namespaces have the same */
     (void)snprintf(name, sizeof name, TRY "%d-%llx%08lx", (int)getpid(),
@@ -256,10 +270,11 @@ enum status cgroup_find_base(char base[PATH_MAX], struct err *err)
     if (mkdir(base, 0755) != 0 && errno != EEXIST)
         return err_set(err, STATUS_REFUSED, errno, "%.150s cannot be made: %s", base,
                        strerror(errno));
-    static const char *const controllers[] = {"+memory", "+pids"};
-    for (int i = 0; i < 2; i++) { /* one by one: a missing one refuses the whole line */
-        (void)write_file(parent, "cgroup.subtree_control", controllers[i]);
-        (void)write_file(base, "cgroup.subtree_control", controllers[i]);
+    static const char *const controllers[] = {"memory", "pids"};
+    for (int i = 0; i < 2;
+         i++) { /* one by one: one that cannot be passed on refuses the whole line */
+        pass_on(parent, controllers[i]);
+        pass_on(base, controllers[i]);
     }
     return try_base(base, err);
 }

@@ -30,6 +30,9 @@ enum status cgroup_find_base(char base[PATH_MAX], struct err *err);
  * or test files. */
 enum status cgroup_locate(const char *mountinfo, const char *self, bool is_root,
                           char parent[PATH_MAX], struct err *err);
+/* Removes the empty groups that killed processes have left while they tried out `base`. Reads all names there, so it is no part
+ * of a start. */
+void cgroup_sweep(const char *base);
 /* Whether groups below `base` have the controller. */
 bool cgroup_has(const char *base, const char *controller);
 

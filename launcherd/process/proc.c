@@ -295,10 +295,11 @@ bool proc_each_command(const char *word,
     if (dir == NULL)
         return false;
     for (pid_t pid = proc_next_pid(dir); pid != 0; pid = proc_next_pid(dir)) {
-        const bool is_there = proc_stat_of(pid, &stat) && !is_dead(&stat);
-        const char *end = is_there ? read_command(pid, word, bytes) : NULL;
-        const char *third, *fourth;
+        const char *end = read_command(pid, word, bytes), *third, *fourth;
 
+        if (end == NULL || !proc_stat_of(pid, &stat) || is_dead(&stat))
+            continue; /* most are not the wanted ones, and their times cost more than their words */
+        end = read_command(pid, word, bytes);
         if (end == NULL)
             continue;
         third = bytes + strlen(bytes) + 1 + strlen(word) + 1;

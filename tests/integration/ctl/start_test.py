@@ -3,6 +3,8 @@
 scripts that note their calls or wait for something, so a wait in the other direction would never end."""
 import ctypes
 import os
+import re
+import shutil
 import signal
 import struct
 
@@ -98,6 +100,62 @@ def the_server_s_socket_outlives_it():
         assert "rendezvous ended unexpectedly" in err, err
 
 
+def traced(case, folder, number):
+    """The files that a node of a private run in `state` opens, it and its shim."""
+    trace = f"{case.dir}/trace-{number}"
+    with open(f"{folder}/launcherd", "w", encoding="ascii") as script:
+        script.write(f'#!/bin/sh\nexec strace -D -f -qq -e trace=openat -o {trace} {PROGRAMS["launcherd"]} "$@"\n')
+    run_true(case, folder, "--state-dir", f"{case.dir}/state")
+    with open(trace, encoding="utf-8") as file:
+        return file.read()
+
+
+def only_a_state_that_was_there_makes_a_node_look_at_all_processes():
+    """Shims may run that it does not list. And a controller of cgroups that is passed on, or is none, is not passed on again: for each write the
+    kernel visits all groups."""
+    if shutil.which("strace") is None:
+        print("skipped: no strace here")
+        return
+    with Case() as case:
+        folder = wrap(case)
+        new, known = traced(case, folder, 1), traced(case, folder, 2)
+        equal(re.findall(r'"/proc/\d+/cmdline"', new), [])
+        assert re.search(r'"/proc/\d+/cmdline"', known)
+        if os.geteuid() == 0:
+            equal(re.findall(r'cgroup\.subtree_control", O_WRONLY', known), [])
+
+
+def groups_folder():
+    """Where root's launcherds make the groups of jobs; None: they cannot."""
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        mounts = [line.split()[4] for line in file if " - cgroup2 " in line]
+    folder = f"{mounts[0]}/ddp" if mounts else None
+    return folder if folder and os.geteuid() == 0 and os.path.isdir(folder) and os.access(folder, os.W_OK) else None
+
+
+def what_a_killed_start_has_left_is_swept_while_a_job_runs():
+    """Its rank ends when the group is gone."""
+    with Case() as case:
+        run_true(case, wrap(case))
+        folder = groups_folder()
+        if folder is None:
+            print("skipped: no cgroups of ours here")
+            return
+        ended = os.fork()
+        if ended == 0:
+            os._exit(0)
+        os.waitpid(ended, 0)
+        group = f"{folder}/try-{ended}-1f"
+        os.mkdir(group)
+        os.utime(group, (1, 1))
+        try:
+            done = case.ctl("run", "--standalone", "--", "sh", "-c", f"while [ -e {group} ]; do sleep 0.02; done")
+            equal(done.returncode, 0, done.stderr)
+        finally:
+            if os.path.exists(group):
+                os.rmdir(group)
+
+
 def thread_local_bytes(path):
     """The size of PT_TLS (elf(5)): every thread gets a copy, which is written to when it starts."""
     with open(path, "rb") as file:
@@ -118,4 +176,6 @@ def threads_carry_no_large_buffer():
 
 if __name__ == "__main__":
     run_tests([nobody_asks_for_gpus_without_a_driver, nodes_start_while_the_server_starts, a_job_is_submitted_before_its_node_is_ready,
-               a_state_that_is_kept_is_cleared_first, a_node_that_never_gets_ready_is_named, the_server_s_socket_outlives_it, threads_carry_no_large_buffer])
+               a_state_that_is_kept_is_cleared_first, a_node_that_never_gets_ready_is_named, the_server_s_socket_outlives_it,
+               only_a_state_that_was_there_makes_a_node_look_at_all_processes, what_a_killed_start_has_left_is_swept_while_a_job_runs,
+               threads_carry_no_large_buffer])

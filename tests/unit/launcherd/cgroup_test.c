@@ -213,7 +213,7 @@ TEST(what_a_killed_start_has_left_is_removed)
     leave_try(base, of_dead, dead, "-1f", true);
     leave_try(base, fresh, dead, "-2f", false); /* another's, in a pid namespace of its own */
     leave_try(base, of_live, getpid(), "-1f", true);
-    CHECK_EQ(cgroup_find_base(base, &err), STATUS_OK);
+    cgroup_sweep(base);
     CHECK(access(of_earlier, F_OK) != 0 && access(of_dead, F_OK) != 0);
     CHECK_EQ(rmdir(of_live), 0);
     CHECK_EQ(rmdir(fresh), 0);
