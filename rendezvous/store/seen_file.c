@@ -141,21 +141,28 @@ static enum status take_other(struct store *store, const struct seen *now, struc
     return store_execute(store, sql, err);
 }
 
-/* What this boot of the machine knows of the cluster. False: nothing. */
-static bool ask_witness(struct store *store, struct witness_facts *facts)
+/* What this boot of the machine knows of the cluster; all 0: nothing. STATUS_BUSY: a copy of the state is in use. */
+static enum status ask_witness(struct store *store, struct witness_facts *facts, struct err *why)
 {
     struct err err;
+    enum status status;
 
     *facts = (struct witness_facts){.commits = 0};
     if (store->disk->witness == NULL)
-        return false;
-    if (store->disk->witness(&store->witness, store->cluster, store->path, &err) == STATUS_OK)
-        return witness_get(store->witness, facts);
+        return STATUS_OK;
+    status = store->disk->witness(&store->witness, store->cluster, store->path, &err);
+    if (status == STATUS_BUSY)
+        return err_set(why, status, 0, "%s", err.text);
+    if (status == STATUS_OK) {
+        if (!witness_get(store->witness, facts))
+            *facts = (struct witness_facts){.commits = 0};
+        return STATUS_OK;
+    }
     log_line(LOG_WARNING, LOG_ABOUT_NONE,
              "%s: at its next start this server cannot know that its state is the newest, and jobs "
              "that wait then start after a lease",
              err.text);
-    return false;
+    return STATUS_OK;
 }
 
 static void raise_to(uint64_t *number, uint64_t seen)
@@ -222,8 +229,8 @@ enum status store_check_file(struct store *store, struct err *err)
     }
     status = store_number(store, "SELECT " STORE_META_SQL("commits"), &commits, err);
     store->commits = commits > 0 ? (uint64_t)commits : 0;
-    if (!ask_witness(store, &facts))
-        facts = (struct witness_facts){.commits = 0};
+    if (status == STATUS_OK)
+        status = ask_witness(store, &facts, err);
     store->is_newest = store->is_new;
     if (status == STATUS_OK && !store->is_new && !store->is_wanted_new)
         status = compare(store, &facts, err);

@@ -27,7 +27,7 @@ struct witness_facts {
 #define WITNESS_PAUSE_US 10000000u
 
 /* Opens or makes the file of `cluster`, and removes those whose state.db is gone. `state_path`: the path of state.db.
- * Errors: STATUS_IO, STATUS_REFUSED (the folder is not ours): nothing is known then. */
+ * STATUS_BUSY: another process has it open, and `err` says with which state. Other errors: STATUS_IO, STATUS_REFUSED (the folder is not ours): nothing is known then. */
 enum status witness_open(struct witness **witness, const char *cluster, const char *state_path,
                          struct err *err);
 /* False: nothing is known of this boot. */

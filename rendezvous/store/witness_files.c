@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -110,6 +111,23 @@ static enum status map(int fd, const char *path, struct witness_page **page, str
     return STATUS_OK;
 }
 
+/* Two servers with copies of one state would both take theirs for the newest. */
+static enum status lock(int fd, const char *cluster, struct err *err)
+{
+    static struct witness_page page;
+
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+        return STATUS_OK;
+    if (pread(fd, &page, sizeof page, 0) != (ssize_t)sizeof page)
+        page.state_path[0] = '\0';
+    page.state_path[sizeof page.state_path - 1] = '\0';
+    return err_set(
+        err, STATUS_BUSY, 0,
+        "another server runs on this machine with a state of cluster %.32s, %.300s: only "
+        "one copy of a state may be used at a time, so stop that server first",
+        cluster, page.state_path[0] != '\0' ? page.state_path : "at an unknown path");
+}
+
 enum status witness_open(struct witness **out, const char *cluster, const char *state_path,
                          struct err *err)
 {
@@ -120,6 +138,7 @@ enum status witness_open(struct witness **out, const char *cluster, const char *
 
     if (witness == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory");
+    witness->fd = -1;
     find_dir(dir);
     status = own_folder_make(dir, 1, 0700, &dir_fd, err);
     if (status == STATUS_OK) {
@@ -129,9 +148,11 @@ enum status witness_open(struct witness **out, const char *cluster, const char *
         status = own_file_open(path, 1, O_RDWR | O_CREAT, 0600, &fd, err);
     }
     if (status == STATUS_OK) {
-        status = map(fd, path, &witness->page, err);
-        (void)close(fd);
+        witness->fd = fd;
+        status = lock(fd, cluster, err);
     }
+    if (status == STATUS_OK)
+        status = map(fd, path, &witness->page, err);
     if (status != STATUS_OK || !read_boot(boot)) {
         witness_close(&witness);
         return status != STATUS_OK ? status
@@ -154,6 +175,8 @@ void witness_close(struct witness **out)
     *out = NULL;
     if (witness == NULL)
         return;
+    if (witness->fd >= 0)
+        (void)close(witness->fd);
     if (witness->page != NULL)
         (void)munmap(witness->page, sizeof *witness->page);
     free(witness);

@@ -16,6 +16,7 @@ struct witness_page {
 
 struct witness {
     struct witness_page *page;
+    int fd; /* locked, so that one server at a time uses states of the cluster on this machine */
 };
 
 #endif

@@ -76,23 +76,25 @@ static void copy_crash(const char *to, bool has_log)
 TEST(a_log_that_is_gone_is_noticed)
 {
     struct store *live = open_or_fail(path_of("live")), *store;
+    char cluster[SEEN_ID_BYTES];
 
     for (uint64_t id = 1; id <= 3; id++)
         give(live, id);
     copy_crash("whole", true);
     copy_crash("lost", false);
+    (void)snprintf(cluster, sizeof cluster, "%s", store_cluster(live));
+    store_close(&live);
     store = open_or_fail(path_of("whole"));
     CHECK_EQ(store_next_job_id(store), 4);
-    CHECK_STR(store_cluster(store), store_cluster(live));
+    CHECK_STR(store_cluster(store), cluster);
     store_close(&store);
     store = open_or_fail(path_of("lost"));
     CHECK(is_above(store_next_job_id(store), 3));
-    CHECK_STR(store_cluster(store), store_cluster(live)); /* what runs of it goes on */
+    CHECK_STR(store_cluster(store), cluster); /* what runs of it goes on */
     CHECK(store_is_of_past(store) && store_is_copy(store));
     CHECK(store_keys_lost_ms(store) != 0);
     CHECK(store_last_event_id(store) > STORE_ID_GAP);
     store_close(&store);
-    store_close(&live);
 }
 
 /* Its index is there: SQLite removes that one first. */
@@ -102,11 +104,11 @@ TEST(a_log_that_is_gone_is_noticed_by_its_index)
 
     copy_crash("lost", false); /* no number was given: keys may be lost */
     copy("live/state.db-shm", "lost/state.db-shm");
+    store_close(&live);
     store = open_or_fail(path_of("lost"));
     CHECK(is_above(store_next_job_id(store), 0));
     CHECK(store_is_of_past(store));
     store_close(&store);
-    store_close(&live);
 }
 
 /* The second time the copy knows nothing of what was done after the first time. */
@@ -200,6 +202,25 @@ static void change_memory(const char *path, uint64_t less_us, uint64_t less_comm
     page.facts.commits -= less_commits;
     CHECK_EQ(pwrite(fd, &page, sizeof page, 0), sizeof page);
     CHECK_EQ(close(fd), 0);
+}
+
+/* Each would take its own for the newest. */
+TEST(a_copy_is_not_used_beside_the_state)
+{
+    struct err err = {.text = ""};
+    struct store *live, *store = NULL;
+
+    boot();
+    live = open_or_fail(path_of("live"));
+    give(live, 1);
+    copy_crash("copied", true);
+    CHECK_EQ(store_open(&store, path_of("copied"), true, &err), STATUS_BUSY);
+    CHECK(strstr(err.text, path_of("live/state.db")) != NULL);
+    give(live, 2);
+    store_close(&live);
+    store = open_or_fail(path_of("copied"));
+    CHECK(store_is_of_past(store) && is_above(store_next_job_id(store), 2));
+    store_close(&store);
 }
 
 /* Another server may have gone on with a copy of the directory, and have ended. */
