@@ -1,6 +1,7 @@
 #include "launcherd/node/state_id.h"
 
 #include <cjson/cJSON.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -20,7 +21,7 @@
 #define RECORD_NAME                                                                                \
     PART_RECORD_DIR "/id.json" /* the same in the record of parts, process/part_record.h */
 
-enum { FILE_BYTES_MAX = 1024, ID_BYTES = 16 };
+enum { FILE_BYTES_MAX = 1024, ID_BYTES = 16, FOLDERS_DEEP = 16 };
 
 /* What the file says. */
 struct written {
@@ -200,6 +201,43 @@ static enum status keep_damaged(const char *state_dir, struct err *err)
     return own_file_keep_damaged(path, 0, err);
 }
 
+static bool move(int from_fd, const char *name, int to_fd, const char *to, uint32_t depth);
+
+static bool move_entries(int from_fd, int to_fd, uint32_t depth)
+{
+    DIR *list = own_folder_list(from_fd);
+    const struct dirent *entry;
+    bool is_moved = list != NULL;
+
+    while (is_moved && (entry = readdir(list)) != NULL)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            is_moved = move(from_fd, entry->d_name, to_fd, entry->d_name, depth);
+    if (list != NULL)
+        (void)closedir(list);
+    return is_moved;
+}
+
+/* The kernel renames no folder of a lower layer of overlayfs, as in a container's image: then its files are moved. */
+static bool move(int from_fd, const char *name, int to_fd, const char *to, uint32_t depth)
+{
+    int from, into;
+    bool is_moved;
+
+    if (renameat(from_fd, name, to_fd, to) == 0)
+        return true;
+    if (errno != EXDEV || depth == 0 || mkdirat(to_fd, to, 0700) != 0)
+        return false;
+    from = openat(from_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    into = openat(to_fd, to, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    is_moved = from >= 0 && into >= 0 && move_entries(from, into, depth - 1) &&
+               unlinkat(from_fd, name, AT_REMOVEDIR) == 0;
+    if (from >= 0)
+        (void)close(from);
+    if (into >= 0)
+        (void)close(into);
+    return is_moved;
+}
+
 /* Moves a folder of the original aside, and makes an empty one. */
 static enum status put_aside(int dir_fd, const char *state_dir, const char *name, const char *id,
                              char aside[64], struct err *err)
@@ -208,7 +246,7 @@ static enum status put_aside(int dir_fd, const char *state_dir, const char *name
 
     if (unlinkat(dir_fd, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
         (void)snprintf(to, sizeof to, "%s-of-copy-%.8s", name, id);
-        if (renameat(dir_fd, name, dir_fd, to) != 0)
+        if (!move(dir_fd, name, dir_fd, to, FOLDERS_DEEP))
             return err_set(err, STATUS_IO, errno,
                            "%.120s was not made where it is now, and %s in it cannot be moved "
                            "aside: %s",

@@ -433,6 +433,34 @@ def test_a_part_of_before_the_boot_was_known_to_be_a_containers_goes_on():
         forget(world, node)
 
 
+OVERLAY = "mount -t overlay -o lowerdir=$0,upperdir=$1,workdir=$2 none $0 && shift 2 && exec \"$@\""
+
+
+def test_a_directory_of_an_image_is_a_copy():
+    """launcherd has run once in what a container's image was made of. The kernel renames no folder of a lower layer."""
+    if not can_unshare():
+        print("skipped: no namespaces here")
+        return
+    with World(LAUNCHERD) as world:
+        node, pid, shim = begin(world)
+        before = world.server.find("node_hello")["state_id"]
+        end_part(node, pid, shim)
+        place, layers = f"{node.folder}/{node.name}", [f"{world.folder}/upper", f"{world.folder}/work"]
+        for layer in layers:
+            os.mkdir(layer)
+        layered = ["unshare", "--mount", "sh", "-c", OVERLAY, place, *layers]
+        if subprocess.run([*layered, "true"], stderr=subprocess.PIPE, check=False).returncode != 0:
+            print("skipped: no overlayfs here")
+            return
+        node.arguments = [*layered, *node.arguments]
+        hello = again(world, node)
+        assert hello["state_id"] not in ("", before) and listed(hello) == [], hello
+        aside = [name for name in os.listdir(layers[0]) if name.startswith("run-of-copy-")]
+        assert len(aside) == 1 and os.path.exists(f"{layers[0]}/{aside[0]}/{os.path.basename(node.run_dir(1, 1))}/shim.json"), aside
+        assert os.path.exists(node.run_dir(1, 1) + "/shim.json")  # the image's own
+        shutil.rmtree(node.run_dir(1, 1))
+
+
 def move_away(world, node):
     os.rename(f"{node.folder}/{node.name}", f"{world.folder}/moved")
 
