@@ -179,7 +179,7 @@ static void tell_once(struct log_folders *folders, const char *name, const char 
     if (folders->told_count == LOG_FOLDERS_TOLD_MAX)
         return;
     folders->told[folders->told_count++] = hash;
-    log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s/%s is old (--keep-logs) and is left alone: %s",
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s/%s is left alone by --keep-logs: %s",
              folders->logs.dir, name, why);
 }
 

@@ -99,12 +99,15 @@ static enum status map(int fd, const char *path, struct witness_page **page, str
 {
     struct stat info = {0};
     void *memory = MAP_FAILED;
+    int code;
 
-    if (fstat(fd, &info) == 0 &&
-        (info.st_size == (off_t)sizeof **page ||
-         (ftruncate(fd, 0) == 0 && ftruncate(fd, sizeof **page) == 0)) &&
-        posix_fallocate(fd, 0, sizeof **page) == 0)
-        memory = mmap(NULL, sizeof **page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (fstat(fd, &info) != 0 || (info.st_size != (off_t)sizeof **page &&
+                                  (ftruncate(fd, 0) != 0 || ftruncate(fd, sizeof **page) != 0)))
+        return err_set(err, STATUS_IO, errno, "%.180s cannot be used: %s", path, strerror(errno));
+    code = posix_fallocate(fd, 0, sizeof **page);
+    if (code != 0)
+        return err_set(err, STATUS_IO, code, "%.180s gets no memory: %s", path, strerror(code));
+    memory = mmap(NULL, sizeof **page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (memory == MAP_FAILED)
         return err_set(err, STATUS_IO, errno, "%.180s cannot be mapped: %s", path, strerror(errno));
     *page = memory;
