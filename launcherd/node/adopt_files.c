@@ -248,6 +248,15 @@ static bool is_other_machine(const struct adopt_files *files, const struct adopt
             strcmp(found->process.machine_id, files->machine_id) != 0);
 }
 
+/* We can neither speak to it nor end it: an operator has given the directory to another account. */
+static bool is_of_another_user(const struct adopt_found *found)
+{
+    uid_t user;
+
+    return found->lives && geteuid() != 0 && proc_user(found->process.pid, &user) &&
+           user != geteuid();
+}
+
 /* Its ranks died of our signal, which the shim must not have reported as their own end. */
 static void drop_end(struct adopt_found *found)
 {
@@ -292,6 +301,16 @@ static void look_at_process(struct adopt_files *files, struct adopt_found *found
     }
     found->lives =
         found->same_boot && proc_start_ticks(found->process.pid) == found->process.start_ticks;
+    if (is_of_another_user(found)) {
+        log_line(
+            LOG_WARNING, LOG_ABOUT_NONE,
+            "the shim of %s, pid %d, runs as another user than this launcherd, which so cannot "
+            "see or end it: its lease ends it",
+            found->dir, (int)found->process.pid);
+        found->lives = false;
+        found->is_unseen = !found->has_end;
+        return;
+    }
     /* Not by its path: the state directory may have been renamed since. */
     found->page = found->lives ? lease_page_find(found->process.pid, NULL) : NULL;
     found->is_warm = found->lives && proc_has_word(found->process.pid, WARM_ARGUMENT);

@@ -75,6 +75,29 @@ static bool is_dead(const struct proc_stat *stat)
     return stat->state == 'Z' || stat->state == 'X';
 }
 
+/* Not the owner of /proc/PID: that is root where the program's file may not be read. */
+bool proc_user(pid_t pid, uid_t *user)
+{
+    char path[64], text[4096];
+    const char *line;
+    ssize_t got;
+    int fd;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    if (got <= 0)
+        return false;
+    text[got] = '\0';
+    line = strstr(text, "\nUid:");
+    if (line == NULL)
+        return false;
+    *user = (uid_t)strtoul(line + strlen("\nUid:"), NULL, 10);
+    return true;
+}
+
 uint64_t proc_start_ticks(pid_t pid)
 {
     struct proc_stat stat;
@@ -283,6 +306,17 @@ pid_t proc_find_command(const char *word, const char *path)
     return pid;
 }
 
+/* Whether the words, up to `end`, are its parent's, too: then it is a child that has not become its own program yet. */
+static bool is_before_exec(const struct proc_stat *stat, const char *word, const char *bytes,
+                           const char *end)
+{
+    char parent[COMMAND_BYTES_MAX];
+    const char *parent_end = read_command(stat->ppid, word, parent);
+
+    return parent_end != NULL && parent_end - parent == end - bytes &&
+           memcmp(parent, bytes, (size_t)(end - bytes)) == 0;
+}
+
 bool proc_each_command(const char *word,
                        void (*take)(void *owner, const struct proc_found *found, const char *third,
                                     const char *fourth),
@@ -300,7 +334,7 @@ bool proc_each_command(const char *word,
         if (end == NULL || !proc_stat_of(pid, &stat) || is_dead(&stat))
             continue; /* most are not the wanted ones, and their times cost more than their words */
         end = read_command(pid, word, bytes);
-        if (end == NULL)
+        if (end == NULL || is_before_exec(&stat, word, bytes, end))
             continue;
         third = bytes + strlen(bytes) + 1 + strlen(word) + 1;
         third = third < end ? third : end; /* a NUL is there */

@@ -36,6 +36,8 @@ bool proc_stat_of(pid_t pid, struct proc_stat *stat);
 /* The next number in an open folder of /proc; 0 at the end. */
 pid_t proc_next_pid(DIR *dir);
 
+/* The user of the process. False: it is gone, or /proc hides it. */
+bool proc_user(pid_t pid, uid_t *user);
 /* Start time of `pid` in clock ticks since boot; 0: no such process (zombies do not count). Start
  * time and boot id together identify a process for ever, although pids are reused. */
 uint64_t proc_start_ticks(pid_t pid);
@@ -62,8 +64,9 @@ bool proc_dumps_core(pid_t pid, uint32_t *signal);
 bool proc_has_word(pid_t pid, const char *word);
 /* A process with `word` as its second word and the directory `path` as its third; 0: none. */
 pid_t proc_find_command(const char *word, const char *path);
-/* Calls `take` for each process with `word` as its second word, with the two words after that; "": there is none. The
- * start time was read before the words. False: /proc cannot be read. */
+/* Calls `take` for each process with `word` as its second word, with the two words after that; "": there is none. Not for
+ * a child that has all words of its parent: it has not become its own program yet. The start time was read before the
+ * words. False: /proc cannot be read. */
 bool proc_each_command(const char *word,
                        void (*take)(void *owner, const struct proc_found *found, const char *third,
                                     const char *fourth),

@@ -133,4 +133,77 @@ TEST(a_command_of_another_mount_namespace_is_not_found_by_its_path)
     CHECK_EQ(rmdir(path) + rmdir(folder), 0);
 }
 
+TEST(the_user_of_a_process_is_known)
+{
+    const pid_t pid = fork();
+    uid_t user = 1;
+
+    if (pid == 0) {
+        if (geteuid() == 0 && setuid(65534) != 0)
+            _exit(1);
+        (void)pause();
+        _exit(0);
+    }
+    while (geteuid() == 0 && proc_user(pid, &user) && user != 65534)
+        (void)sched_yield();
+    CHECK(proc_user(pid, &user));
+    CHECK_EQ(user, geteuid() == 0 ? 65534 : geteuid());
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    CHECK(!proc_user(pid, &user));
+}
+
+struct seen {
+    char mark[32];
+    uint32_t count;
+    pid_t pid;
+};
+
+static void see(void *owner, const struct proc_found *found, const char *third, const char *fourth)
+{
+    struct seen *seen = owner;
+
+    (void)fourth;
+    if (strstr(third, seen->mark) == NULL)
+        return;
+    seen->count++;
+    seen->pid = found->pid;
+}
+
+static struct seen look_for(const char *mark)
+{
+    struct seen seen = {.count = 0};
+
+    (void)snprintf(seen.mark, sizeof seen.mark, "%s", mark);
+    CHECK(proc_each_command("-c", see, &seen));
+    return seen;
+}
+
+/* A shim makes children of itself. Until they are programs of their own they have its words. */
+TEST(a_child_that_is_no_program_yet_is_not_taken_for_its_parent)
+{
+    char mark[32], script[128], byte;
+    int in[2], out[2];
+    pid_t pid;
+
+    (void)snprintf(mark, sizeof mark, "mark-%d", (int)getpid());
+    (void)snprintf(script, sizeof script, "(echo >&4; read x <&3) & wait # %s", mark);
+    CHECK(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0);
+    pid = fork();
+    if (pid == 0) {
+        const int lower = dup(in[0]), upper = dup(out[1]); /* they may be 3 or 4 themselves */
+
+        if (lower >= 0 && upper >= 0 && dup2(lower, 3) == 3 && dup2(upper, 4) == 4)
+            (void)execl("/bin/sh", "sh", "-c", script, NULL);
+        _exit(1);
+    }
+    CHECK(close(in[0]) == 0 && close(out[1]) == 0);
+    CHECK_EQ(read(out[0], &byte, 1), 1);
+    CHECK_EQ(look_for(mark).count, 1);
+    CHECK_EQ(look_for(mark).pid, pid);
+    CHECK(kill(pid, SIGKILL) == 0 && waitpid(pid, NULL, 0) == pid);
+    CHECK_EQ(look_for(mark).count, 1); /* its parent is gone: it counts for itself */
+    CHECK(look_for(mark).pid != pid);
+    CHECK(close(in[1]) == 0 && close(out[0]) == 0);
+}
+
 TEST_MAIN

@@ -243,6 +243,13 @@ TEST(a_state_that_was_left_for_long_may_be_of_the_past)
     CHECK(!store_is_newest(store) && store_is_copy(store) && !store_is_of_past(store));
     CHECK_EQ(store_next_job_id(store), 2);
     store_close(&store);
+    store = open_or_fail(path_of("ahead"));
+    give(store, 1);
+    change_memory(memory_of(store), 0 - UINT64_C(3600000000), 0); /* in an hour */
+    store_release(store);
+    store = open_or_fail(path_of("ahead"));
+    CHECK(!store_is_newest(store) && store_is_copy(store));
+    store_close(&store);
 }
 
 /* What was committed elsewhere, and has come back, need not be all that was done there. One commit is that of a server
