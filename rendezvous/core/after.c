@@ -1,6 +1,7 @@
 #include "rendezvous/core/after.h"
 
 #include "rendezvous/core/after_list.h"
+#include "rendezvous/core/history.h"
 #include "rendezvous/core/linger.h"
 #include "rendezvous/core/state.h"
 
@@ -76,6 +77,21 @@ const struct job *after_lingering(const struct rdzv *rdzv, const struct job *job
                                                                  : other;
 }
 
+/* True: one that it waits for is of a state that may be old. It looks again when nothing of that can run any more. */
+static bool is_after_past(struct rdzv *rdzv, const struct job *job)
+{
+    struct rdzv_after after;
+    uint64_t until_us;
+    bool is_any = false;
+
+    (void)after_list_read(&job->record, &after);
+    for (uint32_t i = 0; i < after.count; i++)
+        is_any = is_any || history_may_run(rdzv, after.items[i].first, &until_us);
+    if (is_any && until_us < rdzv->sched_at_us)
+        rdzv->sched_at_us = until_us;
+    return is_any;
+}
+
 enum after_answer after_ask(struct rdzv *rdzv, struct job *job)
 {
     struct rdzv_record *record = &job->record;
@@ -92,7 +108,8 @@ enum after_answer after_ask(struct rdzv *rdzv, struct job *job)
     }
     if (after_left(rdzv, job, &first) > 0)
         return AFTER_WAITS;
-    if (after_lingering(rdzv, job) != NULL || linger_of_before(rdzv) != NULL)
+    if (after_lingering(rdzv, job) != NULL || linger_of_before(rdzv) != NULL ||
+        is_after_past(rdzv, job))
         return AFTER_LINGERS;
     text_format(text, "job %llu%s, which it was to start after, %s ended",
                 (unsigned long long)record->after_job, is_list ? " and the others" : "",

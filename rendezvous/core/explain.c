@@ -193,6 +193,21 @@ void explain_array(struct rdzv *rdzv, struct job *job)
     job_set_reason(rdzv, job, text);
 }
 
+void explain_held(struct rdzv *rdzv, struct job *job)
+{
+    const char *why =
+        "the state was restored from a backup, or is one that may be old: it starts when "
+        "the leases of what may still run of it have ended";
+
+    if (rdzv->is_of_past)
+        why = "the server's state is of the past: it starts when the leases of what may still run "
+              "of it have ended";
+    else if (rdzv->is_unsure)
+        why = "whether the server's state is the newest is not known: it starts when the leases of "
+              "what may still run of it have ended";
+    job_set_reason(rdzv, job, why);
+}
+
 void explain_linger(struct rdzv *rdzv, struct job *job)
 {
     const struct job *other = after_lingering(rdzv, job);
@@ -211,6 +226,7 @@ void explain_linger(struct rdzv *rdzv, struct job *job)
                     "it waits %s",
                     node->name, until);
     } else {
+        explain_held(rdzv, job);
         return;
     }
     job_set_reason(rdzv, job, text);
@@ -224,21 +240,6 @@ void explain_preempted(struct rdzv *rdzv, struct job *job)
     text_format(text, "preempted by %s for its priority, %d against %d: starts after it",
                 job_title(first, job, title), first->record.priority, job->record.priority);
     job_set_reason(rdzv, job, text);
-}
-
-void explain_held(struct rdzv *rdzv, struct job *job)
-{
-    const char *why =
-        "the state was restored from a backup, or is one that may be old: it starts when "
-        "the leases of what may still run of it have ended";
-
-    if (rdzv->is_of_past)
-        why = "the server's state is of the past: it starts when the leases of what may still run "
-              "of it have ended";
-    else if (rdzv->is_unsure)
-        why = "whether the server's state is the newest is not known: it starts when the leases of "
-              "what may still run of it have ended";
-    job_set_reason(rdzv, job, why);
 }
 
 void explain_memory(struct rdzv *rdzv, struct job *job)

@@ -152,10 +152,15 @@ void history_beat(struct rdzv *rdzv, const struct node *node)
     judge(rdzv, node, &news);
 }
 
-bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *until_us)
+bool history_may_run(const struct rdzv *rdzv, uint64_t job_id, uint64_t *until_us)
 {
     *until_us = rdzv->held_until_us;
-    return job->record.job_id <= rdzv->held_job_id && rdzv->out.now_us < rdzv->held_until_us;
+    return job_id <= rdzv->held_job_id && rdzv->out.now_us < rdzv->held_until_us;
+}
+
+bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *until_us)
+{
+    return history_may_run(rdzv, job->record.job_id, until_us);
 }
 
 bool history_holds_start(const struct rdzv *rdzv, const struct job *job)

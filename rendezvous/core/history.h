@@ -30,6 +30,9 @@ void history_hello(struct rdzv *rdzv, const struct node *node, const struct msg_
 void history_beat(struct rdzv *rdzv, const struct node *node);
 /* Whether the job must not start yet. Sets `*until_us` then. */
 bool history_holds(const struct rdzv *rdzv, const struct job *job, uint64_t *until_us);
+/* Whether this job, or one with a smaller id, may run on a node that is not heard, also if it has ended here: what follows
+ * it must wait. Sets `*until_us` then. */
+bool history_may_run(const struct rdzv *rdzv, uint64_t job_id, uint64_t *until_us);
 /* Likewise for the orders of a generation that this state was about to start: the job may run in a later one on a node
  * that is not heard. */
 bool history_holds_start(const struct rdzv *rdzv, const struct job *job);

@@ -227,7 +227,8 @@ enum status store_check_file(struct store *store, struct err *err)
     enum status status = STATUS_OK;
 
     if (!keeps_seen(store)) {
-        store->is_newest = store->is_new; /* nothing of it is remembered */
+        store->is_newest =
+            store->is_new || !store->survives_power; /* nothing of it is remembered */
         return STATUS_OK;
     }
     status = store_number(store, "SELECT " STORE_META_SQL("commits"), &commits, err);

@@ -129,11 +129,10 @@ void oracle_server_started(struct sim *sim, bool is_old)
     }
     oracle->ran_at_us = sim->now_us;
     for (uint32_t i = 0; i < oracle->node_count; i++) {
-        uint64_t lost_us = oracle->nodes[i].lost_us;
+        const struct oracle_node before = oracle->nodes[i];
 
-        memset(&oracle->nodes[i], 0, sizeof oracle->nodes[i]);
-        oracle->nodes[i].lost_us = lost_us;
-        oracle->nodes[i].heard_us = oracle->ran_us;
+        oracle->nodes[i] = (struct oracle_node){
+            .lost_us = before.lost_us, .was_shared = before.was_shared, .heard_us = oracle->ran_us};
     }
     oracle->first_id = 0;
     oracle_check_arrays(sim);

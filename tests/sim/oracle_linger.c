@@ -65,8 +65,8 @@ void oracle_check_lingering(struct sim *sim, const struct sim_shim *shim, uint32
 {
     const struct sim_row *row = disk_row(sim, shim->job_id);
 
-    if (row == NULL || shim->generation != 1 || sim->past.put_back_us != 0 ||
-        oracle_job(sim, shim->job_id) == NULL || oracle_job(sim, shim->job_id)->is_old)
+    if (row == NULL || shim->generation != 1 || oracle_job(sim, shim->job_id) == NULL ||
+        oracle_job(sim, shim->job_id)->is_old)
         return;
     if (follows(sim, &row->record, other->job_id))
         sim_fail(sim, "linger", "job %llu starts after job %llu, of which g%u runs on node%u",

@@ -119,6 +119,7 @@ static void check_name(struct sim *sim, uint32_t index, uint32_t conn)
                  index, (double)(sim->now_us - node->heard_at_us) / 1e6);
     if (!sim->conns[conn].is_impostor)
         return;
+    sim->oracle->nodes[index].was_shared = true;
     oracle_node_failed(sim, index); /* it may have waited until the lease was over */
     for (uint32_t i = 0; i < sim->oracle->job_count; i++) {
         struct oracle_gen *gen = sim->oracle->jobs[i].newest;

@@ -59,13 +59,22 @@ void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rd
     gen->late_us = sim->now_us;
 }
 
+/* What was sent before may have waited in the socket of a launcherd that was stopped. */
+static bool runs_for(const struct sim *sim, uint32_t node, uint64_t us)
+{
+    const uint64_t steady_us = sim->nodes[node].steady_us, now_us = sim_node_us(sim, node);
+
+    return steady_us < now_us && now_us - steady_us > us;
+}
+
 void oracle_check_arrived(struct sim *sim, uint32_t node, const struct msg_start *start)
 {
     const struct oracle_gen *gen = oracle_gen(sim, start->job_id, start->generation);
 
     if (gen != NULL && gen->late_node == node + 1 && gen->running_us == 0 &&
         sim->past.put_back_us == 0 &&
-        sim->now_us > gen->late_us + sim->faults.late_max_us + SECOND_US)
+        sim->now_us > gen->late_us + sim->faults.late_max_us + SECOND_US &&
+        runs_for(sim, node, sim->faults.late_max_us + SECOND_US))
         sim_fail(sim, "start", "node%u: a start of job %llu g%u arrives that was given up", node,
                  (unsigned long long)gen->job_id, gen->generation);
 }
@@ -133,6 +142,13 @@ static bool is_reached(const struct sim *sim, const struct oracle_part *part)
            told->conn != 0 && sim->now_us < told->heard_at_us + 2 * SECOND_US;
 }
 
+/* Parts and holds of two processes are stored under the name, so a new server does not know whose they are. */
+static bool waits_for_lease(const struct sim *sim, uint32_t node)
+{
+    return sim->oracle->nodes[node].was_shared &&
+           sim->now_us < sim->server.started_us + 2 * sim->lease_us;
+}
+
 /* Some part has no shim, nor an answer, although its node is reached and has its slots free. */
 static bool waits_for_start(const struct sim *sim, const struct oracle_gen *gen)
 {
@@ -142,7 +158,8 @@ static bool waits_for_start(const struct sim *sim, const struct oracle_gen *gen)
         const struct oracle_part *part = &gen->parts[i];
         const struct sim_node *node = &sim->nodes[part->node];
 
-        if (!is_reached(sim, part) || sim->oracle->nodes[part->node].left_us != 0)
+        if (!is_reached(sim, part) || sim->oracle->nodes[part->node].left_us != 0 ||
+            waits_for_lease(sim, part->node))
             return false;
         for (uint32_t s = 0; s < SIM_WARM_MAX; s++)
             if (node->warm[s].used && node->warm[s].holds_up_order)

@@ -185,6 +185,54 @@ TEST(jobs_of_a_restored_copy_wait_for_a_whole_lease_by_no_clock_that_can_be_set)
     CHECK_EQ(find(RDZV_SEND_START)->job_id, 1);
 }
 
+/* Job 1 is cancelled, with its ranks in their grace period or in a later generation on a node that is not heard, and the
+ * next job is to start after it. */
+static void follow_cancelled(void)
+{
+    struct msg cancel = {.type = MSG_TYPE_CANCEL, .cancel = {.signal = 15, .grace_us = -1}};
+    struct msg msg = {.type = MSG_TYPE_SUBMIT,
+                      .submit = {.request_id = "f",
+                                 .name = "follower",
+                                 .cwd = "/",
+                                 .nodes = 1,
+                                 .nproc_per_node = 1,
+                                 .max_restarts = 3}};
+
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_CANCEL, .client = 5, .job_id = 1, .msg = &cancel, .user = "ann"});
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_CANCELLED);
+    step((struct rdzv_event){.type = RDZV_EVENT_SUBMIT,
+                             .client = 7,
+                             .msg = &msg,
+                             .user = "ann",
+                             .after = {.count = 1, .items = {{1, 1, true}}}});
+    CHECK_EQ(find(RDZV_REPLY_SUBMITTED)->job_id, 2);
+}
+
+TEST(what_follows_a_job_of_a_copy_waits_too_although_that_has_ended_here)
+{
+    for (uint32_t is_copy = 0; is_copy < 2; is_copy++) {
+        put_back();
+        if (is_copy == 1)
+            begin_copy(8, 4);
+        else
+            begin_unsure(8, 4);
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+        step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+        hello(1, "a", "other", 1, 1);
+        follow_cancelled();
+        for (uint32_t i = 0; i < 59; i++) {
+            now_us += SECOND_US;
+            step_beat(1, NULL, 0);
+            CHECK(find(RDZV_SEND_START) == NULL);
+            CHECK(strstr(rdzv_job_record(core, 2)->reason, "leases") != NULL);
+        }
+        now_us += SECOND_US + LEASE_MARGIN_US;
+        step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+        CHECK_EQ(find(RDZV_SEND_START)->job_id, 2);
+    }
+}
+
 /* The same state again, by a server that cannot know that it is the newest. */
 static void put_back_unsure(void)
 {
