@@ -153,6 +153,14 @@ static void leave_out_failed(struct choice *choice)
     }
 }
 
+/* Nodes that do not carry out their orders (trouble.h): a start there fails only when its deadline has passed. */
+static void leave_out_troubled(struct choice *choice)
+{
+    for (uint32_t i = 0; i < choice->rdzv->node_count; i++)
+        if (choice->rdzv->nodes[i].trouble.text[0] != '\0')
+            leave_out(choice, i);
+}
+
 /* The nodes with the fewest free slots are chosen first. *most: the number of free slots of the
  * largest node that is needed. Returns how many nodes with exactly *most slots are chosen; all
  * nodes with fewer are. */
@@ -176,6 +184,7 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
     uint32_t most, of_largest, rank = 0;
 
     leave_out_failed(&choice);
+    leave_out_troubled(&choice);
     place_as_before(&choice);
     place_on_spares(&choice);
     of_largest = count_largest(&choice, &most);

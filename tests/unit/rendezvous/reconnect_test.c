@@ -174,6 +174,19 @@ TEST(a_stop)
     CHECK(job() == NULL || job()->state == JOB_CANCELLED);
 }
 
+/* Small messages pass, and no start does: a job that may not fail once would fail there, beside a free node. */
+TEST(new_jobs_go_elsewhere_while_there_is_room)
+{
+    begin(2);
+    pass_cut(0, 2, 3);
+    hello(0);
+    CHECK(reconnects(0) > TROUBLE_RECONNECTS);
+    submit(1);
+    CHECK_STR(job()->where, "n2");
+    CHECK_EQ(step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1}), 2);
+    CHECK_STR(rdzv_job_record(core, 2)->where, "n1"); /* there is no other */
+}
+
 /* The end of a connection is told twice, for the node and for its job, and that it is back as often; then only that it
  * does not hold, and at the end how often. */
 TEST(it_fills_no_log)

@@ -164,6 +164,21 @@ static void boot(void)
     (void)snprintf(known, sizeof known, "%s/boot-%u", forget_boot(), (unsigned)geteuid());
 }
 
+/* Nobody copies it, and after a kill -9 of its server its jobs must not wait for leases. */
+TEST(a_private_state_counts_as_the_newest)
+{
+    struct store *store;
+    struct err err;
+
+    boot();
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK_EQ(store_open(&store, path_of("private"), false, &err), STATUS_OK);
+        CHECK(store_is_newest(store) && !store_is_copy(store));
+        give(store, i + 1);
+        store_release(store); /* killed */
+    }
+}
+
 TEST(the_boot_knows_the_newest_state)
 {
     struct store *store;
