@@ -54,7 +54,8 @@ struct choice {
     const struct pool *pool;
     const struct job *job;
     struct rdzv_part *parts;
-    uint32_t missing, left_out;          /* left_out: nodes with room that are not used */
+    uint32_t nodes, missing;
+    uint32_t left_out;                   /* nodes with room that are not used */
     bool placed[NODES_PER_JOB_MAX];      /* by node rank */
     uint64_t taken[NODES_MAX / 64u + 1]; /* bit i: node i */
 };
@@ -123,7 +124,8 @@ static void place_on_spares(struct choice *choice)
 static void leave_out(struct choice *choice, uint32_t index)
 {
     const uint32_t slots = choice->job->record.nproc_per_node;
-    uint32_t others = choice->pool->fit[slots] - choice->left_out;
+    uint32_t others =
+        choice->pool->fit[slots] - choice->left_out - (choice->nodes - choice->missing);
 
     if (room(choice, index) == 0)
         return;
@@ -180,13 +182,13 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
                uint32_t nodes, struct rdzv_part *parts)
 {
     struct choice choice = {
-        .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .missing = nodes};
+        .rdzv = rdzv, .pool = pool, .job = job, .parts = parts, .nodes = nodes, .missing = nodes};
     uint32_t most, of_largest, rank = 0;
 
     leave_out_failed(&choice);
-    leave_out_troubled(&choice);
     place_as_before(&choice);
     place_on_spares(&choice);
+    leave_out_troubled(&choice);
     of_largest = count_largest(&choice, &most);
     for (uint32_t i = 0; i < rdzv->node_count && choice.missing > 0; i++) {
         uint32_t count = room(&choice, rdzv->by_name[i]);

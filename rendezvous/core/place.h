@@ -19,11 +19,12 @@ void pool_take(struct pool *pool, uint32_t node, uint64_t mask);
 bool pool_fits(const struct pool *pool, uint32_t nodes, uint32_t slots);
 
 /* Chooses places for all parts of a job on `nodes` nodes, which the pool must have, into parts
- * [nodes]. The node whose failure ended the last generation is left out if the others have room, and so are one that
- * was late with a start of the job within ten minutes, and those that do not carry out their orders (trouble.h). The order of preference: 1. Nodes that had a part of the job's last generation keep it,
- * with their ranks and, where they are free, their slots. If the number of nodes changes, they come
- * first, in their old order. 2. The job's spares. 3. The nodes with the fewest free slots that
- * still fit, so that large nodes stay free for large jobs; among equals by name. */
+ * [nodes]. The node whose failure ended the last generation is left out if the others have room, and so is one that
+ * was late with a start of the job within ten minutes. The order of preference: 1. Nodes that had a part of the job's
+ * last generation keep it, with their ranks and, where they are free, their slots. If the number of nodes changes, they
+ * come first, in their old order. 2. The job's spares. 3. The nodes with the fewest free slots that still fit, so that
+ * large nodes stay free for large jobs; among equals by name. Those that do not carry out their orders (trouble.h) come
+ * last. */
 void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct job *job,
                uint32_t nodes, struct rdzv_part *parts);
 
