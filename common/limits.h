@@ -50,6 +50,7 @@
 #define ADDRESS_BYTES_MAX 64u
 #define REASON_BYTES_MAX 256u
 #define SCHEMA_BYTES_MAX 17u       /* 16 hexadecimal digits */
+#define BOOT_ID_UNKNOWN "unknown"  /* what a node says that cannot read the id of its boot */
 #define IDENTITY_BYTES_MAX 65u     /* of a machine, of a state directory */
 #define CLUSTERS_SEEN_MAX 8u       /* clusters whose newest job a node remembers */
 #define AVOIDED_BYTES_MAX 512u     /* names of nodes that a job does not use now */

@@ -227,8 +227,8 @@ static bool is_elsewhere(const struct adopt_files *files, const struct adopt_fou
 /* Of one of the two boots no id is known: it may be this one, and may be another one. */
 static bool may_be_another(const struct adopt_files *files, const struct adopt_found *found)
 {
-    return (strcmp(files->boot_id, PROC_BOOT_UNKNOWN) == 0) !=
-           (strcmp(found->process.boot_id, PROC_BOOT_UNKNOWN) == 0);
+    return (strcmp(files->boot_id, BOOT_ID_UNKNOWN) == 0) !=
+           (strcmp(found->process.boot_id, BOOT_ID_UNKNOWN) == 0);
 }
 
 static bool is_same_boot(const struct adopt_files *files, const struct adopt_found *found)

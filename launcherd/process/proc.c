@@ -6,16 +6,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "common/io/boot_id.h"
 
 #define COMMAND_BYTES_MAX (PATH_MAX + 512) /* of a command line, as far as its fourth word */
 
@@ -80,17 +80,10 @@ bool proc_user(pid_t pid, uid_t *user)
 {
     char path[64], text[4096];
     const char *line;
-    ssize_t got;
-    int fd;
 
     (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    got = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        (void)close(fd);
-    if (got <= 0)
+    if (read_file(path, text, sizeof text) <= 0)
         return false;
-    text[got] = '\0';
     line = strstr(text, "\nUid:");
     if (line == NULL)
         return false;
@@ -104,25 +97,13 @@ uint64_t proc_start_ticks(pid_t pid)
     return proc_stat_of(pid, &stat) && !is_dead(&stat) ? stat.is.start_ticks : 0;
 }
 
-/* systemd-nspawn and LXC mount a file with a random id of the container's own over it. */
-static bool is_the_kernels(int fd)
-{
-    struct statfs info;
-
-    return fstatfs(fd, &info) == 0 && info.f_type == PROC_SUPER_MAGIC;
-}
-
 void proc_boot_id(char *text, uint32_t text_bytes)
 {
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    char line[64] = "";
+    char id[BOOT_ID_BYTES];
+    bool is_kernels;
 
-    if (fd < 0 || !is_the_kernels(fd) || read(fd, line, sizeof line - 1) <= 0)
-        (void)snprintf(line, sizeof line, PROC_BOOT_UNKNOWN);
-    if (fd >= 0)
-        (void)close(fd);
-    line[strcspn(line, "\n")] = '\0';
-    (void)snprintf(text, text_bytes, "%s", line);
+    boot_id_read(id, &is_kernels);
+    (void)snprintf(text, text_bytes, "%s", is_kernels ? id : BOOT_ID_UNKNOWN);
 }
 
 void proc_pid_ns(char text[32])

@@ -43,8 +43,7 @@ bool proc_user(pid_t pid, uid_t *user);
 uint64_t proc_start_ticks(pid_t pid);
 /* Stopped by a signal or a debugger: it does not answer anything. */
 bool proc_is_stopped(pid_t pid);
-#define PROC_BOOT_UNKNOWN "unknown"
-/* The id of this boot of the kernel; PROC_BOOT_UNKNOWN if there is none, or only a container's own, which is another one
+/* The id of this boot of the kernel; BOOT_ID_UNKNOWN if there is none, or only a container's own, which is another one
  * when the container starts again, and proves nothing about the machine. */
 void proc_boot_id(char *text, uint32_t text_bytes);
 /* The pid namespace that /proc shows, "pid:[4026531836]"; empty: not known. Pids are of it, and processes of another one

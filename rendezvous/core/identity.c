@@ -3,12 +3,13 @@
 #include <string.h>
 
 #include "common/fnv.h"
+#include "common/limits.h"
 
 /* A hash; 0: not known. */
 static uint64_t mark_of(const char *text)
 {
-    if (text == NULL || text[0] == '\0' || strcmp(text, "unknown") == 0)
-        return 0; /* launcherd's word for a boot id that it cannot read */
+    if (text == NULL || text[0] == '\0' || strcmp(text, BOOT_ID_UNKNOWN) == 0)
+        return 0;
     return fnv_add(FNV_START, text, strlen(text)) | 1;
 }
 

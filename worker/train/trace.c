@@ -6,17 +6,14 @@
 #include "worker/train/internal.h"
 
 #include <assert.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "common/io/boot_id.h"
 #include "worker/comm/clock.h"
 #include "worker/metrics/metrics.h"
 #include "worker/net/state.h"
-
-#define BOOT_BYTES 40u
 
 static uint64_t read_clock(void *user)
 {
@@ -25,14 +22,14 @@ static uint64_t read_clock(void *user)
 }
 
 /* Identifies this boot of the machine, and so its monotonic clock; "": unknown. */
-static void read_boot(char boot[BOOT_BYTES])
+static void read_boot(char boot[BOOT_ID_BYTES])
 {
-    const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, boot, BOOT_BYTES - 1);
+    bool is_kernels;
 
-    memset(boot + (n > 0 ? n : 0), 0, BOOT_BYTES - (size_t)(n > 0 ? n : 0));
-    if (fd >= 0)
-        (void)close(fd);
+    memset(boot, 0, BOOT_ID_BYTES);
+    boot_id_read(boot, &is_kernels);
+    if (!is_kernels)
+        memset(boot, 0, BOOT_ID_BYTES);
 }
 
 /* Measures the clocks of the ranks that do not have rank 0's. */
@@ -42,10 +39,10 @@ static enum status measure(struct train *train, const char *boots, struct comm_c
     enum status status = STATUS_OK;
 
     for (uint32_t r = 1; status == STATUS_OK && r < train->place->world; r++) {
-        const char *boot = boots + (size_t)r * BOOT_BYTES;
+        const char *boot = boots + (size_t)r * BOOT_ID_BYTES;
         struct comm_clock one;
 
-        if (boot[0] != '\0' && memcmp(boot, boots, BOOT_BYTES) == 0)
+        if (boot[0] != '\0' && memcmp(boot, boots, BOOT_ID_BYTES) == 0)
             continue;
         status =
             comm_clock_measure(train->comm, train->place->rank, r, read_clock, NULL, &one, err);
@@ -59,14 +56,14 @@ static enum status measure(struct train *train, const char *boots, struct comm_c
 static enum status agree_clock(struct train *train, struct comm_clock *clock, uint64_t *base_us,
                                struct err *err)
 {
-    char mine[BOOT_BYTES], *boots;
+    char mine[BOOT_ID_BYTES], *boots;
     enum status status;
 
     *clock = (struct comm_clock){0};
     *base_us = mono_us();
     if (train->comm == NULL)
         return STATUS_OK;
-    boots = calloc(train->place->world, BOOT_BYTES);
+    boots = calloc(train->place->world, BOOT_ID_BYTES);
     if (boots == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for --trace");
     read_boot(mine);

@@ -18,13 +18,18 @@ LAUNCHERD = os.path.abspath(sys.argv[1])
 REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"
 
 
-def begin(world, argv=("sleep", "1000")):
-    """A node with a running job: the node, the pid of its rank, and what its shim.json says."""
-    node = world.node()
+def run_part(world, node, argv=("sleep", "1000")):
+    """A running job on the node: the pid of its rank, and what its shim.json says."""
     world.server.start(1, 1, list(argv))
     world.server.go(1, 1)
     pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
-    return node, pid, world.note_token(node, 1, 1)
+    return pid, world.note_token(node, 1, 1)
+
+
+def begin(world, argv=("sleep", "1000")):
+    """A node with a running job: the node, the pid of its rank, and what its shim.json says."""
+    node = world.node()
+    return (node, *run_part(world, node, argv))
 
 
 def again(world, node):
@@ -371,10 +376,7 @@ def test_another_boot_of_a_machine_that_is_known_is_proof():
         node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
         hello = again(world, node)
         assert hello["machine_id"] != "", hello
-        world.server.start(1, 1, ["sleep", "1000"])
-        world.server.go(1, 1)
-        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
-        shim = world.note_token(node, 1, 1)
+        pid, shim = run_part(world, node)
         end_part(node, pid, shim)
         of_other_boot(node)
         assert listed(again(world, node)) == [(1, 1, False)]
@@ -406,10 +408,7 @@ def test_the_boot_of_a_container_is_no_boot_of_the_machine():
         hello = again(world, node)
         assert hello["boot_id"] == "unknown" and hello["machine_id"] != "", hello
         assert before < int(hello["up_us"]) / 1e6 < time.clock_gettime(time.CLOCK_BOOTTIME), hello
-        world.server.start(1, 1, ["sleep", "1000"])
-        world.server.go(1, 1)
-        pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
-        shim = world.note_token(node, 1, 1)
+        pid, shim = run_part(world, node)
         end_part(node, pid, shim)
         of_other_boot(node)
         assert listed(again(world, node)) == [(1, 1, True)]
