@@ -212,6 +212,16 @@ static void become_stuck(struct log_writer *writer)
     give_room(writer);
 }
 
+static void on_timer(uv_timer_t *timer);
+
+static void go_on_flushing(struct log_writer *writer, uint64_t done_count)
+{
+    if (log_patience_ends(&writer->patience, done_count))
+        end_flush(writer);
+    else
+        (void)uv_timer_start(&writer->timer, on_timer, LOG_LOOK_MS, LOG_WRITER_STUCK_MS);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct log_writer *writer = timer->data;
@@ -221,8 +231,8 @@ static void on_timer(uv_timer_t *timer)
         become_stuck(writer);
     if (!writer->is_stuck)
         writer->seen_count = state.done_count;
-    if (writer->is_flushing && uv_now(timer->loop) >= writer->flush_by_ms)
-        end_flush(writer);
+    if (writer->is_flushing)
+        go_on_flushing(writer, state.done_count);
     rest_if_nobody_waits(writer);
 }
 
@@ -266,33 +276,44 @@ enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct e
     return STATUS_OK;
 }
 
-static bool wait_for_end(struct log_writer *writer, uint64_t timeout_ms)
+/* Until the thread has ended, for LOG_LOOK_MS at most. Holds the lock. */
+static void wait_until_look(struct log_writer *writer)
 {
     struct timespec until;
-    bool ended;
     int rc = 0;
 
     (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += (time_t)(timeout_ms / 1000);
+    until.tv_sec += LOG_LOOK_MS / 1000;
+    while (!writer->ended && rc == 0)
+        rc = pthread_cond_clockwait(&writer->changed, &writer->lock, CLOCK_MONOTONIC, &until);
+}
+
+static bool wait_for_end(struct log_writer *writer)
+{
+    struct log_patience patience;
+    bool ended;
+
     (void)pthread_mutex_lock(&writer->lock);
     writer->ending = true;
     writer->notice_wanted = false;
     (void)pthread_cond_broadcast(&writer->changed);
-    while (!writer->ended && rc == 0)
-        rc = pthread_cond_clockwait(&writer->changed, &writer->lock, CLOCK_MONOTONIC, &until);
+    patience = log_patience_begin(writer->done_count);
+    do
+        wait_until_look(writer);
+    while (!writer->ended && !log_patience_ends(&patience, writer->done_count));
     ended = writer->ended;
     (void)pthread_mutex_unlock(&writer->lock);
     return ended;
 }
 
-bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms)
+bool log_writer_close(struct log_writer *writer)
 {
     bool ended;
 
     if (!writer->is_open)
         return true;
     writer->is_open = false;
-    ended = wait_for_end(writer, timeout_ms);
+    ended = wait_for_end(writer);
     log_use(NULL);
     log_lines = NULL;
     uv_close((uv_handle_t *)&writer->async, NULL);
@@ -343,11 +364,13 @@ void log_writer_add_close(struct log_writer *writer, struct log_file *file)
 
 bool log_writer_flush(struct log_writer *writer)
 {
-    if (!writer->is_open || look(writer).is_empty)
+    const struct state state = look(writer);
+
+    if (!writer->is_open || state.is_empty)
         return true;
     writer->is_flushing = true;
-    writer->flush_by_ms = uv_now(writer->timer.loop) + LOG_WRITER_FLUSH_MS;
-    watch(writer, LOG_WRITER_FLUSH_MS);
+    writer->patience = log_patience_begin(state.done_count);
+    watch(writer, LOG_LOOK_MS);
     (void)uv_async_send(&writer->async); /* the queue may have become empty before want_notice */
     return false;
 }

@@ -18,13 +18,13 @@
 
 #include "common/status.h"
 #include "launcherd/shim/log_file.h"
+#include "launcherd/shim/log_patience.h"
 
 #define LOG_WRITER_BYTES_MAX (4u * 1024u * 1024u)
 /* More room than that, for what ended workers have left in their pipes, and for lines of our
  * own. */
 #define LOG_WRITER_RESERVE (8u * 1024u * 1024u)
 #define LOG_WRITER_STUCK_MS 3000u
-#define LOG_WRITER_FLUSH_MS 2000u
 
 struct log_item; /* bytes for a file, a file to close, work, or a line for stderr */
 
@@ -39,8 +39,9 @@ struct log_writer {
     bool is_waiting; /* pipes are not read until the queue has room */
     bool is_stuck;
     bool is_flushing;
-    uint64_t seen_count, flush_by_ms;
-    pthread_mutex_t lock; /* protects everything below */
+    uint64_t seen_count;
+    struct log_patience patience; /* of a flush */
+    pthread_mutex_t lock;         /* protects everything below */
     pthread_cond_t changed;
     struct log_item *first, *last;
     size_t queued_bytes;
@@ -51,10 +52,10 @@ struct log_writer {
 /* Starts the thread. The owner sets `owner` and both callbacks first; they are called by the loop's
  * thread. */
 enum status log_writer_open(struct log_writer *writer, uv_loop_t *loop, struct err *err);
-/* Writes what is queued, for at most `timeout_ms` (whole seconds), and ends the thread. False: the
+/* Writes what is queued, as long as the disk takes it (log_patience.h), and ends the thread. False: the
  * thread still hangs, and the process must end with _exit. The loop must run once more to close the
  * handles. */
-bool log_writer_close(struct log_writer *writer, uint64_t timeout_ms);
+bool log_writer_close(struct log_writer *writer);
 
 /* Whether a pipe may be read. False: do not read it until on_room. */
 bool log_writer_has_room(struct log_writer *writer);
@@ -70,7 +71,7 @@ bool log_writer_add(struct log_writer *writer, struct log_file *file,
 bool log_writer_add_work(struct log_writer *writer, void (*work)(void *argument), void *argument);
 /* Closes the file in the thread, after its queued bytes are written. */
 void log_writer_add_close(struct log_writer *writer, struct log_file *file);
-/* True: all is written. Otherwise on_flushed is called when it is, or after LOG_WRITER_FLUSH_MS. */
+/* True: all is written. Otherwise on_flushed is called when it is, or when the disk takes no more (log_patience.h). */
 bool log_writer_flush(struct log_writer *writer);
 
 #endif

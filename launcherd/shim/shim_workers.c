@@ -25,7 +25,6 @@
 
 #define SWEEP_FIRST_MS 5u
 #define SWEEP_MAX_MS 1000u
-#define LOGS_END_MS 2000u
 
 static void post(struct shim_workers *workers, struct shim_event event)
 {
@@ -82,7 +81,7 @@ void shim_workers_close(struct shim_workers *workers)
         if (worker->conn_open)
             conn_close(&worker->conn, STATUS_OK, "the shim has ended");
     }
-    workers->disk_hangs = !log_writer_close(&workers->writer, LOGS_END_MS);
+    workers->disk_hangs = !log_writer_close(&workers->writer);
     failures_close(&workers->failures);
 }
 

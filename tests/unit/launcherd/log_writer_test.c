@@ -14,7 +14,6 @@
 #define FILES 3u
 #define PIECES 400u
 #define PIECE_BYTES 20000u
-#define CLOSE_MS 60000u
 
 static struct log_writer writer;
 static uint32_t rooms, flushes;
@@ -95,9 +94,74 @@ TEST(every_byte_is_written_in_order)
     CHECK(log_writer_flush(&writer)); /* nothing is left */
     for (uint32_t i = 0; i < FILES; i++)
         check_file(i);
-    CHECK(log_writer_close(&writer, CLOSE_MS));
+    CHECK(log_writer_close(&writer));
     CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(uv_loop_close(&loop), 0);
+}
+
+/* How many looks the end of a job waits for a disk that takes one piece between `every` looks. */
+static uint32_t looks_at(uint32_t every, uint64_t pieces)
+{
+    struct log_patience patience = log_patience_begin(7);
+    uint64_t done = 7;
+    uint32_t looks = 0;
+
+    do {
+        looks++;
+        if (looks % every == 0 && done < 7 + pieces)
+            done++;
+    } while (!log_patience_ends(&patience, done));
+    return looks;
+}
+
+TEST(a_slow_disk_is_waited_for_and_one_that_hangs_is_not)
+{
+    CHECK_EQ(looks_at(1, 0), LOG_IDLE_LOOKS);
+    CHECK_EQ(looks_at(1, 10), 10 + LOG_IDLE_LOOKS);
+    CHECK_EQ(looks_at(2, 4), 8 + LOG_IDLE_LOOKS);
+    CHECK_EQ(looks_at(1, 1000), LOG_LOOKS_MAX);
+}
+
+/* Takes a piece only when the test lets it, as a slow disk does. */
+static void take_piece(void *argument)
+{
+    char byte;
+
+    CHECK_EQ(read(*(int *)argument, &byte, 1), 1);
+}
+
+static void let_one(uv_timer_t *timer)
+{
+    CHECK_EQ(write(*(int *)timer->data, "", 1), 1);
+}
+
+/* The old limit was 2 s in all. */
+TEST(a_flush_goes_on_while_the_disk_takes_something)
+{
+    uv_loop_t loop;
+    uv_timer_t slow;
+    struct err err;
+    int ends[2];
+
+    CHECK_EQ(pipe(ends), 0);
+    CHECK_EQ(uv_loop_init(&loop), 0);
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(log_writer_open(&writer, &loop, &err), STATUS_OK);
+    for (uint32_t i = 0; i < 6; i++)
+        CHECK(log_writer_add_work(&writer, take_piece, &ends[0]));
+    CHECK_EQ(uv_timer_init(&loop, &slow), 0);
+    slow.data = &ends[1];
+    CHECK_EQ(uv_timer_start(&slow, let_one, LOG_LOOK_MS / 2, LOG_LOOK_MS / 2), 0);
+    flushes = 0;
+    CHECK(!log_writer_flush(&writer));
+    while (flushes == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    CHECK(log_writer_flush(&writer)); /* all six were taken */
+    uv_close((uv_handle_t *)&slow, NULL);
+    CHECK(log_writer_close(&writer));
+    CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(uv_loop_close(&loop), 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
 }
 
 TEST(what_is_queued_is_written_at_the_end)
@@ -114,7 +178,7 @@ TEST(what_is_queued_is_written_at_the_end)
     CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
     CHECK(log_writer_add(&writer, &file, &(struct log_piece){.bytes = "last\n", .byte_count = 5}));
     log_writer_add_close(&writer, &file);
-    CHECK(log_writer_close(&writer, CLOSE_MS));
+    CHECK(log_writer_close(&writer));
     FILE *read = fopen(path, "r");
     CHECK(read != NULL && fgets(text, sizeof text, read) != NULL);
     (void)fclose(read);
