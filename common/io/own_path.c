@@ -342,12 +342,12 @@ enum status own_folder_make(const char *path, uint32_t ours, mode_t mode, int *f
     return walk(&way, fd, err);
 }
 
-/* Whether something is mounted there. Linux before 5.8 does not say it. */
-static bool is_mount(int fd)
+bool own_is_mount(int dir_fd, const char *name)
 {
     struct statx info;
 
-    return statx(fd, "", AT_EMPTY_PATH, 0, &info) == 0 &&
+    return statx(dir_fd, name, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, 0, &info) ==
+               0 &&
            (info.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
@@ -361,7 +361,7 @@ enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct 
         return failed("open", name, err);
     if (fstat(*fd, &info) != 0 || !own_folder_is_ours(&info, *fd))
         status = refuse_folder(name, &info, err);
-    else if (is_mount(*fd))
+    else if (own_is_mount(*fd, ""))
         status = err_set(err, STATUS_REFUSED, 0,
                          "%.180s is a mount point: what is mounted there is not ours", name);
     else

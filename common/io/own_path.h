@@ -28,6 +28,9 @@ enum status own_folder_open(const char *path, uint32_t ours, int *fd, struct err
 enum status own_folder_make(const char *path, uint32_t ours, mode_t mode, int *fd, struct err *err);
 /* The folder `name` in `parent_fd`, which must be ours, and nothing may be mounted there. */
 enum status own_folder_open_at(int parent_fd, const char *name, int *fd, struct err *err);
+/* Whether something is mounted on the entry `name` of a folder, or with "" on what `dir_fd` is. Linux before 5.8 does not say
+ * it. */
+bool own_is_mount(int dir_fd, const char *name);
 /* Lists the folder; `fd` stays open. NULL: errno says why. */
 DIR *own_folder_list(int fd);
 /* Whether the folder `fd` is of our user, and no other user may write in it. */

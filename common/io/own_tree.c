@@ -49,9 +49,9 @@ static int open_below(const struct tree *tree, int parent_fd, const char *name, 
 
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM))
         return fd;
-    /* Before Linux 5.6, or forbidden by a container. Bind mounts of the same device are not seen. */
+    /* Before Linux 5.6, or forbidden by a container. Before 5.8 bind mounts of the same device are not seen. */
     fd = openat(parent_fd, name, flags | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_dev != tree->device)) {
+    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_dev != tree->device || own_is_mount(fd, ""))) {
         (void)close(fd);
         errno = EXDEV;
         return -1;
@@ -148,7 +148,8 @@ static void look_at(const struct tree *tree, int fd, const char *kept)
         if (is_dots(entry->d_name) || (kept != NULL && strcmp(entry->d_name, kept) == 0) ||
             fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        if (!may_go(tree, info.st_uid)) {
+        if (!may_go(tree, info.st_uid) ||
+            (tree->other != NULL && own_is_mount(fd, entry->d_name))) {
             if (tree->other != NULL)
                 (void)snprintf(tree->other, NAME_MAX + 1, "%s", entry->d_name);
         } else if (S_ISDIR(info.st_mode)) {
@@ -186,10 +187,20 @@ static bool fill(struct tree *tree, int fd, bool removes)
     return true;
 }
 
-/* Opens the top for what open_folder does with it. */
+/* Opens the top for what open_folder does with it, unless something is mounted there: its owner and its device say
+ * nothing then. */
 static int open_top(int parent_fd, const char *name)
 {
-    return openat(parent_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    const int fd = openat(parent_fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat above, info;
+
+    if (fd < 0 ||
+        (!own_is_mount(fd, "") &&
+         (parent_fd == AT_FDCWD ||
+          (fstat(parent_fd, &above) == 0 && fstat(fd, &info) == 0 && above.st_dev == info.st_dev))))
+        return fd;
+    (void)close(fd);
+    return -1;
 }
 
 void own_tree_remove(int parent_fd, const char *name)

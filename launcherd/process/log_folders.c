@@ -132,7 +132,8 @@ static bool look_into(int fd, struct content *content)
         if (is_dots(entry->d_name))
             continue;
         if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
-            (!is_our_file(entry->d_name, &info) && !is_folder_of_job(entry->d_name, &info)))
+            (!is_our_file(entry->d_name, &info) && !is_folder_of_job(entry->d_name, &info)) ||
+            own_is_mount(fd, entry->d_name))
             (void)snprintf(content->other, sizeof content->other, "%s", entry->d_name);
         else
             note(content, &info);

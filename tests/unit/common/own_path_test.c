@@ -282,19 +282,48 @@ TEST(a_tree_of_any_depth_is_removed)
     clean();
 }
 
-/* In a child with mounts of its own: 0, 1 for a failure, 77 where it may not mount. */
-static int remove_over_mount(void)
+/* Runs it in a child with mounts of its own, of `from` over `to`. It returns 0, or 1 for a failure. */
+static void with_mount(const char *from, const char *to, int (*run)(int fd))
+{
+    const char *source = in(from), *target = in(to);
+    int how = 0, fd;
+    struct err err;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+            mount(source, target, NULL, MS_BIND, NULL) != 0)
+            _exit(77);
+        if (own_folder_open(test_dir(), 0, &fd, &err) != STATUS_OK)
+            _exit(1);
+        _exit(run(fd));
+    }
+    CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how));
+    CHECK(access(in("outside/file"), F_OK) == 0);
+    clean();
+    if (WEXITSTATUS(how) == 77)
+        SKIP("mounting is not allowed");
+    CHECK_EQ(WEXITSTATUS(how), 0);
+}
+
+static bool is_other(int fd, const char *tree, const char *expected)
 {
     char other[NAME_MAX + 1];
-    struct err err;
-    int fd;
 
-    if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
-        mount(in("outside"), in("tree/mounted"), NULL, MS_BIND, NULL) != 0)
-        return 77;
-    if (own_folder_open(test_dir(), 0, &fd, &err) != STATUS_OK)
-        return 1;
-    if (own_tree_is_ours(fd, "tree", other) || strcmp(other, "mounted") != 0)
+    return !own_tree_is_ours(fd, tree, other) && strcmp(other, expected) == 0;
+}
+
+static void make_tree(void)
+{
+    CHECK(mkdir(in("outside"), 0700) == 0 && mkdir(in("tree"), 0700) == 0 &&
+          mkdir(in("tree/mounted"), 0700) == 0);
+    put("outside/file");
+    put("tree/file");
+}
+
+static int remove_over_mount(int fd)
+{
+    if (!is_other(fd, "tree", "mounted"))
         return 1;
     own_tree_remove(fd, "tree");
     return access(in("tree/mounted/file"), F_OK) == 0 && access(in("tree/file"), F_OK) != 0 ? 0 : 1;
@@ -302,22 +331,37 @@ static int remove_over_mount(void)
 
 TEST(a_tree_ends_at_a_mount)
 {
-    int how = 0;
-    pid_t pid;
+    make_tree();
+    with_mount("outside", "tree/mounted", remove_over_mount);
+}
 
-    CHECK(mkdir(in("outside"), 0700) == 0 && mkdir(in("tree"), 0700) == 0 &&
-          mkdir(in("tree/mounted"), 0700) == 0);
-    put("outside/file");
-    put("tree/file");
-    pid = fork();
-    if (pid == 0)
-        _exit(remove_over_mount());
-    CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how));
-    CHECK(access(in("outside/file"), F_OK) == 0);
-    clean();
-    if (WEXITSTATUS(how) == 77)
-        SKIP("mounting is not allowed");
-    CHECK_EQ(WEXITSTATUS(how), 0);
+static int remove_mount(int fd)
+{
+    if (!is_other(fd, "tree", "tree"))
+        return 1;
+    own_tree_remove(fd, "tree");
+    return access(in("tree/file"), F_OK) == 0 ? 0 : 1;
+}
+
+/* Its owner and its device are those of what is mounted. */
+TEST(a_tree_is_not_ours_where_something_is_mounted_on_it)
+{
+    make_tree();
+    with_mount("outside", "tree", remove_mount);
+}
+
+static int remove_over_file(int fd)
+{
+    if (!is_other(fd, "tree", "file"))
+        return 1;
+    own_tree_remove(fd, "tree");
+    return access(in("tree/file"), F_OK) == 0 ? 0 : 1;
+}
+
+TEST(a_file_on_which_something_is_mounted_is_not_ours_either)
+{
+    make_tree();
+    with_mount("outside/file", "tree/file", remove_over_file);
 }
 
 TEST_MAIN
