@@ -5,7 +5,6 @@ The environment's SOURCE_ROOT and BUILD_ROOT name the folders; without them it c
 tracked files (all files without git), or what was built.
 """
 import concurrent.futures
-import datetime
 import glob
 import hashlib
 import json
@@ -14,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 import tempfile
 
 sys.dont_write_bytecode = True
@@ -25,6 +23,8 @@ BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 # The static analyzer takes nearly all of clang-tidy's time. It gives up on a function after this many states (its default is
 # 225000): only long numeric loops reach the limit, and there it costs half of the time and has found nothing.
 ANALYZER_ARGS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=75000"]
+TIDY_COMMITS = 10
+TIDY_FILES_MAX = 60
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core"]  # libraries
@@ -467,6 +467,32 @@ def tidy_one(tidy, command, version):
     return findings
 
 
+def git(*words):
+    run = subprocess.run(["git", *words], cwd=SOURCE, capture_output=True, text=True)
+    return run.stdout.splitlines() if run.returncode == 0 else []
+
+
+def changed_files():
+    """Paths below SOURCE that differ from the main branch; of the main branch itself, what its newest commits changed. Those of the work tree, too."""
+    base = git("merge-base", "HEAD", "origin/main")
+    if base and base != git("rev-parse", "HEAD"):
+        committed = git("diff", "--name-only", base[0], "HEAD")
+    else:
+        committed = git("log", f"-{TIDY_COMMITS}", "--first-parent", "-m", "--name-only", "--format=")
+    return set(committed + git("diff", "--name-only", "HEAD") + git("ls-files", "--others", "--exclude-standard"))
+
+
+def tidy_choice(paths):
+    """Those of `paths` to check: what changed, with the .c file of a changed header. At most TIDY_FILES_MAX, so that a clone with a short history takes no longer
+    than the suite may; which ones depends on the commit alone. DDP_TIDY_ALL=1: all."""
+    if os.environ.get("DDP_TIDY_ALL"):
+        return paths
+    stems = {os.path.splitext(path)[0] for path in changed_files() if path.endswith((".c", ".cc", ".cpp", ".h"))}
+    chosen = [path for path in paths if os.path.splitext(os.path.relpath(path, SOURCE))[0] in stems]
+    head = "".join(git("rev-parse", "HEAD"))
+    return sorted(chosen, key=lambda path: hashlib.sha256((head + os.path.relpath(path, SOURCE)).encode()).digest())[:TIDY_FILES_MAX]
+
+
 def check_tidy():
     tidy = tool("clang-tidy-14", "clang-tidy")
     version = subprocess.run([tidy, "--version"], capture_output=True, check=True).stdout
@@ -477,23 +503,10 @@ def check_tidy():
         if path.startswith(root) and path.endswith((".c", ".cc", ".cpp")):
             ours.setdefault(path, command)
     os.makedirs(os.path.join(BUILD, "lint-clean"), exist_ok=True)
-    # On a slow machine all files take longer than the whole suite may. Each day begins with other files; those that were not
-    # reached are counted in the last line. DDP_TIDY_SECONDS=0: all of them.
-    seconds = float(os.environ.get("DDP_TIDY_SECONDS", "30"))
-    end = time.monotonic() + seconds if seconds > 0 else float("inf")
-    today = datetime.date.today().isoformat()
-    order = sorted(ours, key=lambda path: hashlib.sha256((today + path[len(root):]).encode()).digest())
-    left = []
-
-    def check_one(path):
-        if time.monotonic() > end:
-            left.append(path)
-            return []
-        return tidy_one(tidy, ours[path], version)
-
+    chosen = tidy_choice(sorted(ours))
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(pool.map(check_one, order))
-    words = f"{len(ours) - len(left)} files" + (f"; {len(left)} not checked within {seconds:.0f} s" if left else "")
+        found = list(pool.map(lambda path: tidy_one(tidy, ours[path], version), chosen))
+    words = f"{len(chosen)} files" + (f", which changed, of {len(ours)}" if len(chosen) < len(ours) else "")
     return report(list(dict.fromkeys(finding for one in found for finding in one)), words)
 
 
