@@ -41,14 +41,33 @@ static struct job *find_part(const struct rdzv *rdzv, const struct node *node, u
     return *part == UINT32_MAX ? NULL : job;
 }
 
+/* Call before it counts as away. */
+static void tell_away(struct rdzv *rdzv, const struct node *node, struct job *job, uint32_t part)
+{
+    char text[REASON_BYTES_MAX];
+
+    if (job->gang.parts[part].is_away || parts_is_over(&job->gang.parts[part]) ||
+        node->away_until_us <= rdzv->out.now_us)
+        return;
+    text_format(text,
+                "node %s does not list its part of the job, and does not show that it is the same "
+                "machine as before: the job goes on when that lease is over, in %llu s",
+                node->name,
+                (unsigned long long)((node->away_until_us - rdzv->out.now_us + 999999) / 1000000));
+    job_log(rdzv, job, text);
+    job_set_changed(rdzv, job);
+}
+
 void reconcile_unknown(struct rdzv *rdzv, struct node *node)
 {
     for (uint32_t i = 0; i < roster_part_count(rdzv, node); i++) {
         uint32_t part;
         struct job *job = roster_part(rdzv, node, i, &part);
 
-        if (!roster_lists(node, job->record.job_id, job->record.generation))
-            generation_away(job, part);
+        if (roster_lists(node, job->record.job_id, job->record.generation))
+            continue;
+        tell_away(rdzv, node, job, part);
+        generation_away(job, part);
     }
     fence_keep(rdzv, node);
 }

@@ -327,6 +327,52 @@ TEST(nor_is_a_start_ordered_again_beside_that)
     CHECK_EQ(rdzv_job_record(core, 1)->generation, 1);
 }
 
+/* A node that cannot say which machine it is, as in some containers, is not known to be the same after a restart of the
+ * server. Job 1 was starting there. */
+static void restart_with_unknown(uint32_t max_restarts)
+{
+    const struct msg_node_hello unknown = {
+        .name = "a", .machine_id = "", .boot_id = BOOT_ID_UNKNOWN, .instance = 1, .slots = 1};
+
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 1});
+    step_hello(1, unknown);
+    CHECK_EQ(step_submit((struct msg_submit){
+                 .nodes = 1, .nproc_per_node = 1, .max_restarts = max_restarts}),
+             1);
+    record = keep_record(1);
+    begin_fenced(8, 4);
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORE, .record = &record});
+    step((struct rdzv_event){.type = RDZV_EVENT_RESTORED, .next_job_id = 2});
+    step_hello(1, unknown);
+    CHECK(strstr(find(RDZV_LOG_EVENT)->text, "is up") != NULL);
+    CHECK_EQ(count_of(RDZV_LOG_EVENT), 2); /* and that the job waits */
+    for (uint32_t i = 0; i < 59; i++) {
+        CHECK(find(RDZV_SEND_START) == NULL);
+        CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_STARTING);
+        now_us += SECOND_US;
+        step_beat(1, NULL, 0);
+    }
+    now_us += 2 * SECOND_US + LEASE_MARGIN_US;
+    step_beat(1, NULL, 0);
+}
+
+TEST(a_start_that_may_have_been_lost_is_no_failure_of_its_node)
+{
+    restart_with_unknown(3);
+    CHECK_EQ(find(RDZV_SEND_START)->generation, 2);
+    CHECK_EQ(rdzv_job_record(core, 1)->node_failures, 0);
+    CHECK_EQ(rdzv_job_record(core, 1)->restarts_without_progress, 0);
+}
+
+/* The user wants it to run once at most, and it may have. */
+TEST(nor_does_it_begin_again_without_restarts)
+{
+    restart_with_unknown(0);
+    CHECK_EQ(rdzv_job_record(core, 1)->state, JOB_FAILED);
+    CHECK(strstr(rdzv_job_record(core, 1)->reason, "whether its ranks began") != NULL);
+}
+
 static void hello_seen(uint64_t conn, const char *name, const char *cluster, uint64_t job_id,
                        uint64_t lease_us)
 {
