@@ -273,6 +273,7 @@ struct sim_client {
         bool any;             /* no matter how those jobs end */
         uint64_t first, last; /* ids of those jobs; 0: not acknowledged yet, so it does not wait */
     } after[SIM_AFTER_MAX];
+    bool after_is_sure; /* it is submitted only when the jobs that it waits for are acknowledged */
 };
 
 #define SIM_WARN_SIGNAL 10u
