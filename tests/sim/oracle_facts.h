@@ -117,6 +117,9 @@ struct oracle_node {
     bool was_shared;      /* another process has had the name, also before this server */
     uint64_t
         left_us; /* true time: when the process was last heard whose place another one took; 0 */
+    uint64_t
+        unknown_until_us; /* true time: until then another process than this one, which does not say who it is, may
+                                * have parts that it does not list; 0: no other */
 };
 
 struct oracle_drain {
@@ -245,6 +248,9 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);
 /* oracle_roster.c */
 void oracle_check_roster(struct sim *sim);
+/* The node lists the shim of its part. */
+bool oracle_is_listed(const struct sim *sim, const struct oracle_gen *gen,
+                      const struct oracle_part *part);
 void oracle_check_placed(struct sim *sim, const struct rdzv_record *record);
 /* The server sends a start order: no older shim is on its slots. */
 void oracle_check_start(struct sim *sim, uint32_t node, const struct msg_start *start);
