@@ -87,6 +87,7 @@ void oracle_put_back(struct sim *sim)
 void oracle_of_past(struct sim *sim)
 {
     sim->past.is_known = true;
+    sim->past.known_by = sim->server.incarnation;
     if (sim->past.put_back_us == 0)
         sim_fail(sim, "number", "the server takes its state for one of the past, and it is not");
 }

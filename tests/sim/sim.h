@@ -235,6 +235,7 @@ struct sim_disk {
 struct sim_past {
     uint64_t put_back_us; /* 0: never */
     bool is_known;        /* the server has said so since */
+    uint32_t known_by;    /* which server has said so last; 0: none */
     uint32_t row_count;
     struct sim_row *rows;    /* [size.jobs]; NULL: no copy was made */
     struct rdzv_hold *holds; /* [size.nodes] */
