@@ -28,6 +28,7 @@ struct oracle_part {
     bool ready_was_told, running_was_told, end_was_told; /* this server was told */
     bool was_lost; /* lost with its node, before the next generation started */
     bool was_gone; /* its node was gone too long to wait for the part */
+    bool was_late; /* its node had not done its part, when the start had failed as late */
 };
 
 /* What the server has heard about a rank's progress. */

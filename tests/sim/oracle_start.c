@@ -39,6 +39,12 @@ bool oracle_stop_is_late(const struct sim *sim, const struct oracle_gen *gen)
            sim->now_us + EARLY_US >= gen->stop_us + STOP_IDLE_US;
 }
 
+static bool has_done(const struct oracle_gen *gen, const struct oracle_part *part)
+{
+    return gen->running_us != 0 ||
+           (gen->go_was_sent ? part->running_was_told : part->ready_was_told);
+}
+
 void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *record)
 {
     const struct oracle_part *part;
@@ -51,11 +57,12 @@ void oracle_check_named(struct sim *sim, struct oracle_gen *gen, const struct rd
     if (part == NULL)
         sim_fail(sim, "start", "job %llu g%u: its start was late, and node \"%s\" is named",
                  (unsigned long long)gen->job_id, gen->generation, record->failed_node);
-    else if (gen->running_us == 0 &&
-             (gen->go_was_sent ? part->running_was_told : part->ready_was_told))
+    else if (gen->running_us == 0 && has_done(gen, part))
         sim_fail(sim, "start",
                  "job %llu g%u: its start was late, and node%u is named, which was not",
                  (unsigned long long)gen->job_id, gen->generation, part->node);
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        gen->parts[i].was_late = !has_done(gen, &gen->parts[i]);
     gen->late_node = part == NULL ? 0 : part->node + 1;
     gen->late_us = sim->now_us;
 }
