@@ -114,6 +114,7 @@ struct oracle_node {
     uint64_t heard_at_us; /* true time */
     uint64_t closed_us;   /* true time: its connection closed; 0: never */
     uint64_t hello_us;    /* true time: it opened; 0: never */
+    bool has_called;      /* the launcherd that this server heard was its own, at least once */
     uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
     bool was_shared;      /* another process has had the name, also before this server */
     uint64_t

@@ -177,6 +177,7 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
         heard(sim, index);
         told->conn = conn;
         told->hello_us = sim->now_us;
+        told->has_called = told->has_called || !sim->conns[conn].is_impostor;
         told_list(told, msg->node_hello.shims.items, msg->node_hello.shims.count,
                   msg->node_hello.closed.items, msg->node_hello.closed.count);
     } else if (msg->type == MSG_TYPE_BEAT && has_action(actions, RDZV_SEND_BEAT_ACK, conn)) {
