@@ -54,7 +54,8 @@ struct oracle_gen {
     uint64_t told_us;          /* the newest progress reported by any rank */
     uint64_t heard_since_us;   /* the time since which all of its nodes can be heard */
     uint64_t stands_since_us;  /* the time since which none of its processes has moved */
-    uint64_t still_since_us;   /* the time since which no rank takes steps, nor will take one */
+    uint64_t stood_us;       /* the last time at which one of its processes stood still; 0: never */
+    uint64_t still_since_us; /* the time since which no rank takes steps, nor will take one */
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
