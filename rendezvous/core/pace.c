@@ -134,7 +134,8 @@ void pace_paused(struct rdzv *rdzv)
     rdzv->heard_since_us = rdzv->out.now_us;
 }
 
-/* A launcherd that does not know the part passes on nothing of it (part_state.is_away). */
+/* A launcherd that does not know the part passes on nothing of it (part_state.is_away). Nor does a shim that does not
+ * answer its launcherd (is_silent): its ranks may work, and what they tell waits in it. */
 static bool all_are_heard(const struct rdzv *rdzv, const struct job *job)
 {
     for (uint32_t i = 0; i < job->record.part_count; i++) {
@@ -143,7 +144,7 @@ static bool all_are_heard(const struct rdzv *rdzv, const struct job *job)
             part->node == NODE_NONE || part->is_lost ? NULL : &rdzv->nodes[part->node];
 
         if (node == NULL || node->conn == 0 || node->state != NODE_UP || part->is_away ||
-            pace_is_late(rdzv, node))
+            part->is_silent || pace_is_late(rdzv, node))
             return false;
     }
     return true;

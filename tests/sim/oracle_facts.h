@@ -28,6 +28,7 @@ struct oracle_part {
     bool ready_was_told, running_was_told, end_was_told; /* this server was told */
     bool was_lost; /* lost with its node, before the next generation started */
     bool was_gone; /* its node was gone too long to wait for the part */
+    bool was_late; /* its node had not done its part, when the start had failed as late */
 };
 
 /* What the server has heard about a rank's progress. */
@@ -53,7 +54,8 @@ struct oracle_gen {
     uint64_t told_us;          /* the newest progress reported by any rank */
     uint64_t heard_since_us;   /* the time since which all of its nodes can be heard */
     uint64_t stands_since_us;  /* the time since which none of its processes has moved */
-    uint64_t still_since_us;   /* the time since which no rank takes steps, nor will take one */
+    uint64_t stood_us;       /* the last time at which one of its processes stood still; 0: never */
+    uint64_t still_since_us; /* the time since which no rank takes steps, nor will take one */
     uint32_t joined, exited_ok;
     uint8_t blob;
     uint32_t port;
@@ -113,10 +115,14 @@ struct oracle_node {
     uint64_t heard_at_us; /* true time */
     uint64_t closed_us;   /* true time: its connection closed; 0: never */
     uint64_t hello_us;    /* true time: it opened; 0: never */
+    bool has_called;      /* the launcherd that this server heard was its own, at least once */
     uint64_t lost_us;     /* true time: the last at which it might count as lost; 0: never */
     bool was_shared;      /* another process has had the name, also before this server */
     uint64_t
         left_us; /* true time: when the process was last heard whose place another one took; 0 */
+    uint64_t
+        unknown_until_us; /* true time: until then another process than this one, which does not say who it is, may
+                                * have parts that it does not list; 0: no other */
 };
 
 struct oracle_drain {
@@ -245,6 +251,9 @@ void oracle_check_cause(struct sim *sim, const struct oracle_gen *gen,
                         const struct rdzv_record *record);
 /* oracle_roster.c */
 void oracle_check_roster(struct sim *sim);
+/* The node lists the shim of its part. */
+bool oracle_is_listed(const struct sim *sim, const struct oracle_gen *gen,
+                      const struct oracle_part *part);
 void oracle_check_placed(struct sim *sim, const struct rdzv_record *record);
 /* The server sends a start order: no older shim is on its slots. */
 void oracle_check_start(struct sim *sim, uint32_t node, const struct msg_start *start);

@@ -113,6 +113,8 @@ void oracle_check_hang(struct sim *sim, const struct oracle_gen *gen,
 
     for (uint32_t rank = 0; rank < gen->world; rank++)
         any_did = any_did || may_be_hung(sim, gen, rank);
+    /* It may have gone since with its machine, of which the server has not heard yet (seed 22949). */
+    any_did = any_did || (gen->stood_us != 0 && sim->now_us < gen->stood_us + HANG_SLACK_US);
     if (!any_did)
         sim_fail(sim, "hang", "job %llu g%u is stopped as hung, and all its processes go on",
                  (unsigned long long)gen->job_id, gen->generation);
@@ -187,6 +189,8 @@ static void note_standing(const struct sim *sim, struct oracle_gen *gen)
     for (uint32_t rank = 0; rank < gen->world; rank++) {
         const struct sim_worker *worker = worker_of(sim, gen, rank);
 
+        if (stands(sim, worker, 0))
+            gen->stood_us = sim->now_us;
         if (goes_on(sim, worker))
             gen->still_since_us = sim->now_us;
         if (goes_on(sim, worker) || (stands(sim, worker, 0) && worker->spins))

@@ -14,16 +14,17 @@ static const struct sim_shim *shim_on(const struct sim_node *node, uint64_t job_
     return NULL;
 }
 
-/* What a node has not told the server yet, the server cannot know. But of what is in the copy nothing begins beside what
- * such a node may run; a job that is new may get the number of a lost one, unless the server knows that its state is of
- * the past. */
+/* What a node has not told the server yet, the server cannot know. Another process with the node's name tells nothing of
+ * that: only the node's own launcherd knows what it has seen (seed 8310 of --starts). But of what is in the copy nothing
+ * begins beside what such a node may run; a job that is new may get the number of a lost one, unless the server knows that
+ * its state is of the past. */
 static void check_shims(struct sim *sim, const struct rdzv_record *record)
 {
     const bool is_of_copy = sim->past.put_back_us != 0 && record->job_id <= sim->past.last_job_id;
 
     for (uint32_t i = 0; i < sim->node_count; i++) {
         const struct sim_shim *shim = shim_on(&sim->nodes[i], record->job_id, record->generation);
-        const bool is_heard = sim->oracle->nodes[i].hello_us != 0;
+        const bool is_heard = sim->oracle->nodes[i].has_called;
         const bool has_workers = shim != NULL && shim_has_workers(shim);
 
         if (shim == NULL)
@@ -52,7 +53,7 @@ void oracle_check_numbers(struct sim *sim, const struct rdzv_record *before,
     /* Of a job that never began no node knows, and nothing of it is anywhere. */
     if (before == NULL && job->newest != NULL && sim->past.put_back_us != 0) {
         for (uint32_t i = 0; i < sim->node_count; i++)
-            if (sim->oracle->nodes[i].hello_us == 0)
+            if (!sim->oracle->nodes[i].has_called)
                 sim->is_void = true;
         if (!sim->is_void)
             sim_fail(sim, "number", "job %llu is given a second time",
@@ -87,6 +88,7 @@ void oracle_put_back(struct sim *sim)
 void oracle_of_past(struct sim *sim)
 {
     sim->past.is_known = true;
+    sim->past.known_by = sim->server.incarnation;
     if (sim->past.put_back_us == 0)
         sim_fail(sim, "number", "the server takes its state for one of the past, and it is not");
 }

@@ -129,12 +129,35 @@ static void check_name(struct sim *sim, uint32_t index, uint32_t conn)
     }
 }
 
-/* Another process has the name: parts of the last one are lost when its lease is over, and not
- * before. */
-static void note_left(struct sim *sim, struct oracle_node *node, uint32_t conn)
+bool oracle_is_listed(const struct sim *sim, const struct oracle_gen *gen,
+                      const struct oracle_part *part)
 {
-    if (node->owner != 0 && node->owner != sim->conns[conn].owner)
+    const struct oracle_node *told = &sim->oracle->nodes[part->node];
+
+    for (uint32_t i = 0; i < told->shim_count; i++)
+        if (told->shims[i].job_id == gen->job_id && told->shims[i].generation == gen->generation)
+            return true;
+    return false;
+}
+
+static uint64_t later(uint64_t a_us, uint64_t b_us)
+{
+    return a_us > b_us ? a_us : b_us;
+}
+
+/* Another process has the name: parts of the last one are lost when its lease is over, and not
+ * before. The lease of one that the last server heard counts from the start of this one. */
+static void note_left(struct sim *sim, struct oracle_node *node, uint32_t conn, bool says_machine)
+{
+    const uint64_t started_us = sim->server.started_us;
+
+    if (node->owner == sim->conns[conn].owner)
+        return;
+    if (node->owner != 0)
         node->left_us = node->heard_at_us;
+    if (!says_machine)
+        node->unknown_until_us = later(later(started_us, node->heard_at_us) + sim->lease_us,
+                                       started_us + sim->server.lease_before_us);
     node->owner = sim->conns[conn].owner;
 }
 
@@ -146,7 +169,7 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
 
     if (msg->type == MSG_TYPE_NODE_HELLO && has_action(actions, RDZV_SEND_WELCOME, conn)) {
         check_name(sim, index, conn);
-        note_left(sim, told, conn);
+        note_left(sim, told, conn, msg->node_hello.machine_id[0] != '\0');
         if (msg->node_hello.machine_id[0] == '\0')
             oracle_node_failed(sim, index); /* what it does not list counts until the lease, and
                                              * then as lost: even a start that never arrived */
@@ -154,6 +177,7 @@ void oracle_server_hears(struct sim *sim, uint32_t conn, const struct msg *msg,
         heard(sim, index);
         told->conn = conn;
         told->hello_us = sim->now_us;
+        told->has_called = told->has_called || !sim->conns[conn].is_impostor;
         told_list(told, msg->node_hello.shims.items, msg->node_hello.shims.count,
                   msg->node_hello.closed.items, msg->node_hello.closed.count);
     } else if (msg->type == MSG_TYPE_BEAT && has_action(actions, RDZV_SEND_BEAT_ACK, conn)) {
@@ -201,11 +225,6 @@ static bool must_doubt(const struct sim *sim)
     return silent >= 2 && silent > here / 2;
 }
 
-static uint64_t later(uint64_t a_us, uint64_t b_us)
-{
-    return a_us > b_us ? a_us : b_us;
-}
-
 /* A lease, by a clock that is a little fast. */
 static uint64_t less_lease(const struct sim *sim)
 {
@@ -238,6 +257,13 @@ bool oracle_may_be_lost(struct sim *sim, uint32_t index)
     return true;
 }
 
+/* A row of an older version has the cancel and not the stop that it ordered. A server that starts takes that for a stop,
+ * and need not write it again: it has given up the part, and waits for the others (seed 20770). */
+static bool is_cancelled(const struct sim *sim, const struct rdzv_record *record)
+{
+    return record->cancel_wanted && oracle_job(sim, record->job_id)->is_old;
+}
+
 /* By now the server must have given up the parts that are stored for this node. */
 static void check_gone(struct sim *sim, uint32_t index)
 {
@@ -247,10 +273,12 @@ static void check_gone(struct sim *sim, uint32_t index)
         const struct oracle_part *part =
             gen == NULL || record->part_count == 0 ? NULL : oracle_part(gen, index);
 
-        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0 &&
+        if (part == NULL || is_cancelled(sim, record))
+            continue;
+        if (!part->end_was_told && gen->stopping == 0 && record->stopping == 0 &&
             silence_us(sim, index) > oracle_ran_us(sim) - gen->stored_us)
             continue;
-        if (part != NULL && !part->end_was_told && gen->stopping == 0 && record->stopping == 0)
+        if (!part->end_was_told && gen->stopping == 0 && record->stopping == 0)
             sim_fail(sim, "lost", "node%u is silent for %.1f s, and job %llu g%u goes on with it",
                      index, (double)silence_us(sim, index) / 1e6,
                      (unsigned long long)record->job_id, record->generation);

@@ -235,6 +235,7 @@ struct sim_disk {
 struct sim_past {
     uint64_t put_back_us; /* 0: never */
     bool is_known;        /* the server has said so since */
+    uint32_t known_by;    /* which server has said so last; 0: none */
     uint32_t row_count;
     struct sim_row *rows;    /* [size.jobs]; NULL: no copy was made */
     struct rdzv_hold *holds; /* [size.nodes] */
@@ -273,6 +274,7 @@ struct sim_client {
         bool any;             /* no matter how those jobs end */
         uint64_t first, last; /* ids of those jobs; 0: not acknowledged yet, so it does not wait */
     } after[SIM_AFTER_MAX];
+    bool after_is_sure; /* it is submitted only when the jobs that it waits for are acknowledged */
 };
 
 #define SIM_WARN_SIGNAL 10u

@@ -120,8 +120,6 @@ static void submit_again(struct sim *sim, uint32_t index)
 {
     struct sim_client *client = &sim->clients[index];
 
-    for (uint32_t i = 0; i < client_job_count(client); i++)
-        sim->past.lost[client->job_id + i] = index + 1;
     client->acked = client->cancel_acked = false;
     client->job_id = 0;
     for (uint32_t i = 0; i < SIM_AFTER_MAX; i++)
@@ -142,6 +140,18 @@ static void cancel_again(struct sim *sim, uint32_t index)
     client_start(sim, index);
 }
 
+/* Shims of jobs that the copy does not have run on, also of those whose clients had no answer. */
+static void note_lost_jobs(struct sim *sim)
+{
+    for (uint32_t i = 0; i < sim->disk.row_count; i++) {
+        const struct rdzv_record *record = &sim->disk.written[i].record;
+
+        if (record->job_id < SIM_IDS_MAX)
+            sim->past.lost[record->job_id] =
+                (uint32_t)(client_of_record(sim, record) - sim->clients) + 1;
+    }
+}
+
 /* number: 1 if some nodes are cut off. */
 static void put_back(struct sim *sim, const struct sim_event *event)
 {
@@ -150,6 +160,7 @@ static void put_back(struct sim *sim, const struct sim_event *event)
     if (sim->server.alive)
         server_kill(sim);
     sim_note(sim, "the copy is put back");
+    note_lost_jobs(sim);
     disk_put_back(sim);
     oracle_put_back(sim);
     for (uint32_t i = 0; i < sim->client_count; i++) {

@@ -145,13 +145,21 @@ static void submit(struct sim *sim, uint32_t index)
                                    .after = ask_for_others(sim, client)});
 }
 
+static bool knows_others(const struct sim *sim, const struct sim_client *client)
+{
+    for (uint32_t i = 0; client->after_is_sure && i < SIM_AFTER_MAX; i++)
+        if (client->after[i].client != 0 && !sim->clients[client->after[i].client - 1].acked)
+            return false;
+    return true;
+}
+
 static void try_submit(struct sim *sim, const struct sim_event *event)
 {
     const struct sim_client *client = &sim->clients[event->number];
 
     if (client->acked)
         return;
-    if (server_is_ready(sim) && !sim_chance(sim, 100))
+    if (server_is_ready(sim) && knows_others(sim, client) && !sim_chance(sim, 100))
         submit(sim, event->number);
     sim_at(sim, sim->now_us + 500000 + sim_draw(sim, 2000000),
            (struct sim_event){.run = try_submit, .number = event->number});

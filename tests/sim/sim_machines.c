@@ -57,11 +57,14 @@ void machine_pause(struct sim *sim, uint32_t index, bool with_machine)
 
 static void leaves(struct sim *sim, const struct sim_event *event)
 {
-    if (sim->nodes[event->node].incarnation != event->incarnation)
+    struct sim_node *node = &sim->nodes[event->node];
+
+    if (node->incarnation != event->incarnation)
         return;
     sim_note(sim, "node%u: launcherd is told to drain its node and end", event->node);
-    sim->nodes[event->node].is_leaving = true;
-    sim->nodes[event->node].leave_at_us = sim_node_us(sim, event->node);
+    if (!node->is_leaving) /* a second order changes nothing: its time counts from the first */
+        node->leave_at_us = sim_node_us(sim, event->node);
+    node->is_leaving = true;
     node_step(sim, event->node, (struct launcher_event){.type = LAUNCHER_EVENT_LEAVE});
 }
 

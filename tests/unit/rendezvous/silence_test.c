@@ -184,4 +184,62 @@ TEST(the_jobs_on_a_silent_node_are_told)
     CHECK_STR(news_of(job_id), "its node a does not answer: its connection closed");
 }
 
+/* launcherd of node a beats for a second. is_silent: its shim does not answer it. Returns whether the server asks what the
+ * ranks do. */
+static bool beats_with_shim(const struct part_beat_shim *shim, bool is_silent)
+{
+    const struct part_shim_silent silent = {.job_id = shim->job_id,
+                                            .generation = 1,
+                                            .pid = 7,
+                                            .silent_us = 31 * SECOND_US,
+                                            .state = "T (stopped)"};
+    struct msg msg = {.type = MSG_TYPE_BEAT};
+    bool asks;
+
+    now_us += SECOND_US;
+    step((struct rdzv_event){.type = RDZV_EVENT_TICK});
+    asks = find(RDZV_LOOK) != NULL;
+    msg.beat.sent_us = now_us;
+    msg.beat.shims.items = shim;
+    msg.beat.shims.count = 1;
+    msg.beat.silent.items = &silent;
+    msg.beat.silent.count = is_silent;
+    step_node(1, &msg);
+    asks = asks || find(RDZV_LOOK) != NULL;
+    step((struct rdzv_event){.type = RDZV_EVENT_LOOKED, /* nobody has answered */
+                             .job_id = shim->job_id,
+                             .generation = 1,
+                             .text = ""});
+    return asks;
+}
+
+/* Its ranks may work: what they tell waits in the shim. The server knows that, also if the node does not answer when it
+ * asks what they do. */
+TEST(ranks_of_a_shim_that_does_not_answer_do_not_hang)
+{
+    struct part_beat_shim shim = {.generation = 1, .slot_mask = 1, .phase = SHIM_RUNNING};
+    struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                      .progress = {.generation = 1, .again_us = 2 * SECOND_US}};
+    bool asks = false;
+
+    begin();
+    msg.progress.job_id = shim.job_id =
+        step_submit((struct msg_submit){.nodes = 1, .nproc_per_node = 1});
+    step_rank_report(
+        1, (struct rank_report){
+               .job_id = shim.job_id, .phase = SHIM_RUNNING, .joined = true, .has_world = true});
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(!beats_with_shim(&shim, false));
+        msg.progress.step++;
+        step_node(1, &msg);
+    }
+    for (uint32_t i = 0; i < 60; i++)
+        asks = beats_with_shim(&shim, i > 20) || asks;
+    CHECK_EQ(rdzv_job_record(core, shim.job_id)->stopping, 0);
+    CHECK(!asks);
+    for (uint32_t i = 0; i < 40; i++) /* it answers again: they tell nothing all the same */
+        (void)beats_with_shim(&shim, false);
+    CHECK_EQ(rdzv_job_record(core, shim.job_id)->stopping, 1); /* STOP_FAILURE */
+}
+
 TEST_MAIN
