@@ -91,6 +91,20 @@ static bool is_of_past(struct sim *sim, const struct rdzv_record *record)
     return false;
 }
 
+bool oracle_may_not_have_begun(const struct sim *sim, const struct rdzv_record *before)
+{
+    const struct oracle_gen *gen = oracle_gen(sim, before->job_id, before->generation);
+
+    if (gen == NULL || before->state != JOB_STARTING || before->max_restarts == 0 ||
+        gen->stored_us >= sim->server.started_us ||
+        sim->now_us + SECOND_US < sim->server.started_us + sim->lease_us)
+        return false;
+    for (uint32_t i = 0; i < gen->part_count; i++)
+        if (!oracle_is_listed(sim, gen, &gen->parts[i]))
+            return true;
+    return false;
+}
+
 void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
                           const struct rdzv_record *after)
 {
@@ -99,7 +113,7 @@ void oracle_check_elastic(struct sim *sim, const struct rdzv_record *before,
     check_size(sim, after);
     if (after->stopping == STOP_PLANNED && before->stopping != STOP_PLANNED &&
         after->preempted_by == 0 && !may_move(sim, after->job_id) && !is_on_leaving(sim, after) &&
-        !is_of_past(sim, after))
+        !is_of_past(sim, after) && !oracle_may_not_have_begun(sim, before))
         sim_fail(sim, "elastic", "job %llu g%u is stopped as planned, and has a fixed size",
                  (unsigned long long)after->job_id, after->generation);
     if (before->planned && after->generation > before->generation &&

@@ -218,6 +218,10 @@ bool oracle_array_is_full(const struct sim *sim, const struct rdzv_record *recor
 /* oracle_linger.c */
 /* The job has ended, and a node of it was lost, so that the server may still wait for its ranks. */
 bool oracle_may_linger(const struct sim *sim, uint64_t job_id);
+/* The server, which was started after the generation, has heard nothing of a part of it for a lease, and what says that it
+ * is the part's node does not show that it is the machine of before: the node was restarted meanwhile, or another process
+ * has had its name. */
+bool oracle_may_not_have_begun(const struct sim *sim, const struct rdzv_record *before);
 /* A rank of `shim` is spawned, and one of another job's lives on `node`. */
 void oracle_check_lingering(struct sim *sim, const struct sim_shim *shim, uint32_t node,
                             const struct sim_shim *other);

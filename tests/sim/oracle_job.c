@@ -188,6 +188,9 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
         oracle_limit_ended(sim, after);
     if (before->stopping == STOPPING_TIME || (gen->stopping == STOPPING_PLANNED && has_failed))
         return;
+    if (has_failed && gen->stopping == STOPPING_NOT && after->planned &&
+        oracle_may_not_have_begun(sim, before))
+        return; /* it had one part, so it was over at once */
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
         gen->stop_server = sim->server.incarnation;
