@@ -188,9 +188,9 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
         oracle_limit_ended(sim, after);
     if (before->stopping == STOPPING_TIME || (gen->stopping == STOPPING_PLANNED && has_failed))
         return;
-    if (has_failed && gen->stopping == STOPPING_NOT && after->planned &&
-        oracle_may_not_have_begun(sim, before))
-        return; /* it had one part, so it was over at once */
+    if (has_failed && gen->stopping == STOPPING_NOT &&
+        after->node_failures == before->node_failures && oracle_may_not_have_begun(sim, before))
+        return; /* as planned, and over at once, since it had one part */
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
         gen->stop_server = sim->server.incarnation;
