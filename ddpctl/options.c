@@ -107,7 +107,7 @@ const struct option_row options_rows[] = {
      .verbs = JOB | VERB_CANCEL,
      .value = "TIME",
      OPTION_INTO(struct options, grace_us),
-     .help = "from the signal to the kill (default: 30s)"},
+     .help = "from the signal to the kill (default: 30s; of cancel: the job's own)"},
     {.name = "time",
      .kind = OPTION_DURATION,
      .max = DURATION_US_MAX,

@@ -150,8 +150,8 @@ static void count_for_node(struct rdzv *rdzv, struct job *job)
                     "there again, %u times in all",
                     fault->node, tries);
     else if (fault->failures < EXCLUDE_FAILURES)
-        text_format(text, "node %s has failed the job once; --max-restarts does not count that",
-                    fault->node);
+        text_format(text, "node %s has failed the job once%s", fault->node,
+                    job->record.max_restarts == 0 ? "" : "; --max-restarts does not count that");
     else
         text_format(text,
                     "node %s has failed the job%s: the job does not use it for %llu minutes, or "

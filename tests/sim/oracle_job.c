@@ -172,6 +172,13 @@ static enum oracle_blame blame_for(struct sim *sim, const struct oracle_gen *gen
     return has_gpu(sim, gen, shown->rank) ? BLAME_UNSURE : BLAME_PROGRAM;
 }
 
+/* The next generation, if it has begun at once, counts a failure. */
+static bool is_planned(const struct rdzv_record *before, const struct rdzv_record *after)
+{
+    return after->planned || (after->generation != before->generation &&
+                              after->node_failures == before->node_failures);
+}
+
 /* The generation is over: it restarts, or has ended. */
 static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv_record *before,
                       const struct rdzv_record *after)
@@ -188,8 +195,8 @@ static void on_closed(struct sim *sim, struct oracle_gen *gen, const struct rdzv
         oracle_limit_ended(sim, after);
     if (before->stopping == STOPPING_TIME || (gen->stopping == STOPPING_PLANNED && has_failed))
         return;
-    if (has_failed && gen->stopping == STOPPING_NOT &&
-        after->node_failures == before->node_failures && oracle_may_not_have_begun(sim, before))
+    if (has_failed && gen->stopping == STOPPING_NOT && is_planned(before, after) &&
+        oracle_may_not_have_begun(sim, before))
         return; /* as planned, and over at once, since it had one part */
     if (has_failed && gen->stopping == STOPPING_NOT) {
         gen->stop_us = sim->server.step_at_us;
