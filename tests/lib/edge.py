@@ -21,6 +21,7 @@ import platform
 import select
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -46,6 +47,21 @@ class FileData(ctypes.Structure):
     _fields_ = [("magic", ctypes.c_uint32), ("unused", ctypes.c_uint32 * 15), ("rules", RuleData * RULES)]
 
 
+class WaiterData(ctypes.Structure):
+    """struct edge_waiter of clock.h"""
+    _fields_ = [("deadline_ns", ctypes.c_int64), ("pid", ctypes.c_int32), ("tid", ctypes.c_int32)]
+
+
+class ClockData(ctypes.Structure):
+    """struct edge_clock of clock.h"""
+    _fields_ = [("now_ns", ctypes.c_int64), ("realtime_ns", ctypes.c_int64), ("moves", ctypes.c_uint64), ("waiters", WaiterData * 1024),
+                ("pids", ctypes.c_int32 * 1024)]
+
+
+class ControlData(ctypes.Structure):
+    _fields_ = [("rules", FileData), ("clock", ClockData)]
+
+
 class Timespec(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
 
@@ -68,6 +84,9 @@ class Rule:
 
     def __init__(self, data, text):
         self._data, self._text = data, text
+
+    def __repr__(self):
+        return f"{self._text}: {self.calls} calls, {self.reached} in the range, the last by process {self.pid}"
 
     def wait(self, times=1):
         """Waits until that many calls have been stopped here, or have got the fault."""
@@ -127,6 +146,7 @@ class Edge:
     def __init__(self, library=None):
         self.library = os.path.abspath(library or os.environ["EDGE_LIBRARY"])
         self.rules = []
+        self.driver = None
 
     def __enter__(self):
         self.folder = tempfile.mkdtemp(prefix="ddp-edge-")
@@ -135,8 +155,9 @@ class Edge:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             os.fchmod(fd, 0o666)
-            os.ftruncate(fd, ctypes.sizeof(FileData))
-            self._data = FileData.from_buffer(mmap.mmap(fd, ctypes.sizeof(FileData)))
+            os.ftruncate(fd, ctypes.sizeof(ControlData))
+            control = ControlData.from_buffer(mmap.mmap(fd, ctypes.sizeof(ControlData)))
+            self._data, self._clock = control.rules, control.clock
         finally:
             os.close(fd)
         self._data.magic = MAGIC
@@ -147,6 +168,9 @@ class Edge:
     def __exit__(self, *unused):
         for rule in self.rules:
             rule.drop()
+        if self.driver is not None:
+            self.driver.kill()
+            self.driver.wait()
         shutil.rmtree(self.folder)
 
     def stop(self, kind, path="*", nth=1, program="*"):
@@ -165,6 +189,21 @@ class Edge:
         """These reads or writes do half of their bytes, at least one; without a `last`, from the nth on."""
         assert kind in ("read", "write"), kind
         return self._add("short", kind, path, program, nth, NO_END if last is None else last)
+
+    def clock(self):
+        """Begins the gated clock, for processes that are started from now on; changes `env`. It stands while any thread of theirs, or of
+        the test with all its other children, runs. When all sleep it goes to the next time that one of theirs waits for. So what waits
+        a long time ends soon, and a slow machine does not let time pass. The test itself has the real clock."""
+        assert self.driver is None
+        folder = os.path.dirname(self.library)
+        self._clock.now_ns = time.monotonic_ns()
+        self._clock.realtime_ns = time.time_ns() - self._clock.now_ns
+        self.env["LD_PRELOAD"] = f"{folder}/libedge_clock.so {self.env['LD_PRELOAD']}"
+        self.driver = subprocess.Popen([f"{folder}/edge-driver", self.env["EDGE_FILE"], str(os.getpid())], stdin=subprocess.DEVNULL)
+
+    def now(self):
+        """The gated monotonic clock, in seconds."""
+        return self._clock.now_ns / 1e9
 
     def _add(self, action, kind, path, program, first, last, code=0):
         assert 1 <= first <= last, (first, last)

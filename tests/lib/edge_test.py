@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 sys.dont_write_bytecode = True
 from ddpproto import run_tests
@@ -33,10 +35,11 @@ class Victim:
 
     def __init__(self, edge, folder, code, argument=""):
         self.process = subprocess.Popen([sys.executable, "-c", HEAD + code, *([argument] if argument else [])], cwd=folder, env={**os.environ, **edge.env},
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
 
     def heard(self):
         """Its next line."""
+        assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], "it says nothing"
         line = self.process.stdout.readline()
         return json.loads(line) if line else None
 
@@ -192,6 +195,7 @@ def test_a_signal_at_a_stop_point():
         victim = place.victim("""libc.signal.restype = ctypes.c_void_p
 handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(lambda number: say(number))
 libc.signal(int(signal.SIGUSR1), handler)
+libc.siginterrupt(int(signal.SIGUSR1), 1)  # else the kernel begins its wait again
 os.mkdir("made")
 say("made")
 """)
@@ -376,6 +380,202 @@ def test_without_a_control_file_nothing_happens():
         rest = {"LD_PRELOAD": place.edge.library}
         for env in (rest, {**rest, "EDGE_FILE": f"{place.folder}/none"}, {**rest, "EDGE_FILE": "/dev/null"}):
             subprocess.run([sys.executable, "-c", "import os; os.mkdir('made'); os.rmdir('made')"], cwd=place.folder, env={**os.environ, **env}, check=True)
+
+
+# -- the gated clock ----------------------------------------------------------------------------
+
+CLOCK_HEAD = """import select, threading, time
+class Timespec_(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("ns", ctypes.c_long)]
+def Timespec(seconds, ns):
+    return ctypes.byref(Timespec_(seconds, ns))
+def at(seconds, real=False):
+    ns = (time.time_ns() if real else time.monotonic_ns()) + round(seconds * 1e9)
+    return Timespec(ns // 10**9, ns % 10**9)
+began = time.monotonic_ns()
+def now():
+    return (time.monotonic_ns() - began) / 1e9
+"""
+
+
+class ClockPlace(Place):
+    def __enter__(self):
+        super().__enter__()
+        self.edge.clock()
+        return self
+
+    def victim(self, code, argument=""):
+        return super().victim(CLOCK_HEAD + code, argument)
+
+
+def test_each_wait_takes_no_time():
+    """It ends at its deadline exactly, by every clock, and the real time is that of the program's start."""
+    waits = [(3600, "time.sleep(3600)"), (7, "libc.sleep(7)"), (0.25, "libc.usleep(250000)"), (1.5, "libc.nanosleep(Timespec(1, 500000000), None)"),
+             (8, "libc.clock_nanosleep(1, 1, at(8), None)"), (9, "libc.clock_nanosleep(0, 1, at(9, real=True), None)"),
+             (1000, "select.select([], [], [], 1000)"), (30, "select.poll().poll(30000)"), (20, "libc.ppoll(None, 0, Timespec(20, 0), None)"),
+             (60, "select.epoll().poll(60)"), (900, "threading.Event().wait(900)"), (15, "receive(15)"),
+             (80, "libc.pthread_cond_clockwait(cond, mutex, 1, at(80))"), (90, "libc.pthread_cond_timedwait(cond, mutex, at(90, real=True))")]
+    with ClockPlace() as place:
+        code = """cond, mutex = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+def receive(seconds):
+    ends = socket.socketpair()
+    ends[0].settimeout(seconds)
+    try:
+        ends[0].recv(1)
+    except TimeoutError:
+        pass
+libc.pthread_mutex_lock(mutex)
+clocks = (time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME, time.CLOCK_REALTIME, time.CLOCK_MONOTONIC_RAW)
+for wait in sys.argv[1].split(chr(10)):
+    before = [time.clock_gettime_ns(each) for each in clocks]
+    eval(wait)
+    say(*[(time.clock_gettime_ns(each) - a) / 1e9 for a, each in zip(before, clocks)])
+"""
+        began = time.monotonic()
+        first = place.edge.now()
+        told = place.victim(code, "\n".join(wait for _, wait in waits)).end()
+        assert told == (0, [[seconds] * 4 for seconds, _ in waits]), told
+        assert time.monotonic() - began < 2 * len(waits)
+        assert abs(place.edge.now() - first - sum(seconds for seconds, _ in waits)) < 1e-6
+
+
+def test_an_hour_beside_a_busy_thread():
+    """Time stands while a thread computes, of the same process or another; then the hour takes less than 2 s."""
+    with ClockPlace() as place:
+        first = place.edge.now()
+        sleeper = place.victim("say('ready')\ntime.sleep(3600)\nsay(now())")
+        busy = place.victim("""def work():
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+threading.Thread(target=time.sleep, args=(5,)).start()
+before = now()
+work()
+say(now() - before)
+""")
+        told = busy.end()[1]
+        assert told == [[0.0]], told
+        began = time.monotonic()
+        assert sleeper.end() == (0, [["ready"], [3600.0]])
+        assert time.monotonic() - began < 2, time.monotonic() - began
+        assert place.edge.now() - first >= 3600
+
+
+def test_a_computing_program_holds_the_clock():
+    with ClockPlace() as place:
+        busy = place.victim("say('begun')\nwhile True: pass")
+        busy.heard()
+        first = place.edge.now()
+        sleeper = place.victim("say('ready')\ntime.sleep(0.001)\nsay('over')")
+        sleeper.heard()
+        assert not select.select([sleeper.process.stdout], [], [], 0.5)[0], "its sleep is over"
+        assert place.edge.now() == first
+        busy.process.kill()
+        assert sleeper.end() == (0, [["over"]])
+
+
+def test_two_processes_talk_with_timeouts():
+    """One says something every 3 s, five times; the other waits for 5 s each time. The times are exact."""
+    with ClockPlace() as place:
+        victim = place.victim("""ours, theirs = socket.socketpair()
+if os.fork() == 0:
+    ours.close()
+    for i in range(5):
+        time.sleep(3)
+        theirs.send(b"x")
+    time.sleep(1000)
+    os._exit(0)
+ours.settimeout(5)
+try:
+    while ours.recv(1):
+        say(now())
+except TimeoutError:
+    say("late", now())
+os.wait()
+say(now())
+""")
+        assert victim.end() == (0, [[3.0], [6.0], [9.0], [12.0], [15.0], ["late", 20.0], [1015.0]])
+
+
+def test_a_signal_ends_a_sleep():
+    with ClockPlace() as place:
+        victim = place.victim("""signal.signal(signal.SIGUSR1, lambda *_: None)
+pid = os.getpid()
+if os.fork() == 0:
+    time.sleep(10)
+    os.kill(pid, signal.SIGUSR1)
+    os._exit(0)
+left = Timespec_(0, 0)
+say(call("nanosleep", Timespec(100, 0), ctypes.byref(left)), left.seconds, now())
+say(call("poll", None, 0, 1000), now())
+""")
+        told = victim.end()
+        assert told == (0, [["EINTR", 90, 10.0], [0, 11.0]]), told
+
+
+def test_those_that_are_stopped_or_killed_are_skipped():
+    """They hold no time back. One that goes on later finds its sleep over."""
+    for number, rest in (("SIGSTOP", [[101.0], ["woken", 101.0]]), ("SIGKILL", [[101.0]])):
+        with ClockPlace() as place:
+            victim = place.victim(f"""pid = os.fork()
+if pid == 0:
+    time.sleep(5)
+    say("woken", now())
+    os._exit(0)
+time.sleep(1)
+os.kill(pid, signal.{number})
+time.sleep(100)
+say(now())
+os.kill(pid, signal.SIGCONT)
+os.wait()
+""")
+            told = victim.end()
+            assert told == (0, rest), told
+
+
+def test_a_stop_point_is_no_work():
+    """Time goes on without a thread that stands at one."""
+    with ClockPlace() as place:
+        moment = place.edge.stop("mkdir", "*/made")
+        stopped = place.victim("os.mkdir('made')\nsay(now())")
+        moment.wait()
+        assert place.victim("time.sleep(50)\nsay(now())").end() == (0, [[50.0]])
+        moment.release()
+        assert stopped.end()[0] == 0
+
+
+def test_condition_variables():
+    """A signal wakes one thread, a broadcast all; a wait that is over in time does not time out. 200 times, two threads hand over a turn."""
+    with ClockPlace() as place:
+        victim = place.victim("""import queue
+libc = ctypes.CDLL(None)
+cond, mutex = ctypes.create_string_buffer(64), ctypes.create_string_buffer(64)
+turn, woken = [0], []
+def run(own):
+    for _ in range(200):
+        libc.pthread_mutex_lock(mutex)
+        while turn[0] != own:
+            assert libc.pthread_cond_wait(cond, mutex) == 0
+        turn[0] = 1 - own
+        libc.pthread_cond_signal(cond)
+        libc.pthread_mutex_unlock(mutex)
+threads = [threading.Thread(target=run, args=(i,)) for i in (0, 1)]
+for each in threads: each.start()
+for each in threads: each.join()
+def late(seconds):
+    libc.pthread_mutex_lock(mutex)
+    woken.append((libc.pthread_cond_clockwait(cond, mutex, 1, at(seconds)), now()))
+    libc.pthread_mutex_unlock(mutex)
+began = time.monotonic_ns()
+threads = [threading.Thread(target=late, args=(seconds,)) for seconds in (10, 30, 40)]
+for each in threads: each.start()
+time.sleep(20)
+libc.pthread_cond_broadcast(cond)
+for each in threads: each.join()
+say(*sorted(woken, key=lambda each: each[1]))
+""")
+        told = victim.end()
+        assert told == (0, [[[errno.ETIMEDOUT, 10.0], [0, 20.0], [0, 20.0]]]), told
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
  * test's side is tests/lib/edge.py). Without that file the library does nothing. */
 #include "tests/lib/edge/edge.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -50,11 +49,6 @@ __attribute__((constructor)) static void load(int argc, char **argv)
         return;
     name_program(argc, argv);
     shared = file;
-}
-
-void *edge_real(const char *name)
-{
-    return dlsym(RTLD_NEXT, name);
 }
 
 bool edge_matches(const char *pattern, const char *text)
