@@ -34,6 +34,8 @@ struct edge_clock_file {
 
 /* -- for the parts of the library -- */
 
+#pragma GCC visibility push(hidden)
+
 /* The gated monotonic time; without a control file the real one. */
 int64_t clock_now(void);
 int64_t clock_realtime_ns(void); /* what CLOCK_REALTIME has more */
@@ -52,5 +54,7 @@ void clock_shut(void); /* keeps errno */
 
 /* Whether our signal came since the last time. */
 bool clock_was_woken(void);
+
+#pragma GCC visibility pop
 
 #endif

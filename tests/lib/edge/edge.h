@@ -61,6 +61,9 @@ struct edge_verdict {
     bool is_short;
 };
 
+/* What follows belongs to one library: another that is preloaded must not find it. */
+#pragma GCC visibility push(hidden)
+
 /* Counts the call, waits at stop points, and tells whether it fails. `path` may be NULL; with `parent_fd` -1 it is taken as it is. Keeps errno. Uses no heap: it
  * also runs in children that share their parent's memory. */
 struct edge_verdict edge_look_at(enum edge_kind kind, int parent_fd, const char *path);
@@ -75,7 +78,9 @@ bool edge_fails_fd(enum edge_kind kind, int fd);
 /* Whether the text has the form of the pattern, where * is any text, also with slashes, and ? any character. */
 bool edge_matches(const char *pattern, const char *text);
 
-/* The C library's function of that name. */
+/* The function of that name in the libraries after this one. */
 void *edge_real(const char *name);
+
+#pragma GCC visibility pop
 
 #endif
