@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/io/own_path.h"
@@ -54,7 +55,7 @@ static enum status copy(const char *run_dir, const char *file, int to_fd, const 
 
     if (status == STATUS_OK) {
         fd = openat(to_fd, to, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0 || !write_all(fd, bytes, byte_count))
+        if (fd < 0 ? errno != EEXIST : !write_all(fd, bytes, byte_count))
             status = fail(err, "write", run_dir);
     }
     if (fd >= 0)
@@ -66,6 +67,16 @@ static enum status copy(const char *run_dir, const char *file, int to_fd, const 
 static bool has_no_links(int code)
 {
     return code == EPERM || code == EOPNOTSUPP || code == ENOSYS || code == EXDEV || code == EMLINK;
+}
+
+/* A launcherd that is started while its shim keeps the record keeps it, too. */
+static bool is_kept(int from_fd, const char *file, int to_fd, const char *to)
+{
+    struct stat from, kept;
+
+    return fstatat(from_fd, file, &from, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(to_fd, to, &kept, AT_SYMLINK_NOFOLLOW) == 0 && from.st_dev == kept.st_dev &&
+           from.st_ino == kept.st_ino;
 }
 
 enum status part_record_keep(const char *run_dir, const char *file, struct err *err)
@@ -85,9 +96,12 @@ enum status part_record_keep(const char *run_dir, const char *file, struct err *
         status = own_folder_make(parts, 1, 0700, &to_fd, err);
     if (status == STATUS_OK) {
         (void)unlinkat(to_fd, to, 0); /* of a start before this one */
-        if (linkat(from_fd, file, to_fd, to, 0) != 0)
+        if (linkat(from_fd, file, to_fd, to, 0) != 0) {
             status = has_no_links(errno) ? copy(run_dir, file, to_fd, to, err)
                                          : fail(err, "write", run_dir);
+            if (status != STATUS_OK && is_kept(from_fd, file, to_fd, to))
+                status = STATUS_OK;
+        }
     }
     if (from_fd >= 0)
         (void)close(from_fd);

@@ -174,6 +174,18 @@ def test_launcherd_is_killed_while_a_shim_begins():
             moment.finish(AWAY, 0)
 
 
+def test_two_keep_the_record_of_a_shim():
+    """launcherd is started again while its shim stands before the link of its record, and makes that itself."""
+    with Moment() as moment:
+        rule = moment.begin("link", f"*/parts/{NAME}.shim", SHIM)
+        moment.node.process.kill()
+        assert moment.again() == [("preparing", False)]
+        moment.wait_described()
+        rule.release()
+        moment.server.go(1, 1)
+        moment.finish("", 1)
+
+
 def test_the_end_of_a_job():
     """Its program has ended well. What the shim has not written nobody knows."""
     for who, cause in (("shim", KILLED), ("launcherd", ""), ("both", AWAY)):
