@@ -20,7 +20,8 @@ struct rdzv_identity identity_of(const struct msg_node_hello *hello)
                                   .state = mark_of(hello->state_id)};
 }
 
-/* A boot's id is random, so equal ones are of one machine, also where it does not know its own id. */
+/* A boot's id is random, so equal ones are of one machine, also where it does not know its own id. Other boots of one
+ * machine's id come first: a copied disk has the id of the machine and of the state directory. */
 enum kinship identity_kinship(const struct rdzv_identity *before, const struct rdzv_identity *now,
                               enum kernel_age age)
 {
@@ -30,12 +31,12 @@ enum kinship identity_kinship(const struct rdzv_identity *before, const struct r
     const bool is_same_boot = has_boots && before->boot == now->boot;
     const bool is_same_id = has_machines && before->machine == now->machine;
 
-    if ((is_same_boot || is_same_id) && has_states && before->state == now->state)
-        return KIN_SAME;
     if (is_same_id && has_boots && !is_same_boot)
         return age == KERNEL_LATER       ? KIN_REBOOTED
                : age == KERNEL_NOT_LATER ? KIN_OTHER
                                          : KIN_UNKNOWN;
+    if ((is_same_boot || is_same_id) && has_states && before->state == now->state)
+        return KIN_SAME;
     return (is_same_boot || is_same_id ? has_states : has_machines) ? KIN_OTHER : KIN_UNKNOWN;
 }
 

@@ -8,7 +8,7 @@
 #include "rendezvous/core/record.h"
 
 enum kinship {
-    KIN_SAME,     /* the same state directory: it knows every shim that is not gone */
+    KIN_SAME, /* the same state directory, and no other boot: it knows every shim that is not gone */
     KIN_REBOOTED, /* the same machine in a later boot: whatever ran on it before is gone */
     KIN_OTHER,    /* another machine, or another state directory: it knows nothing of those shims */
     KIN_UNKNOWN,  /* one of the two says too little: no proof of anything */

@@ -150,10 +150,11 @@ static bool is_reached(const struct sim *sim, const struct oracle_part *part)
            told->conn != 0 && sim->now_us < told->heard_at_us + 2 * SECOND_US;
 }
 
-/* Parts and holds of two processes are stored under the name, so a new server does not know whose they are. */
+/* A new server does not know whether another boot is a later one. Nor does it know whose parts and holds are if those of
+ * two processes are stored under the name. */
 static bool waits_for_lease(const struct sim *sim, uint32_t node)
 {
-    return sim->oracle->nodes[node].was_shared &&
+    return (sim->oracle->nodes[node].was_shared || sim->nodes[node].boots > 0) &&
            sim->now_us < sim->server.started_us + 2 * sim->lease_us;
 }
 

@@ -33,8 +33,9 @@ void twin_identity(const struct sim *sim, uint32_t node, char machine_id[IDENTIT
 
 /* What the other process is: a program of the version before, which says no ids; another machine; a
  * copy of the node's state directory on another machine; another state directory on the same one; a container with the
- * machine's id and a boot's id of its own, whose kernel has run for long. */
-enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_CONTAINER };
+ * machine's id and a boot's id of its own, whose kernel has run for long; a machine with a copy of the node's disk, ids
+ * and all, which has run for long, too. */
+enum twin_kind { TWIN_SILENT, TWIN_MACHINE, TWIN_COPY, TWIN_STATE, TWIN_CONTAINER, TWIN_CLONE };
 
 /* The silent one is the one that is taken at once. */
 static enum twin_kind kind_of(uint64_t instance)
@@ -42,7 +43,8 @@ static enum twin_kind kind_of(uint64_t instance)
     static const enum twin_kind kinds[] = {TWIN_SILENT, TWIN_SILENT, TWIN_MACHINE,
                                            TWIN_COPY,   TWIN_STATE,  TWIN_CONTAINER};
 
-    return kinds[instance % 6];
+    return kinds[instance % 6] == TWIN_COPY && instance / 6 % 2 == 1 ? TWIN_CLONE
+                                                                     : kinds[instance % 6];
 }
 
 static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind,
@@ -52,9 +54,9 @@ static void choose_ids(const struct sim *sim, uint32_t node, enum twin_kind kind
     if (kind == TWIN_SILENT)
         return;
     twin_identity(sim, node, machine_id, state_id);
-    if ((kind != TWIN_STATE && kind != TWIN_CONTAINER) || machine_id[0] == '\0')
+    if (kind == TWIN_MACHINE || kind == TWIN_COPY || machine_id[0] == '\0')
         (void)snprintf(machine_id, IDENTITY_BYTES_MAX, "elsewhere");
-    if (kind != TWIN_COPY || state_id[0] == '\0')
+    if ((kind != TWIN_COPY && kind != TWIN_CLONE) || state_id[0] == '\0')
         (void)snprintf(state_id, IDENTITY_BYTES_MAX, "another");
 }
 

@@ -24,6 +24,21 @@ TEST(a_kernel_that_ran_already_is_not_the_next_boot)
     check_gone();
 }
 
+/* Its disk was copied with the state directory, and has the machine's id; it ran before node a was cut off. */
+TEST(nor_is_a_copy_of_the_disk_that_ran_already)
+{
+    run_as(first, false);
+    close_a();
+    pass(10);
+    hello_as(5, (struct who){"m1", "s1", "b2", HOUR_US}, NULL, 0);
+    CHECK(has_to_wait());
+    check(JOB_RUNNING, 1);
+    hello_as(3, (struct who){"m1", "s1", "b2", 0}, NULL, 0); /* one that does not say it */
+    CHECK(is_welcome());
+    check(JOB_RUNNING, 1);
+    runs_until_beat(50);
+}
+
 TEST(one_that_does_not_say_how_long_it_runs_proves_nothing)
 {
     run_as(first, false);
