@@ -16,6 +16,7 @@
 #include "rendezvous/server/principals.h"
 #include "rendezvous/server/refused.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/server/stage_uses.h"
 #include "rendezvous/store/store.h"
 
 #define ENDPOINTS_MAX 2u     /* the unix socket; TCP */
@@ -195,6 +196,7 @@ struct server {
     char stage_dir[4200];                      /* archives of staged working directories */
     uint64_t upload_serial;                    /* the newest upload of one */
     uint64_t stage_bytes;                      /* held for work on them */
+    struct stage_uses stage_uses;              /* who has sent or named which, of late */
     struct err stage_err;                      /* why the folder cannot be used */
     bool stage_is_late;                        /* it was logged that its disk does not answer */
     struct file_works *files;                  /* NULL: it stands by */

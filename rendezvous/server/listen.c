@@ -485,6 +485,7 @@ void server_free(struct server **out)
     assert(server->peer_count == 0);
     keys_close(server);
     file_works_free(&server->files);
+    stage_uses_free(&server->stage_uses);
     store_close(&server->store);
     if (server->core_memory != MAP_FAILED)
         (void)munmap(server->core_memory, server->core_bytes);

@@ -3,7 +3,8 @@
  * HASH-NUMBER.part, also while it is being synced and the connection begins another one. The file
  * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
  * read it in pieces. An archive that no active job names is removed when the next upload begins, a day
- * after its last use, or sooner if there is no room.
+ * after its last use, or sooner if there is no room. What a user may have is limited: what the user's active jobs name, what the
+ * user has sent or named of late (stage_uses.h), and the uploads that have begun.
  *
  * All that touches the disk is work for a thread with a deadline (stage_files.c, common/io/file_work.h). Until it is done
  * nothing more is read from the client, so it can have one piece in memory here. A node goes on to be heard. */
@@ -17,6 +18,7 @@
 #include "common/stage.h"
 #include "rendezvous/server/internal.h"
 #include "rendezvous/server/stage_files.h"
+#include "rendezvous/server/stage_share.h"
 
 #define WAITING_BYTES_MAX (64ull << 20)      /* of what waits for the disk, from all clients */
 #define WAITING_USER_BYTES_MAX (32ull << 20) /* from those of one user */
@@ -231,18 +233,52 @@ static void tell_late(struct peer *peer, const char *late)
     peer_error(peer, "internal", REMEDY, "the staged directory: %s", late);
 }
 
-/* -- uploads --------------------------------------------------------------------------------------- */
+/* -- room ------------------------------------------------------------------------------------------ */
 
-/* Of the uploads that have begun. */
-static uint64_t bytes_to_come(const struct server *server)
+static void note_use(struct server *server, const struct stage_files *files)
 {
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < PEERS_MAX; i++)
-        if (server->peers[i] != NULL && server->peers[i]->upload != NULL)
-            bytes += server->peers[i]->upload->total - server->peers[i]->upload->have;
-    return bytes;
+    (void)stage_uses_note(&server->stage_uses, files->user, files->hash, clock_boot_us());
 }
+
+/* The thread has to know which archives jobs use, and which of them those of this user. The work begins anew, and the peer
+ * goes on to wait. */
+static void give_used(struct peer *peer, struct stage_files *files,
+                      void (*done)(struct file_work *work, const char *late))
+{
+    struct server *server = peer->server;
+    struct stage_files *again = new_work(server, files->peer_id, files->hash, files->work.run);
+    struct stage_upload *upload = files->upload;
+
+    if (again != NULL)
+        again->used = store_staged(server->store, peer_user(peer), &again->used_count);
+    if (again == NULL || again->used == NULL ||
+        !stage_uses_add(&server->stage_uses, peer_user(peer), clock_boot_us(), &again->used,
+                        &again->used_count)) {
+        if (again != NULL)
+            drop(&again->work);
+        tell_failed(peer, "no memory", ENOMEM);
+        if (upload != NULL)
+            stage_drop(peer);
+        files->upload = NULL;
+        go_on(peer);
+        return;
+    }
+    files->upload = NULL;
+    again->upload = upload;
+    again->total = files->total;
+    again->serial = files->serial;
+    again->bytes = files->bytes;
+    again->byte_count = files->byte_count;
+    files->bytes = NULL;
+    stage_set_user(again, peer);
+    if (!start(peer, again, files->held_bytes, done)) {
+        if (upload != NULL)
+            peer->upload = NULL; /* `again` has dropped it */
+        go_on(peer);
+    }
+}
+
+/* -- uploads --------------------------------------------------------------------------------------- */
 
 static void answer_state(struct peer *peer, const char *hash, uint64_t have, bool is_complete)
 {
@@ -261,10 +297,7 @@ static void answer_put(struct peer *peer, const struct stage_files *files)
     else if (files->outcome == STAGE_TAKEN && files->upload != NULL)
         answer_state(peer, files->hash, files->upload->have, false);
     else if (files->outcome == STAGE_FULL)
-        peer_error(peer, "full", "wait for jobs to end: their archives go ten minutes after that",
-                   "the server has all the staged directories that it keeps: %llu GiB, or half of "
-                   "its disk",
-                   STAGE_TOTAL_BYTES_MAX >> 30);
+        stage_tell_full(peer, files);
     else if (files->outcome == STAGE_OTHER)
         peer_error(peer, "bad_request", "send it again",
                    "the staged directory: its bytes do not have the hash %.16s...", files->hash);
@@ -272,36 +305,6 @@ static void answer_put(struct peer *peer, const struct stage_files *files)
         peer_error(peer, "bad_request", "", "stage_put: these are not the next bytes");
     else
         tell_failed(peer, files->doing, files->code);
-}
-
-static void on_put(struct file_work *work, const char *late);
-
-/* There are old archives: the thread has to know which of them jobs use. The work begins anew. */
-static void give_used(struct peer *peer, struct stage_files *files)
-{
-    struct stage_files *again =
-        new_work(files->owner, files->peer_id, files->hash, stage_files_put);
-    struct stage_upload *upload = files->upload;
-
-    files->upload = NULL;
-    if (again != NULL)
-        again->used = store_staged(peer->server->store, &again->used_count);
-    if (again == NULL || again->used == NULL) {
-        if (again != NULL)
-            drop(&again->work);
-        tell_failed(peer, "no memory", ENOMEM);
-        stage_drop(peer);
-        go_on(peer);
-        return;
-    }
-    again->upload = upload;
-    again->total = files->total;
-    again->serial = files->serial;
-    again->bytes_to_come = files->bytes_to_come;
-    if (!start(peer, again, 0, on_put)) {
-        peer->upload = NULL; /* `again` has dropped it */
-        go_on(peer);
-    }
 }
 
 static void on_put(struct file_work *work, const char *late)
@@ -312,13 +315,15 @@ static void on_put(struct file_work *work, const char *late)
 
     if (late == NULL && upload != NULL)
         upload->is_busy = false;
+    if (late == NULL && (files->outcome == STAGE_TAKEN || files->outcome == STAGE_COMPLETE))
+        note_use(files->owner, files); /* also if its client is gone */
     if (peer == NULL) {
         if (upload != NULL)
             upload->is_orphan = true;
         return;
     }
     if (late == NULL && files->outcome == STAGE_WANTS) {
-        give_used(peer, files);
+        give_used(peer, files, on_put);
         return;
     }
     if (late == NULL && upload != NULL && files->outcome == STAGE_TAKEN)
@@ -373,13 +378,13 @@ static struct stage_files *piece_work(struct peer *peer, const struct msg_stage_
         files->bytes = malloc(put->bytes.count);
     } else {
         files->serial = ++server->upload_serial;
-        files->bytes_to_come = bytes_to_come(server);
         files->upload = new_upload(peer, put);
     }
     if (put->bytes.count > 0 ? files->bytes == NULL : files->upload == NULL) {
         drop(&files->work);
         return NULL;
     }
+    stage_set_user(files, peer);
     if (put->bytes.count > 0)
         memcpy(files->bytes, put->bytes.items, put->bytes.count);
     return files;
@@ -393,7 +398,7 @@ void stage_put(struct peer *peer, const struct msg_stage_put *put)
         peer_error(peer, "bad_request", "", "stage_put: the hash is not SHA-256 in hex");
         return;
     }
-    if (!may_hold(peer, put->bytes.count))
+    if (!may_hold(peer, put->bytes.count) || !stage_may_use(peer, put->hash))
         return;
     if (put->bytes.count == 0 || continued(peer, put) == NULL)
         stage_drop(peer);
@@ -480,10 +485,18 @@ static void on_checked(struct file_work *work, const char *late)
 
     if (peer == NULL)
         return;
+    if (late == NULL && files->outcome == STAGE_WANTS) {
+        give_used(peer, files, on_checked);
+        return;
+    }
+    if (late == NULL && files->outcome == STAGE_COMPLETE)
+        note_use(files->owner, files);
     if (late != NULL)
         tell_late(peer, late);
     else if (files->outcome == STAGE_FAILED)
         tell_failed(peer, files->doing, files->code);
+    else if (files->outcome == STAGE_FULL)
+        stage_tell_full(peer, files);
     else if (files->outcome != STAGE_COMPLETE)
         peer_error(peer, "not_found", "submit with --stage DIR, which sends it",
                    "the server does not have the staged directory %.16s... of this job",
@@ -505,6 +518,8 @@ static void check(struct peer *peer, const struct msg *submit, const char *hash)
     struct msg copy = *submit;
     struct err err;
 
+    if (!stage_may_use(peer, hash))
+        return;
     if (msg_encode(&copy, &frame, &err) != STATUS_OK) {
         buf_free(&frame);
         peer_error(peer, "internal", "", "%s", err.text);
@@ -521,6 +536,7 @@ static void check(struct peer *peer, const struct msg *submit, const char *hash)
     }
     files->bytes = (uint8_t *)frame.bytes;
     files->byte_count = (uint32_t)frame.byte_count;
+    stage_set_user(files, peer);
     (void)start(peer, files, frame.byte_count, on_checked);
 }
 

@@ -14,7 +14,6 @@
 #include "common/io/own_path.h"
 
 #define KEEP_MS (24 * 3600 * (int64_t)1000)
-#define KEEP_FULL_MS (600 * (int64_t)1000) /* its submit follows within moments */
 #define SUFFIX ".tar"
 
 static void at(struct stage_files *files, const char *call)
@@ -34,8 +33,8 @@ static void archive_path(const struct stage_files *files, char path[4200])
     (void)snprintf(path, 4200, "%.4000s/%s" SUFFIX, files->dir, files->hash);
 }
 
-/* Opens the archive, which counts as a use. -1: the outcome says why not. */
-static int touch(struct stage_files *files)
+/* -1: the outcome says why not. */
+static int open_archive(struct stage_files *files)
 {
     enum status status;
     char path[4200];
@@ -48,14 +47,29 @@ static int touch(struct stage_files *files)
     files->outcome = STAGE_MISSING;
     if (status != STATUS_OK && status != STATUS_NOT_FOUND)
         fail(files, "cannot open it", err.code != 0 ? err.code : EPERM);
-    if (status != STATUS_OK)
-        return -1;
+    return status == STATUS_OK ? fd : -1;
+}
+
+/* False: the outcome says why not. */
+static bool note_use(struct stage_files *files, int fd)
+{
     at(files, "utimens");
     if (futimens(fd, NULL) == 0)
-        return fd;
+        return true;
     fail(files, "cannot note its use", errno);
-    (void)close(fd);
-    return -1;
+    return false;
+}
+
+/* Opens the archive, which counts as a use. -1: the outcome says why not. */
+static int touch(struct stage_files *files)
+{
+    int fd = open_archive(files);
+
+    if (fd >= 0 && !note_use(files, fd)) {
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
 }
 
 /* -- the folder ----------------------------------------------------------------------------------- */
@@ -111,19 +125,51 @@ static int by_hash(const void *a, const void *b)
     return strncmp(a, b, STAGE_HASH_CHARS);
 }
 
-static bool is_used(const struct stage_files *files, const char *hash)
+static const struct store_staged *find_used(const struct stage_files *files, const char *hash)
 {
-    return bsearch(hash, files->used, files->used_count, sizeof *files->used, by_hash) != NULL;
+    return files->used == NULL
+               ? NULL
+               : bsearch(hash, files->used, files->used_count, sizeof *files->used, by_hash);
 }
 
-/* Removes archives that nobody has used for that time. Returns the bytes of the others. Sets WANTS if it has to know
- * what jobs use. */
-static uint64_t collect(struct stage_files *files, int64_t keep_ms)
+static bool is_named(const struct stage_files *files, const char *hash)
+{
+    const struct store_staged *used = find_used(files, hash);
+
+    return used != NULL && used->is_named;
+}
+
+/* The bytes in the folder. Those of the user and the others are known if `used` is. */
+struct sums {
+    uint64_t total, of_user, of_others, of_this; /* the archive of this work */
+    bool has_this;                               /* it is one of the user's */
+};
+
+static void add_to(struct sums *sums, const struct stage_files *files, const char *name,
+                   uint64_t bytes)
+{
+    const bool is_archive = has_suffix(name, SUFFIX);
+    const struct store_staged *used = is_archive ? find_used(files, name) : NULL;
+
+    sums->total += bytes;
+    if (used != NULL && used->is_of_user)
+        sums->of_user += bytes;
+    else if (used != NULL)
+        sums->of_others += bytes;
+    if (is_archive && by_hash(name, files->hash) == 0) {
+        sums->of_this = bytes;
+        sums->has_this = used != NULL && used->is_of_user;
+    }
+}
+
+/* Removes archives that nobody has used for that time, but for that of this work. Returns the bytes of the others. Sets
+ * WANTS if it has to know what jobs use. */
+static struct sums collect(struct stage_files *files, int64_t keep_ms)
 {
     const int64_t oldest_ms = clock_wall_ms() - keep_ms;
+    struct sums sums = {0};
     struct dirent *entry;
     struct stat info;
-    uint64_t total = 0;
     bool is_kept;
     struct err none;
     DIR *dir = NULL;
@@ -139,11 +185,12 @@ static uint64_t collect(struct stage_files *files, int64_t keep_ms)
         if (fstatat(dirfd(dir), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) < 0 ||
             !S_ISREG(info.st_mode))
             continue;
-        is_kept = (int64_t)info.st_mtime * 1000 >= oldest_ms || !has_suffix(entry->d_name, SUFFIX);
+        is_kept = (int64_t)info.st_mtime * 1000 >= oldest_ms ||
+                  !has_suffix(entry->d_name, SUFFIX) || by_hash(entry->d_name, files->hash) == 0;
         if (!is_kept && files->used == NULL) {
             files->outcome = STAGE_WANTS;
-        } else if (is_kept || is_used(files, entry->d_name)) {
-            total += (uint64_t)info.st_size;
+        } else if (is_kept || is_named(files, entry->d_name)) {
+            add_to(&sums, files, entry->d_name, (uint64_t)info.st_size);
         } else {
             at(files, "unlink");
             (void)unlinkat(dirfd(dir), entry->d_name, 0);
@@ -151,28 +198,54 @@ static uint64_t collect(struct stage_files *files, int64_t keep_ms)
     }
     if (dir != NULL)
         (void)closedir(dir);
-    return total;
+    return sums;
+}
+
+/* No user may have more than half of what the others leave of the room. An archive of several users counts for each of
+ * them, and not as one of the others. */
+static bool is_over_share(struct stage_files *files, const struct sums *sums, uint64_t limit,
+                          uint64_t adds_bytes)
+{
+    const uint64_t others = sums->of_others + files->begun_others_bytes;
+
+    files->has_bytes = sums->of_user + files->begun_bytes;
+    files->wants_bytes = adds_bytes > 0 ? adds_bytes : sums->of_this;
+    files->most_bytes = others < limit ? (limit - others) / 2 : 0;
+    files->is_share = files->has_bytes + files->wants_bytes > files->most_bytes;
+    return files->is_share;
 }
 
 /* Archives may have half of the disk that they and the free space make up, so that there is room left for
- * jobs and keys. False: the outcome says why. */
-static bool has_room(struct stage_files *files)
+ * jobs and keys. `adds_bytes`: of a new archive; 0: it is there, so it may only become one of this user. False: the
+ * outcome says why. */
+static bool has_room(struct stage_files *files, uint64_t adds_bytes)
 {
-    const int64_t keep_ms[] = {KEEP_MS, KEEP_FULL_MS};
-    const uint64_t byte_count = files->total + files->bytes_to_come;
+    const int64_t keep_ms[] = {KEEP_MS, STAGE_KEEP_FULL_MS};
     struct statvfs disk;
+    struct sums sums;
+    uint64_t limit, wanted;
 
     files->outcome = STAGE_FULL;
     for (size_t i = 0; i < sizeof keep_ms / sizeof keep_ms[0]; i++) {
-        const uint64_t has = collect(files, keep_ms[i]), wanted = has + byte_count;
-
+        sums = collect(files, keep_ms[i]);
         if (files->outcome == STAGE_WANTS)
             return false;
         at(files, "statvfs");
-        if (statvfs(files->dir, &disk) < 0)
+        if (statvfs(files->dir, &disk) < 0 || (adds_bytes == 0 && sums.has_this))
             return true; /* writing it will tell */
-        if (wanted <= STAGE_TOTAL_BYTES_MAX &&
-            wanted <= (has + (uint64_t)disk.f_bavail * disk.f_frsize) / 2)
+        limit = (sums.total + (uint64_t)disk.f_bavail * disk.f_frsize) / 2;
+        if (limit > STAGE_TOTAL_BYTES_MAX)
+            limit = STAGE_TOTAL_BYTES_MAX;
+        wanted = sums.total + adds_bytes + files->bytes_to_come;
+        if (files->used == NULL && wanted <= limit / 2)
+            return true; /* whosever all that is */
+        if (files->used == NULL) {
+            files->outcome = STAGE_WANTS;
+            return false;
+        }
+        if (is_over_share(files, &sums, limit, adds_bytes))
+            return false;
+        if (adds_bytes == 0 || wanted <= limit)
             return true;
     }
     return false;
@@ -211,8 +284,6 @@ static void begin(struct stage_files *files)
     struct stage_upload *upload = files->upload;
     struct err err;
 
-    if (!has_room(files))
-        return;
     (void)snprintf(upload->path, sizeof upload->path, "%.4000s/%s-%llu.part", files->dir,
                    files->hash, (unsigned long long)files->serial);
     at(files, "open");
@@ -283,20 +354,36 @@ static void take_bytes(struct stage_files *files)
         finish(files);
 }
 
+/* The first request about an archive on its connection. */
+static void put_first(struct stage_files *files)
+{
+    const int fd = open_archive(files);
+    const bool is_there = fd >= 0;
+
+    if (!is_there && files->upload == NULL)
+        files->outcome = STAGE_UNBEGUN;
+    else if (has_room(files, is_there ? 0 : files->total)) {
+        if (is_there && note_use(files, fd))
+            files->outcome = STAGE_COMPLETE;
+        else if (files->upload != NULL)
+            begin(files);
+    }
+    if (is_there)
+        (void)close(fd);
+}
+
 void stage_files_put(struct file_work *work)
 {
     struct stage_files *files = (struct stage_files *)work;
-    const int fd = touch(files);
+    int fd;
 
-    if (fd >= 0) {
+    if (files->byte_count == 0 || files->upload == NULL) {
+        put_first(files);
+    } else if ((fd = touch(files)) >= 0) {
         (void)close(fd);
         files->outcome = STAGE_COMPLETE;
-    } else if (files->upload == NULL) {
-        files->outcome = STAGE_UNBEGUN;
-    } else if (files->byte_count > 0) {
-        take_bytes(files);
     } else {
-        begin(files);
+        take_bytes(files);
     }
     /* Nobody goes on with it. */
     if (files->upload != NULL && (files->outcome == STAGE_COMPLETE || file_work_is_late(work)))
@@ -340,10 +427,11 @@ void stage_files_get(struct file_work *work)
 void stage_files_check(struct file_work *work)
 {
     struct stage_files *files = (struct stage_files *)work;
-    const int fd = touch(files);
+    const int fd = open_archive(files);
 
     if (fd < 0)
         return;
-    files->outcome = STAGE_COMPLETE;
+    if (has_room(files, 0) && note_use(files, fd))
+        files->outcome = STAGE_COMPLETE;
     (void)close(fd);
 }

@@ -8,8 +8,11 @@
 
 #include "common/io/file_work.h"
 #include "common/stage.h"
+#include "rendezvous/store/store.h"
 
 #define STAGE_TOTAL_BYTES_MAX (8ull << 30) /* of all archives; further uploads are refused */
+/* An archive that no job names is kept that long after its last use: its submit follows within moments. */
+#define STAGE_KEEP_FULL_MS (600 * (int64_t)1000)
 
 /* One upload. While a thread has it (`is_busy`), the loop only reads `hash`, `total` and `have`. */
 struct stage_upload {
@@ -28,7 +31,7 @@ enum stage_outcome {
     STAGE_COMPLETE, /* the archive is there */
     STAGE_TAKEN,    /* the bytes are written, or the upload has begun */
     STAGE_WANTS,    /* `used` is needed first */
-    STAGE_FULL,     /* no room */
+    STAGE_FULL,     /* no room, or none for this user: `is_share` */
     STAGE_OTHER,    /* the bytes are not those of the hash */
     STAGE_UNBEGUN,  /* these bytes belong to no upload */
     STAGE_FAILED,   /* `doing` and `code` */
@@ -45,17 +48,23 @@ struct stage_files {
     bool survives_power;
     /* The upload; NULL: none. */
     struct stage_upload *upload;
-    uint64_t total, serial, bytes_to_come;
+    uint64_t total, serial;
+    /* Whose it is, and what the other uploads that have begun have: of this user, of the others, and of all what is not written yet. */
+    char user[USER_NAME_BYTES_MAX];
+    uint64_t begun_bytes, begun_others_bytes, bytes_to_come;
     uint8_t *bytes; /* to be written, or as read */
     uint32_t byte_count;
     uint64_t held_bytes; /* what the work holds of the server's memory */
-    /* The archives of jobs that have not ended, ascending; NULL: not asked for yet. */
-    char (*used)[STAGE_HASH_CHARS + 1];
+    /* The archives of jobs that have not ended, and of stage_uses.h, ascending; NULL: not asked for yet. */
+    struct store_staged *used;
     uint32_t used_count;
     uint64_t offset; /* of a read */
     void *context;   /* of a check */
     /* The result. */
     enum stage_outcome outcome;
+    bool is_share;                   /* FULL: this user has too much */
+    uint64_t has_bytes, wants_bytes; /* then: what the user has, and the archive */
+    uint64_t most_bytes;             /* and what one may have */
     const char *doing;
     int code;
     struct err err; /* of stage_files_open */
@@ -64,13 +73,13 @@ struct stage_files {
 /* Makes the folder, and removes what an earlier server has left of uploads. `err` says whether it failed. */
 void stage_files_open(struct file_work *work);
 /* Takes a piece of an upload: begins one if there are no bytes; publishes the archive with the last byte. An archive that is
- * there already is COMPLETE. */
+ * there already is COMPLETE, if this user may have it, too. */
 void stage_files_put(struct file_work *work);
 /* Ends an upload that is not published, and removes its file. */
 void stage_files_abandon(struct file_work *work);
 /* Reads a piece of an archive. */
 void stage_files_get(struct file_work *work);
-/* Whether the archive is there. This counts as a use. */
+/* Whether the archive is there, and this user may have it. Then this counts as a use. */
 void stage_files_check(struct file_work *work);
 /* Closes and frees an upload; its file stays. */
 void stage_upload_free(struct stage_upload *upload);

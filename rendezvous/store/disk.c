@@ -169,6 +169,13 @@ static int allocate(const char *path, int *kept_fd, uint64_t wanted_bytes)
     return rc;
 }
 
+static uint64_t allocated_bytes(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? (uint64_t)info.st_blocks * 512 : 0;
+}
+
 static uint64_t free_bytes(const char *path)
 {
     struct statvfs info;
@@ -195,6 +202,7 @@ const struct store_disk store_disk_usual = {
     .sync = sync_path,
     .rewrite = rewrite,
     .allocate = allocate,
+    .allocated_bytes = allocated_bytes,
     .free_bytes = free_bytes,
     .witness = witness_open,
     .seen_read = seen_read,

@@ -35,7 +35,8 @@ struct store_disk {
     /* Allocates disk blocks for the file's first `byte_count` bytes, without changing its size. If
      * `kept_fd` is given, the descriptor is kept open in it; -1: none is open yet. */
     int (*allocate)(const char *path, int *kept_fd, uint64_t byte_count);
-    uint64_t (*free_bytes)(const char *path); /* on its disk; UINT64_MAX: unknown */
+    uint64_t (*allocated_bytes)(const char *path); /* by its blocks; 0: unknown */
+    uint64_t (*free_bytes)(const char *path);      /* on its disk; UINT64_MAX: unknown */
     /* What is known of the state outside of its directory (witness.h). NULL: nothing. */
     enum status (*witness)(struct witness **witness, const char *cluster, const char *state_path,
                            struct err *err);

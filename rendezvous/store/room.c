@@ -17,6 +17,7 @@
 
 #define KIB ((uint64_t)1 << 10)
 #define MIB ((uint64_t)1 << 20)
+#define PAGE_BYTES 4096u
 #define RESERVE_EVERY 64 /* transactions */
 
 /* How much is reserved, and with how much less on the disk the server is careful. */
@@ -36,9 +37,40 @@ static const struct room *room_of(const struct store *store)
     return &rooms[store->survives_power];
 }
 
-static uint64_t enough_bytes(const struct room *room)
+static void log_path(const struct store *store, char path[sizeof store->path + 8])
 {
-    return room->low_bytes + room->log_bytes + room->file_bytes;
+    (void)snprintf(path, sizeof store->path + 8, "%s-wal", store->path);
+}
+
+/* How much of the reserve has no blocks yet. */
+static uint64_t missing_bytes(struct store *store)
+{
+    const struct room *room = room_of(store);
+    char path[sizeof store->path + 8];
+    uint64_t has, bytes = 0;
+    int64_t pages = 0;
+    struct err err;
+
+    log_path(store, path);
+    has = store->disk->allocated_bytes(path);
+    if (has < room->log_bytes)
+        bytes += room->log_bytes - has;
+    if (store_number(store, "PRAGMA freelist_count", &pages, &err) != STATUS_OK || pages < 0)
+        pages = 0;
+    if (store->may_have_holes)
+        bytes += room->file_bytes;
+    else if (pages < room->free_pages_min) /* the reserve's row goes into these pages first */
+        bytes += room->file_bytes - (uint64_t)pages * PAGE_BYTES;
+    return bytes;
+}
+
+/* With how much on the disk a server that is careful is not so any more: with a little more than it needs, so that it does
+ * not say so again and again. */
+static uint64_t enough_bytes(struct store *store)
+{
+    const struct room *room = room_of(store);
+
+    return room->low_bytes + room->low_bytes / 8 + missing_bytes(store);
 }
 
 /* Allocates blocks for all pages of the file. The descriptor stays open as long as SQLite's:
@@ -57,7 +89,7 @@ static bool allocate_log(const struct store *store)
 {
     char path[sizeof store->path + 8];
 
-    (void)snprintf(path, sizeof path, "%s-wal", store->path);
+    log_path(store, path);
     return store->disk->allocate(path, NULL, room_of(store)->log_bytes) == 0;
 }
 
@@ -167,8 +199,8 @@ bool store_is_low(struct store *store)
                  "the disk of %s is nearly full (%llu MiB free): new jobs and keys are refused and "
                  "events are not stored until %llu MiB are free; running jobs go on",
                  store->path, (unsigned long long)(bytes / MIB),
-                 (unsigned long long)(enough_bytes(room) / MIB));
-    } else if (store->is_low && bytes >= enough_bytes(room)) {
+                 (unsigned long long)((enough_bytes(store) + MIB - 1) / MIB));
+    } else if (store->is_low && bytes >= room->low_bytes && bytes >= enough_bytes(store)) {
         store->is_low = false;
         reserve(store);
         log_line(LOG_INFO, LOG_ABOUT_NONE, "the disk of %s has room again", store->path);

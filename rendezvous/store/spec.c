@@ -148,24 +148,30 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
     return spec->cwd != NULL ? status : STATUS_MEMORY;
 }
 
-char (*store_staged(struct store *store, uint32_t *count))[STAGE_HASH_CHARS + 1]
+struct store_staged *store_staged(struct store *store, const char *user, uint32_t *count)
 {
     sqlite3_stmt *stmt = store_use(store, STORE_SPEC_STAGED);
-    char(*hashes)[STAGE_HASH_CHARS + 1] = malloc(sizeof *hashes), (*more)[STAGE_HASH_CHARS + 1];
+    struct store_staged *staged = malloc(sizeof *staged), *more;
     uint32_t room = 1;
 
     *count = 0;
-    while (hashes != NULL && store_row(store, stmt, "look for staged directories in")) {
-        if (!stage_of_cwd(store_text(stmt, 0), hashes[*count]) || ++*count < room)
+    (void)sqlite3_bind_text(stmt, 1, user, -1, SQLITE_STATIC);
+    while (staged != NULL && store_row(store, stmt, "look for staged directories in")) {
+        if (!stage_of_cwd(store_text(stmt, 0), staged[*count].hash))
+            continue;
+        staged[*count].is_named = true;
+        staged[*count].is_of_user = sqlite3_column_int(stmt, 1) != 0;
+        if (++*count < room)
             continue;
         room *= 2;
-        more = realloc(hashes, room * sizeof *hashes);
+        more = realloc(staged, room * sizeof *staged);
         if (more == NULL)
-            free(hashes);
-        hashes = more;
+            free(staged);
+        staged = more;
     }
     (void)sqlite3_reset(stmt);
-    return hashes;
+    (void)sqlite3_clear_bindings(stmt);
+    return staged;
 }
 
 /* -- the spec of an ended job ------------------------------------------------------------------ */

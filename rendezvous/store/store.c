@@ -92,10 +92,10 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
     [STORE_SPEC_GET] = "SELECT cwd, argv, env, launch FROM specs WHERE job_id ="
                        " (SELECT coalesce(nullif(array_job, 0), id) FROM jobs WHERE id = ?)",
     [STORE_SPEC_STAGED] =
-        "SELECT DISTINCT specs.cwd FROM jobs JOIN specs ON specs.job_id ="
+        "SELECT specs.cwd, max(jobs.user = ?) FROM jobs JOIN specs ON specs.job_id ="
         " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
         " ('queued','starting','running','restarting') AND specs.cwd LIKE 'stage:%'"
-        " ORDER BY specs.cwd",
+        " GROUP BY specs.cwd ORDER BY specs.cwd",
     [STORE_SPEC_ENDED] =
         "SELECT argv, env FROM specs WHERE job_id = ?1 AND"
         " (?3 OR length(argv) > ?4 OR length(env) > ?4) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"

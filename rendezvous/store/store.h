@@ -37,6 +37,13 @@ struct store_spec {
     struct msg_pair_list env, launch; /* empty if they were not asked for */
 };
 
+/* A staged working directory. */
+struct store_staged {
+    char hash[STAGE_HASH_CHARS + 1];
+    bool is_named;   /* by a job that has not ended: always, of what store_staged returns */
+    bool is_of_user; /* it is one of those of the user who was asked for */
+};
+
 /* Who asks. Rows of other users are hidden from this viewer. */
 struct store_viewer {
     const char *user; /* the name of an account; borrowed for the call */
@@ -237,9 +244,9 @@ void store_list(struct store *store, struct store_viewer viewer, uint64_t after_
 /* STATUS_NOT_FOUND; STATUS_BAD_INPUT: the row cannot be read; STATUS_MEMORY. */
 enum status store_spec(struct store *store, uint64_t job_id, bool with_env, struct arena *arena,
                        struct store_spec *spec);
-/* The hashes of the staged working directories (common/stage.h) of jobs that have not ended, ascending. The caller
- * frees them. NULL: no memory. Scans all such jobs. */
-char (*store_staged(struct store *store, uint32_t *count))[STAGE_HASH_CHARS + 1];
+/* The hashes of the staged working directories (common/stage.h) of jobs that have not ended, ascending, and which of them
+ * jobs of this user name. The caller frees them. NULL: no memory. Scans all such jobs. */
+struct store_staged *store_staged(struct store *store, const char *user, uint32_t *count);
 /* The ranks of one generation from `first` on, ascending. Returns how many, at most `max`. */
 uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
                      struct arena *arena, struct part_job_rank *ranks, uint32_t max);

@@ -217,7 +217,7 @@ static void read_all(struct store *store)
     (void)store_find_job(store, "@last", everyone);
     (void)store_find_job(store, "job-3", everyone);
     (void)store_find_request(store, "00000000000000000000000000000003", "user0", &job_id);
-    free(store_staged(store, &(uint32_t){0}));
+    free(store_staged(store, "user0", &(uint32_t){0}));
     arena_reset(&arena);
 }
 

@@ -194,7 +194,7 @@ uint64_t disk_busy_us(void)
 
 /* -- bytes ------------------------------------------------------------------------------------- */
 
-static uint64_t blocks_of(const struct disk_file *file)
+uint64_t disk_allocated(const struct disk_file *file)
 {
     uint64_t byte_count =
         file->cache_bytes > file->reserved_bytes ? file->cache_bytes : file->reserved_bytes;
@@ -208,7 +208,7 @@ uint64_t disk_used(void)
 
     for (int i = 0; i < FILES_MAX; i++)
         if (disk.files[i].open_count > 0 || disk_names_have(&disk.names, i))
-            sum += blocks_of(&disk.files[i]);
+            sum += disk_allocated(&disk.files[i]);
     return sum;
 }
 
@@ -279,7 +279,7 @@ static void write_back(struct disk_file *file, uint64_t from, uint64_t end)
 int disk_write(struct disk_file *file, const void *bytes, uint64_t byte_count, uint64_t at)
 {
     bool is_last;
-    uint64_t room, held = blocks_of(file), end = at + byte_count;
+    uint64_t room, held = disk_allocated(file), end = at + byte_count;
     int rc = begin_op(DISK_WRITE, &is_last);
 
     if (rc < 0)
@@ -328,7 +328,7 @@ int disk_truncate(struct disk_file *file, uint64_t byte_count)
 
 int disk_reserve(struct disk_file *file, uint64_t byte_count)
 {
-    uint64_t held = blocks_of(file);
+    uint64_t held = disk_allocated(file);
 
     if (disk.is_off)
         return fail(EIO);

@@ -33,6 +33,8 @@ int disk_sync(struct disk_file *file, bool with_names);
 int disk_sync_names(void);
 int disk_reserve(struct disk_file *file, uint64_t byte_count);
 uint64_t disk_free_bytes(void);
+/* The bytes of its blocks, also beyond its end. */
+uint64_t disk_allocated(const struct disk_file *file);
 void disk_drop_regions(struct disk_file *file);
 
 #endif

@@ -359,6 +359,13 @@ static int allocate(const char *path, int *kept_fd, uint64_t byte_count)
     return disk_reserve(disk_file(file), byte_count);
 }
 
+static uint64_t allocated_bytes(const char *path)
+{
+    int file = disk_find(path);
+
+    return file >= 0 ? disk_allocated(disk_file(file)) : 0;
+}
+
 static uint64_t free_bytes(const char *path)
 {
     (void)path;
@@ -383,6 +390,7 @@ const struct store_disk *disk_table(void (*on_end)(struct store *store, int code
         .sync = sync_path,
         .rewrite = rewrite,
         .allocate = allocate,
+        .allocated_bytes = allocated_bytes,
         .free_bytes = free_bytes,
     };
 

@@ -117,4 +117,65 @@ TEST(no_reason_is_given_that_the_system_did_not_give)
     CHECK_EQ(WEXITSTATUS(status), 0);
 }
 
+/* The disk of the state says that it has that much left. */
+static uint64_t left_bytes;
+
+static uint64_t tell_left(const char *path)
+{
+    (void)path;
+    return left_bytes;
+}
+
+static struct store *open_with_left(uint64_t bytes)
+{
+    static struct store_disk disk;
+    struct store *store;
+    struct err err;
+
+    disk = store_disk_usual;
+    disk.free_bytes = tell_left;
+    left_bytes = bytes;
+    CHECK_EQ(store_open_on(&store, &disk, test_dir(), true, &err), STATUS_OK);
+    return store;
+}
+
+/* A small disk was full and is not any more. It never gets room for a second reserve. */
+TEST(what_is_reserved_is_not_wanted_a_second_time)
+{
+    struct store *store = open_with_left(100 << 20);
+
+    CHECK(!store_is_low(store));
+    CHECK(blocks_of("state.db-wal") >= 12 << 20);
+    left_bytes = 1 << 20;
+    CHECK(store_is_low(store));
+    left_bytes = 8 << 20; /* it would say so again with the next block */
+    CHECK(store_is_low(store));
+    left_bytes = 9 << 20;
+    CHECK(!store_is_low(store));
+    left_bytes = 1 << 20;
+    CHECK(store_is_low(store));
+    left_bytes = 9 << 20;
+    CHECK(!store_is_low(store));
+    store_close(&store);
+}
+
+/* Its server was started on a full disk. */
+TEST(what_is_not_reserved_yet_is_wanted)
+{
+    struct store *store = open_with_left(1 << 20);
+
+    CHECK(store_is_low(store));
+    CHECK(blocks_of("state.db-wal") < 12 << 20);
+    left_bytes = 20 << 20; /* 9, and the reserve of 16, of which the new file may have a part */
+    CHECK(store_is_low(store));
+    left_bytes = 25 << 20;
+    CHECK(!store_is_low(store));
+    CHECK(blocks_of("state.db-wal") >= 12 << 20);
+    left_bytes = 1 << 20;
+    CHECK(store_is_low(store));
+    left_bytes = 9 << 20;
+    CHECK(!store_is_low(store));
+    store_close(&store);
+}
+
 TEST_MAIN
