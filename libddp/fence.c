@@ -12,7 +12,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-enum { TEXT_BYTES = 512, ID_CHARS = 16 };
+enum { TEXT_BYTES = 512, ID_CHARS = 16, OPENS_MAX = 100 };
 
 static const char name_begin[] = "generation "; /* how the text of every lock file of ours begins */
 
@@ -59,6 +59,14 @@ static bool read_owner(const struct fence *fence, struct owner *owner)
     at = take_line(at, owner->job);
     (void)take_line(at, owner->process);
     return n >= 0 && (text[0] == '\0' || strncmp(text, name_begin, sizeof name_begin - 1) == 0);
+}
+
+/* A copy of the folder with hard links ("cp -al") shares the file. */
+static bool is_shared(int fd)
+{
+    struct stat held;
+
+    return fstat(fd, &held) == 0 && held.st_nlink > 1;
 }
 
 /* Whether `path` still names the file that is open as `fd`. */
@@ -161,6 +169,11 @@ static enum status check_owner(const struct fence *fence, const struct owner *ow
     }
     if (!lives || claim->takes_over)
         return STATUS_OK;
+    if (is_shared(fence->lock_fd))
+        return err_set(err, STATUS_BUSY, 0,
+                       "%s %.60s: %.60s, %.60s, still writes there, or in the folder of which this "
+                       "is a copy with hard links (then remove the copy's .lock*): end it, %s",
+                       claim->what, fence->folder, owner->name, owner->process, claim->remedy);
     return err_set(err, STATUS_BUSY, 0, "%s %.60s: %.60s, %.60s, still writes there: end it, %s",
                    claim->what, fence->folder, owner->name, owner->process, claim->remedy);
 }
@@ -193,6 +206,34 @@ static enum status write_owner(struct fence *fence, const char *job, struct err 
     return STATUS_OK;
 }
 
+/* Gives the folder a lock file of its own, which we hold. Who holds the last one sees it at its next commit (fence_check). */
+static enum status replace_lock(struct fence *fence, const char *job, struct err *err)
+{
+    const int shared_fd = fence->lock_fd;
+    char path[FENCE_PATH_BYTES], new[FENCE_PATH_BYTES];
+    enum status status = STATUS_OK;
+
+    (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, fence->folder);
+    (void)snprintf(new, sizeof new, "%s/" FENCE_LOCK_NAME ".new", fence->folder);
+    (void)unlink(new); /* of one that died here: we hold the lock */
+    fence->lock_fd = open(new, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fence->lock_fd >= 0)
+        status = fence_lock(fence, err);
+    if (fence->lock_fd >= 0 && status == STATUS_OK)
+        status = write_owner(fence, job, err);
+    if (status == STATUS_OK && (fence->lock_fd < 0 || rename(new, path) != 0))
+        status = err_set(err, STATUS_IO, errno, "%s: cannot write: %s", new, strerror(errno));
+    if (status == STATUS_OK) {
+        (void)close(shared_fd);
+        return status;
+    }
+    if (fence->lock_fd >= 0)
+        (void)close(fence->lock_fd);
+    (void)unlink(new);
+    fence->lock_fd = shared_fd;
+    return status;
+}
+
 enum status fence_take(struct fence *fence, const struct fence_claim *claim, struct err *err)
 {
     char job[FENCE_TEXT_BYTES] = "";
@@ -216,25 +257,39 @@ enum status fence_take(struct fence *fence, const struct fence_claim *claim, str
                    claim->generation, claim->job_id[0] != '\0' ? claim->job_id : "none",
                    (unsigned long long)random_id);
     status = begin_life(fence, claim, err);
-    return status == STATUS_OK ? write_owner(fence, job, err) : status;
+    if (status != STATUS_OK)
+        return status;
+    return is_shared(fence->lock_fd) ? replace_lock(fence, job, err) : write_owner(fence, job, err);
+}
+
+static enum status open_locked(struct fence *fence, const char *what, struct err *err)
+{
+    char path[FENCE_PATH_BYTES];
+
+    (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, fence->folder);
+    fence->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (fence->lock_fd < 0)
+        return err_set(err, STATUS_IO, errno, "%s %s: cannot write there: %s", what, fence->folder,
+                       strerror(errno));
+    return fence_lock(fence, err);
 }
 
 enum status fence_open(struct fence *fence, const char *folder, const char *what, struct err *err)
 {
-    char path[FENCE_PATH_BYTES];
     enum status status = STATUS_OK;
 
     *fence = (struct fence){.folder = folder, .lock_fd = -1, .life_fd = -1};
     assert(strlen(folder) <= FENCE_PATH_BYTES - 64);
-    (void)snprintf(path, sizeof path, "%s/" FENCE_LOCK_NAME, folder);
-    fence->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (fence->lock_fd < 0)
-        return err_set(err, STATUS_IO, errno, "%s %s: cannot write there: %s", what, folder,
-                       strerror(errno));
-    status = fence_lock(fence, err);
-    if (status != STATUS_OK)
+    for (int i = 0; i < OPENS_MAX; i++) { /* it may be replaced while we wait for it */
+        status = open_locked(fence, what, err);
+        if (status == STATUS_OK && is_same_file(fence))
+            return status;
         fence_close(fence);
-    return status;
+        if (status != STATUS_OK)
+            return status;
+    }
+    return err_set(err, STATUS_IO, 0, "%s %s: its " FENCE_LOCK_NAME " is replaced again and again",
+                   what, folder);
 }
 
 void fence_close(struct fence *fence)

@@ -332,4 +332,50 @@ TEST(a_lock_file_of_another_program_is_left_alone)
     checkpoint_dir_close(&dir);
 }
 
+static struct checkpoint_dir *open_for(const char *folder, const char *job_id, uint32_t generation)
+{
+    const struct checkpoint_options options = {.path = folder,
+                                               .job_id = job_id,
+                                               .cluster = "c",
+                                               .generation = generation,
+                                               .keep = 2,
+                                               .step = -1};
+    struct checkpoint_dir *dir = NULL;
+    struct err notice, err;
+
+    if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
+        FAIL("%s: %s", folder, err.text);
+    return dir;
+}
+
+/* "cp -al": both names are of one file, with the first folder's last owner in it. */
+TEST(a_copy_with_hard_links_gets_a_lock_file_of_its_own)
+{
+    char copy[512];
+    struct checkpoint_dir *dir = open_for(test_dir(), "2", 1), *other, *later;
+    struct err err;
+
+    save(dir, 1);
+    checkpoint_dir_close(&dir);
+    (void)snprintf(copy, sizeof copy, "%s", path_of("branch"));
+    CHECK(mkdir(copy, 0700) == 0 && link(path_of(".lock"), path_of("branch/.lock")) == 0);
+    dir = open_for(test_dir(), "2", 2);
+    other = open_for(copy, "3", 1);
+    save(dir, 2);
+    save(other, 2);
+    save(dir, 3);
+    save(other, 3);
+    CHECK(!is_there("branch/.lock.new") && !is_there(".lock.new"));
+
+    /* shared while a generation has it: the next one is told apart from it, and this one is fenced */
+    CHECK(link(path_of(".lock"), path_of("another")) == 0);
+    later = open_for(test_dir(), "2", 3);
+    CHECK_EQ(try_save(dir, 4, &err), STATUS_CONFLICT);
+    save(later, 4);
+    save(other, 4);
+    checkpoint_dir_close(&dir);
+    checkpoint_dir_close(&other);
+    checkpoint_dir_close(&later);
+}
+
 TEST_MAIN
