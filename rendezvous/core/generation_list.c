@@ -25,11 +25,33 @@ void generation_listed(struct rdzv *rdzv, struct job *job, uint32_t part, enum s
         orders_owe(rdzv, job, 0, ORDER_STOP);
 }
 
-/* A start that another server has ordered, and of which nothing was heard: whether it began is not known. */
+/* Nothing was heard of the start. */
 static bool may_not_have_begun(const struct job *job, uint32_t part)
 {
-    return !job->is_ours && job->record.state == JOB_STARTING &&
-           !job->gang.parts[part].is_reported && !parts_any_runs(job);
+    return job->record.state == JOB_STARTING && !job->gang.parts[part].is_reported &&
+           !parts_any_runs(job);
+}
+
+/* The lease of a part that the node could not see is over. If another server ordered the start and nothing was heard
+ * of it, the end is no fault of the node. */
+static void away_is_over(struct rdzv *rdzv, struct job *job, uint32_t part)
+{
+    const char *node = job->record.parts[part].node;
+    const bool is_unknown = !job->is_ours && may_not_have_begun(job, part);
+    char cause[REASON_BYTES_MAX];
+
+    if (is_unknown)
+        text_format(cause,
+                    "whether its ranks began on node %s is not known: the server was started "
+                    "again then, the node does not list them, and that lease is over",
+                    node);
+    else
+        text_format(cause,
+                    "node %s does not say that its part still runs, and the lease of that is over",
+                    node);
+    if (is_unknown && job->record.max_restarts > 0)
+        (void)generation_stop_planned(rdzv, job, cause);
+    generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
 }
 
 /* The node does not list its part: the start order never arrived, or the shim is gone without a
@@ -47,17 +69,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
     if (state->is_away && rdzv->out.now_us < rdzv->nodes[state->node].away_until_us)
         return;
     if (state->is_away) {
-        text_format(cause,
-                    "node %s does not say that its part still runs, and the lease of that is over",
-                    job->record.parts[part].node);
-        if (may_not_have_begun(job, part))
-            text_format(cause,
-                        "whether its ranks began on node %s is not known: the server was started "
-                        "again then, the node does not list them, and that lease is over",
-                        job->record.parts[part].node);
-        if (may_not_have_begun(job, part) && job->record.max_restarts > 0)
-            (void)generation_stop_planned(rdzv, job, cause); /* no fault of the node */
-        generation_part_lost(rdzv, job, part, FAILURE_NETWORK, cause);
+        away_is_over(rdzv, job, part);
         return;
     }
     if (job->record.stopping != STOP_NONE && !state->is_reported) {
@@ -66,7 +78,7 @@ void generation_unlisted(struct rdzv *rdzv, struct job *job, uint32_t part)
         (void)generation_stop_planned(rdzv, job, "it went on after the state that was put back");
         generation_part_lost(rdzv, job, part, FAILURE_NODE,
                              "its end is not in the state that was put back");
-    } else if (!state->is_reported && job->record.state == JOB_STARTING && !parts_any_runs(job)) {
+    } else if (may_not_have_begun(job, part)) {
         if (history_holds_start(rdzv, job))
             steps_again(rdzv, job, part);
         else if (state->node == NODE_NONE || (roster_shims_mask(&rdzv->nodes[state->node]) &

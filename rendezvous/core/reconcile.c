@@ -41,18 +41,24 @@ static struct job *find_part(const struct rdzv *rdzv, const struct node *node, u
     return *part == UINT32_MAX ? NULL : job;
 }
 
-/* Call before it counts as away. */
-static void tell_away(struct rdzv *rdzv, const struct node *node, struct job *job, uint32_t part)
+static bool waits_or_is_over(const struct job *job, uint32_t part)
+{
+    return job->gang.parts[part].is_away || parts_is_over(&job->gang.parts[part]);
+}
+
+/* Only the end of the part's lease is a proof that it does not run. `seen` says what the node says of it. */
+static void begin_wait(struct rdzv *rdzv, const struct node *node, struct job *job, uint32_t part,
+                       const char *seen)
 {
     char text[REASON_BYTES_MAX];
 
-    if (job->gang.parts[part].is_away || parts_is_over(&job->gang.parts[part]) ||
-        node->away_until_us <= rdzv->out.now_us)
+    if (waits_or_is_over(job, part))
         return;
-    text_format(text,
-                "node %s does not list its part of the job, and does not show that it is the same "
-                "machine as before: the job goes on when that lease is over, in %llu s",
-                node->name,
+    generation_away(job, part);
+    if (node->away_until_us <= rdzv->out.now_us)
+        return;
+    text_format(text, "node %s %s: the job goes on when that lease is over, in %llu s", node->name,
+                seen,
                 (unsigned long long)((node->away_until_us - rdzv->out.now_us + 999999) / 1000000));
     job_log(rdzv, job, text);
     job_set_changed(rdzv, job);
@@ -66,29 +72,21 @@ void reconcile_unknown(struct rdzv *rdzv, struct node *node)
 
         if (roster_lists(node, job->record.job_id, job->record.generation))
             continue;
-        tell_away(rdzv, node, job, part);
-        generation_away(job, part);
+        begin_wait(rdzv, node, job, part,
+                   "does not list its part of the job, and does not show that it is the same "
+                   "machine as before");
     }
     fence_keep(rdzv, node);
 }
 
-/* The node does not know whether the part still runs: only the end of its lease is a proof. */
-static void begin_wait(struct rdzv *rdzv, struct node *node, struct job *job, uint32_t part)
+/* The node does not know whether the part still runs. */
+static void unseen(struct rdzv *rdzv, struct node *node, struct job *job, uint32_t part)
 {
     const uint64_t until_us = claim_lease_end_us(rdzv, node);
-    char text[REASON_BYTES_MAX];
 
-    if (job->gang.parts[part].is_away || parts_is_over(&job->gang.parts[part]))
-        return;
-    if (until_us > node->away_until_us)
+    if (!waits_or_is_over(job, part) && until_us > node->away_until_us)
         node->away_until_us = until_us;
-    generation_away(job, part);
-    text_format(text,
-                "node %s cannot see whether its part of the job still runs: if it does not answer, "
-                "the job goes on when its lease is over, in %llu s",
-                node->name, (unsigned long long)((until_us - rdzv->out.now_us + 999999) / 1000000));
-    job_log(rdzv, job, text);
-    job_set_changed(rdzv, job);
+    begin_wait(rdzv, node, job, part, "cannot see whether its part of the job still runs");
 }
 
 void reconcile_list(struct rdzv *rdzv, struct node *node)
@@ -103,7 +101,7 @@ void reconcile_list(struct rdzv *rdzv, struct node *node)
             clear(rdzv, node, shim->job_id, shim->generation,
                   shim->phase == SHIM_ENDED || shim->unseen);
         else if (shim->unseen)
-            begin_wait(rdzv, node, job, part); /* for the rest it counts as not listed */
+            unseen(rdzv, node, job, part); /* for the rest it counts as not listed */
         else
             generation_listed(rdzv, job, part, shim->phase);
     }

@@ -89,6 +89,7 @@ static void tell(struct store *store, int code)
 /* SQLite says that the file is full, and the system has said nothing. */
 TEST(no_reason_is_given_that_the_system_did_not_give)
 {
+    const char *dir = test_dir(); /* the child must not make one of its own */
     struct store_disk disk = store_disk_usual;
     int status = 1;
     pid_t pid = fork();
@@ -102,7 +103,7 @@ TEST(no_reason_is_given_that_the_system_did_not_give)
         disk.end = tell;
         log_open("store", LOG_ERROR, false);
         log_use(keep_line);
-        if (store_open_on(&store, &disk, test_dir(), false, &err) != STATUS_OK ||
+        if (store_open_on(&store, &disk, dir, false, &err) != STATUS_OK ||
             store_number(store, "PRAGMA max_page_count = 1", &pages, &err) != STATUS_OK)
             _exit(2);
         for (int i = 0; i < 100000; i++) {

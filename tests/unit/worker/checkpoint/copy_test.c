@@ -19,6 +19,12 @@ enum { VALUES = 5000, CHUNK = 777 };
 static char paths[2][1100]; /* the folders "from" and "to" */
 static struct err err;
 
+static void name_folders(void)
+{
+    (void)snprintf(paths[0], sizeof paths[0], "%.1000s/from", test_dir());
+    (void)snprintf(paths[1], sizeof paths[1], "%.1000s/to", test_dir());
+}
+
 static struct checkpoint_dir *open_dir(int which, const char *job_id, uint32_t generation,
                                        int64_t step, bool only_job)
 {
@@ -31,8 +37,7 @@ static struct checkpoint_dir *open_dir(int which, const char *job_id, uint32_t g
     struct checkpoint_dir *dir;
     struct err notice;
 
-    (void)snprintf(paths[0], sizeof paths[0], "%.1000s/from", test_dir());
-    (void)snprintf(paths[1], sizeof paths[1], "%.1000s/to", test_dir());
+    name_folders();
     if (checkpoint_dir_open(&dir, &options, &notice, &err) != STATUS_OK)
         FAIL("%s", err.text);
     return dir;
