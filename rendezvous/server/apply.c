@@ -266,7 +266,10 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
         return;
     }
     if (status != STATUS_OK) {
-        start_failed(server, action, "its command cannot be read from the server's store");
+        start_failed(server, action,
+                     status == STATUS_NOT_FOUND
+                         ? "its command is lost: the server's state.db was damaged. Submit it again"
+                         : "its command cannot be read from the server's store");
         return;
     }
     msg->start.cluster = store_cluster(server->store);

@@ -154,7 +154,7 @@ enum status store_make_cluster(char cluster[33], struct err *err)
 /* Fills a new database without journal and syncs. It still has its temporary name, and if a crash
  * interrupts this, it is made again. Free pages are neither zeroed nor written. Its mode is 0600 before SQLite opens it, because SQLite gives
  * its -wal and -shm files the same mode. */
-static enum status fill_new(const char *path, const struct store *like, struct err *err)
+enum status store_fill_new(const char *path, const struct store *like, struct err *err)
 {
     struct store store = {.survives_power = like->survives_power};
     char text[256], cluster[33];
@@ -262,7 +262,7 @@ enum status store_make_file(struct store *store, const char *dir, struct err *er
     if (disk->make(path) < 0)
         return err_set(err, STATUS_IO, errno, "cannot make %s: %s", path, strerror(errno));
     store->is_new = true;
-    status = fill_new(path, store, err);
+    status = store_fill_new(path, store, err);
     if (status == STATUS_OK && store->survives_power)
         status = sync_path(store, path, err);
     if (status == STATUS_OK && disk->rename(path, store->path) < 0)

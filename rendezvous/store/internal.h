@@ -222,7 +222,15 @@ void store_note_state(struct store *store);
 /* and after a commit how far it has come: at once if it has news, else at most once a second. */
 void store_note_commit(struct store *store);
 
+/* mend.c: looks through state.db, and makes it anew if only rows of single jobs, events or indices are damaged. STATUS_IO: more
+ * is. */
+enum status store_mend(struct store *store, struct err *err);
+/* store.c: opens the file that is there. */
+enum status store_open_file(struct store *store, struct err *err);
+
 /* file.c */
+/* Makes a database of no rows in the empty file `path`, as `like` wants it. */
+enum status store_fill_new(const char *path, const struct store *like, struct err *err);
 /* Creates the tables of a new database. */
 enum status store_make_tables(struct store *store, struct err *err);
 /* 32 hex digits. */

@@ -87,6 +87,7 @@ enum status rows_open(struct rows *rows, sqlite3 *db, struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
     enum status status = STATUS_OK;
+    int rc = SQLITE_DONE;
 
     *rows = (struct rows){.db = db, .tables = calloc(ROWS_TABLES_MAX, sizeof *rows->tables)};
     if (rows->tables == NULL)
@@ -96,8 +97,10 @@ enum status rows_open(struct rows *rows, sqlite3 *db, struct err *err)
                            " AND name NOT LIKE 'sqlite%' ORDER BY name",
                            -1, &stmt, NULL) != SQLITE_OK)
         return fail(rows, err);
-    while (status == STATUS_OK && sqlite3_step(stmt) == SQLITE_ROW)
+    while (status == STATUS_OK && (rc = sqlite3_step(stmt)) == SQLITE_ROW)
         status = read_table(rows, (const char *)sqlite3_column_text(stmt, 0), err);
+    if (status == STATUS_OK && rc != SQLITE_DONE)
+        status = fail(rows, err); /* else the tables that are left out would look like none */
     (void)sqlite3_finalize(stmt);
     return status;
 }

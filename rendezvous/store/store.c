@@ -303,7 +303,7 @@ static int on_log(void *context, sqlite3 *db, const char *name, int page_count)
 /* Small caches: the state is small, and rows are found by key. WAL with synchronous=FULL: a commit
  * is one fdatasync of the log (sqlite.org/pragma.html#pragma_synchronous). With OFF it is a write
  * to the kernel, which survives a kill of this process. */
-static enum status open_file(struct store *store, struct err *err)
+enum status store_open_file(struct store *store, struct err *err)
 {
     enum status status;
 
@@ -461,7 +461,9 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
     if (status == STATUS_OK)
         status = store_rewrite_log(store, err);
     if (status == STATUS_OK)
-        status = open_file(store, err);
+        status = store_open_file(store, err);
+    if (status == STATUS_OK)
+        status = store_mend(store, err);
     if (status == STATUS_OK)
         status = store_prepare(store, err);
     if (status == STATUS_OK)

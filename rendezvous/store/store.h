@@ -6,7 +6,8 @@
  * with exit code STORE_EXIT_CODE and one clear line: after a failed fsync the kernel may have
  * marked the page clean, so a retry could succeed without writing it (Rebello et al., ATC 2020).
  * The next start reads what is on the disk and writes the log again before trusting it. So writes
- * return nothing, and reads return whether the row exists.
+ * return nothing, and reads return whether the row exists. A read that finds the file damaged ends the process, too, with
+ * STORE_DAMAGED_EXIT_CODE: the next start mends it if it can (mend.c).
  *
  * The environment of a job may hold secrets, and keys are secrets: the directory is made 0700, the
  * files 0600. */
@@ -23,7 +24,8 @@
 #include "common/status.h"
 #include "rendezvous/core/rdzv.h"
 
-#define STORE_EXIT_CODE 74      /* EX_IOERR of sysexits.h */
+#define STORE_EXIT_CODE 74 /* EX_IOERR of sysexits.h */
+#define STORE_DAMAGED_EXIT_CODE 1
 #define STORE_ID_GAP 10000u     /* numbers of jobs and events that a state of the past leaves out */
 #define STORE_ID_GAP_SPAN 1000u /* it leaves out 1 to so many times that, drawn by lot */
 #define STORE_EVENTS_MAX 100000u /* older ones are dropped */
