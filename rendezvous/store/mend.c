@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/buf.h"
@@ -16,9 +17,11 @@
 
 #define FAILED_MAX 50000u /* numbers that are looked for one by one in what cannot be read */
 #define WHAT_BYTES 120
+#define LOOKS 5u /* that find damage */
 #define PATH_BYTES 4200
 #define MENDED_END ".mended"
 #define DAMAGED_END ".damaged"
+#define HEAD "*** in database main ***\n" /* of what quick_check says */
 
 /* `key`: the rows of a job or of an event are found by it. */
 static const struct {
@@ -39,7 +42,15 @@ static void file_path(const struct store *store, const char *end, char path[PATH
     (void)snprintf(path, PATH_BYTES, "%s%s", store->path, end);
 }
 
-/* `what`: the first thing that is wrong; empty: nothing is. STATUS_IO: the disk does not give it. */
+/* The number of SQLite's error in a line of quick_check, such as "Page 7: btreeInitPage() returns error code 11"; 0: none. */
+static int code_in(const char *line)
+{
+    const char *at = strstr(line, "error code");
+
+    return at == NULL ? 0 : (int)strtol(at + strlen("error code") + 1, NULL, 10) & 0xff;
+}
+
+/* `what`: the first thing that is wrong; empty: nothing is. STATUS_IO: it could not be read, which is no damage. */
 static enum status look_through(struct store *store, char what[WHAT_BYTES], struct err *err)
 {
     sqlite3_stmt *stmt = NULL;
@@ -51,19 +62,31 @@ static enum status look_through(struct store *store, char what[WHAT_BYTES], stru
     if (rc == SQLITE_ROW && strcmp(store_text(stmt, 0), "ok") != 0) {
         const char *text = store_text(stmt, 0);
 
-        if (strncmp(text, "*** in database main ***\n", 25) == 0)
-            text += 25;
+        if (strncmp(text, HEAD, strlen(HEAD)) == 0)
+            text += strlen(HEAD);
         (void)snprintf(what, WHAT_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
+        rc = code_in(what);
     } else if (is_damage(rc)) {
         (void)snprintf(what, WHAT_BYTES, "%s", sqlite3_errmsg(store->db));
-    } else if (rc != SQLITE_ROW) {
-        (void)err_set(err, STATUS_IO, sqlite3_extended_errcode(store->db), "cannot read %.120s: %s",
-                      store->path, sqlite3_errmsg(store->db));
-        (void)sqlite3_finalize(stmt);
-        return STATUS_IO;
     }
     (void)sqlite3_finalize(stmt);
-    return STATUS_OK;
+    if (what[0] == '\0' && rc == SQLITE_ROW)
+        return STATUS_OK;
+    if (what[0] != '\0' && (rc == 0 || is_damage(rc)))
+        return STATUS_OK;
+    return err_set(err, STATUS_IO, rc, "cannot read %.120s: %.60s", store->path,
+                   what[0] != '\0' ? what : sqlite3_errstr(rc));
+}
+
+/* SQLite does not say of each page why it could not get it, so a read that fails a few times only is not taken for damage. */
+static enum status look_again(struct store *store, char what[WHAT_BYTES], struct err *err)
+{
+    enum status status = STATUS_OK;
+
+    what[0] = '?';
+    for (uint32_t i = 0; status == STATUS_OK && what[0] != '\0' && i < LOOKS; i++)
+        status = look_through(store, what, err);
+    return status;
 }
 
 /* -- copying ------------------------------------------------------------------------------------- */
@@ -353,7 +376,7 @@ enum status store_mend(struct store *store, struct err *err)
 
     if (store->is_new || store->is_wanted_new)
         return STATUS_OK;
-    status = look_through(store, what, err);
+    status = look_again(store, what, err);
     if (status != STATUS_OK || what[0] == '\0')
         return status;
     status = mend(store, what, &why);
