@@ -409,7 +409,8 @@ static enum status check_file(const char *path, uint32_t ours, const struct stat
                        (unsigned)info->st_uid);
     if (ours == 0 && info->st_nlink > 1)
         return err_set(err, STATUS_REFUSED, 0,
-                       "%.160s has a second name (a hard link): it may be another file of ours",
+                       "%.90s has a second name (a hard link, as after cp -al): it may be another "
+                       "file of ours. Remove that copy, or make it anew with cp -a",
                        path);
     return STATUS_OK;
 }

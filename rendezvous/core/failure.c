@@ -241,6 +241,23 @@ bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
     return true;
 }
 
+bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *node)
+{
+    char text[REASON_BYTES_MAX];
+
+    if (job->record.max_restarts == 0 || job->went_elsewhere ||
+        !has_room_elsewhere(rdzv, job, node))
+        return false;
+    job->went_elsewhere = true;
+    failure_exclude(rdzv, job, node);
+    text_format(text,
+                "node %s cannot have the staged directory: other nodes may have it from before, "
+                "and the job does not use this one for %llu minutes",
+                node, (unsigned long long)(EXCLUDE_US / 60000000));
+    job_log(rdzv, job, text);
+    return true;
+}
+
 /* If the rank's GPU was drained by its node for a fault, the failure is the node's. */
 static void settle_class(const struct rdzv *rdzv, struct job *job)
 {

@@ -60,6 +60,9 @@ bool failure_is_alone(const struct rdzv *rdzv, const struct job *job);
  * failure of the node. False: no other node has room for the job now, a second node says the same, restarts are
  * off, or it was no such failure. */
 bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job);
+/* Whether the job, whose staged directory that node cannot have, is tried on other nodes: once, if there is room. Then it does
+ * not use this one. */
+bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *node);
 /* Detects a program that can never work: a missing file, a wrong argument or a syntax error fails
  * in the same way each time. True: the program has failed three times in a row within EARLY_US of
  * its start, each time with the same exit code and the same last line of output, and it has never

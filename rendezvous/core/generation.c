@@ -256,6 +256,20 @@ void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, 
     generation_part_lost(rdzv, job, part, FAILURE_PROGRAM, cause);
 }
 
+void generation_stage_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause)
+{
+    const struct part_state *state = &job->gang.parts[part];
+
+    if (job->record.stopping != STOP_NONE || parts_is_over(state) || state->phase != SHIM_PREPARING)
+        return; /* the part has its directory */
+    if (failure_stage_elsewhere(rdzv, job, job->record.parts[part].node)) {
+        fail(rdzv, job, part, FAILURE_NODE, cause);
+        return;
+    }
+    job->record.cannot_start = true;
+    fail(rdzv, job, part, FAILURE_PROGRAM, cause);
+}
+
 /* Sets the restart's time from the record. The wall clock may have been set since, so the delay is
  * capped at the longest that the job can have: its back-off, or a lost node's lease (fence.h). */
 static void restore_retry(struct rdzv *rdzv, struct job *job)

@@ -37,6 +37,8 @@ void generation_hang(struct rdzv *rdzv, struct job *job, int32_t rank, const cha
 /* No start order can be made for this part: the part counts as ended, and the job fails without a
  * restart. */
 void generation_start_failed(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);
+/* A part that has not begun cannot have its staged directory. Another node may have it: one is tried, then the job fails. */
+void generation_stage_lost(struct rdzv *rdzv, struct job *job, uint32_t part, const char *cause);
 /* Stops all parts. `why` must not be STOP_NONE. */
 void generation_stop(struct rdzv *rdzv, struct job *job, enum stop_cause why, uint32_t signal,
                      uint64_t grace_us);

@@ -237,6 +237,18 @@ static void on_start_failed(struct rdzv *rdzv, const struct rdzv_event *event)
         generation_start_failed(rdzv, job, event->part, event->text);
 }
 
+/* Its node ends the part by itself, since it does not get the directory. */
+static void on_stage_lost(struct rdzv *rdzv, const struct rdzv_event *event)
+{
+    struct job *job = job_find(rdzv, event->job_id);
+    const struct node *node = roster_find_conn(rdzv, event->conn);
+    const uint32_t part =
+        job == NULL || node == NULL ? UINT32_MAX : roster_part_of(rdzv, node, job);
+
+    if (part != UINT32_MAX && !job->ended)
+        generation_stage_lost(rdzv, job, part, event->text);
+}
+
 static void take_move(struct rdzv *rdzv, struct job *job, const struct msg_progress *progress)
 {
     if (pace_progress(rdzv, job, progress->rank, progress))
@@ -412,6 +424,9 @@ static bool dispatch(struct rdzv *rdzv, const struct rdzv_event *event)
         break;
     case RDZV_EVENT_START_FAILED:
         on_start_failed(rdzv, event);
+        break;
+    case RDZV_EVENT_STAGE_LOST:
+        on_stage_lost(rdzv, event);
         break;
     case RDZV_EVENT_LOOKED:
         pace_looked(rdzv, event);

@@ -120,6 +120,7 @@ struct rdzv_after {
  *                  of an array one for each job, in one transaction (rdzv_has_more): array, array_place
  *   CANCEL         client, job_id, msg, user
  *   START_FAILED   job_id, generation, part, text: that SEND_START can never be carried out
+ *   STAGE_LOST     conn, job_id, text: the node cannot have the staged directory of that job, which may be there for it
  *   LOOKED         job_id, generation, looks, look_count, all_answered, is_deaf, is_busy, text (where
  *                  the ranks stand, for people): the answers to a RDZV_LOOK
  *   NODE_DRAIN     client, msg, user
@@ -135,6 +136,7 @@ enum rdzv_event_type {
     RDZV_EVENT_SUBMIT,
     RDZV_EVENT_CANCEL,
     RDZV_EVENT_START_FAILED,
+    RDZV_EVENT_STAGE_LOST,
     RDZV_EVENT_LOOKED,
     RDZV_EVENT_NODE_DRAIN,
     RDZV_EVENT_NODE_RESUME,

@@ -81,6 +81,8 @@ struct peer {
         is_staging; /* of a client: not read from until a thread has done its request; see stage.c */
     uint64_t stage_bytes; /* what is held for that */
     uint32_t stage_gets;  /* of a node: reads that threads do */
+    struct stage_reading
+        *reading; /* of a node: the archive that it reads; NULL: none, or a thread has it */
 };
 
 enum waiter_kind {
@@ -310,8 +312,13 @@ void names_stop(struct server *server);
 enum status stage_open(struct server *server, const char *state_dir, bool waits, struct err *err);
 void stage_stop(struct server *server);
 void stage_put(struct peer *peer, const struct msg_stage_put *put);
-void stage_get(struct peer *peer, const struct msg_stage_get *get);
-/* Drops the unfinished upload of this connection. */
+/* stage_get.c. `lost` is called when the archive is not there, or is damaged. */
+typedef void stage_on_lost(struct server *server, uint64_t peer_id, const char *hash,
+                           const char *why);
+void stage_get(struct peer *peer, const struct msg_stage_get *get, stage_on_lost *lost);
+/* stage_lost.c: tells the core. */
+stage_on_lost stage_lost;
+/* Drops what this connection has not sent or read to its end. */
 void stage_drop(struct peer *peer);
 /* Whether the submit needs more than is known of its working directory. True: it is answered, or goes on with
  * client_submit once a thread has found the archive. */

@@ -68,7 +68,7 @@ static void on_message(struct conn *conn, const struct msg *msg)
     else if (msg->type == MSG_TYPE_INPUT_STATE)
         input_answer(peer, &msg->input_state);
     else if (msg->type == MSG_TYPE_STAGE_GET)
-        stage_get(peer, &msg->stage_get);
+        stage_get(peer, &msg->stage_get, stage_lost);
     else
         server_step(peer->server, &event);
 }

@@ -2,7 +2,7 @@
  * client sends an archive in pieces over one connection. Each upload has a file of its own,
  * HASH-NUMBER.part, also while it is being synced and the connection begins another one. The file
  * becomes HASH.tar once all bytes are there, have that hash and are on the disk. Nodes
- * read it in pieces. An archive that no active job names is removed when the next upload begins, a day
+ * read it in pieces (stage_get.c). An archive that no active job names is removed when the next upload begins, a day
  * after its last use, or sooner if there is no room. What a user may have is limited: what the user's active jobs name, what the
  * user has sent or named of late (stage_uses.h), and the uploads that have begun.
  *
@@ -19,10 +19,10 @@
 #include "rendezvous/server/internal.h"
 #include "rendezvous/server/stage_files.h"
 #include "rendezvous/server/stage_share.h"
+#include "rendezvous/server/stage_work.h"
 
 #define WAITING_BYTES_MAX (64ull << 20)      /* of what waits for the disk, from all clients */
 #define WAITING_USER_BYTES_MAX (32ull << 20) /* from those of one user */
-#define GETS_MAX 4u                          /* reads of one node at a time; it needs one */
 #define REMEDY "look at that disk of the server; what runs goes on"
 
 /* -- work ----------------------------------------------------------------------------------------- */
@@ -43,13 +43,14 @@ static void drop(struct file_work *work)
         abandon(files->owner, upload);
     else if (upload != NULL && upload->is_orphan)
         stage_upload_free(upload); /* a file that stays is removed at the next start */
+    stage_reading_free(files->reading);
     free(files->bytes);
     free(files->used);
     free(files);
 }
 
-static struct stage_files *new_work(struct server *server, uint64_t peer_id, const char *hash,
-                                    void (*run)(struct file_work *work))
+struct stage_files *stage_work_new(struct server *server, uint64_t peer_id, const char *hash,
+                                   void (*run)(struct file_work *work))
 {
     struct stage_files *files = calloc(1, sizeof *files);
 
@@ -71,7 +72,7 @@ static struct stage_files *new_work(struct server *server, uint64_t peer_id, con
 /* Removes what has come of the upload, however long that takes. */
 static void abandon(struct server *server, struct stage_upload *upload)
 {
-    struct stage_files *files = new_work(server, 0, upload->hash, stage_files_abandon);
+    struct stage_files *files = stage_work_new(server, 0, upload->hash, stage_files_abandon);
 
     upload->is_orphan = true;
     if (files == NULL) {
@@ -87,6 +88,8 @@ void stage_drop(struct peer *peer)
 {
     struct stage_upload *upload = peer->upload;
 
+    stage_reading_free(peer->reading);
+    peer->reading = NULL;
     peer->upload = NULL;
     if (upload != NULL && upload->is_busy)
         upload->is_orphan = true;
@@ -120,7 +123,7 @@ enum status stage_open(struct server *server, const char *state_dir, bool waits,
     if (status != STATUS_OK)
         return status;
     (void)snprintf(server->stage_dir, sizeof server->stage_dir, "%.4000s/stage", state_dir);
-    files = new_work(server, 0, "", stage_files_open);
+    files = stage_work_new(server, 0, "", stage_files_open);
     if (files == NULL)
         return err_set(err, STATUS_MEMORY, 0, "no memory for staged directories");
     files->work.done = on_opened;
@@ -194,7 +197,7 @@ static bool start(struct peer *peer, struct stage_files *files, uint64_t held_by
 }
 
 /* Once per hang: each client that waits is told by its answer. */
-static void note_disk(struct server *server, const char *late)
+void stage_note_disk(struct server *server, const char *late)
 {
     if (late != NULL && !server->stage_is_late)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "staged directories fail: %s", late);
@@ -208,7 +211,7 @@ static struct peer *take_done(const struct stage_files *files, const char *late)
 {
     struct peer *peer = peer_find(files->owner, files->peer_id);
 
-    note_disk(files->owner, late);
+    stage_note_disk(files->owner, late);
     if (peer != NULL)
         peer->stage_bytes = 0;
     return peer;
@@ -246,7 +249,8 @@ static void give_used(struct peer *peer, struct stage_files *files,
                       void (*done)(struct file_work *work, const char *late))
 {
     struct server *server = peer->server;
-    struct stage_files *again = new_work(server, files->peer_id, files->hash, files->work.run);
+    struct stage_files *again =
+        stage_work_new(server, files->peer_id, files->hash, files->work.run);
     struct stage_upload *upload = files->upload;
 
     if (again != NULL)
@@ -367,7 +371,7 @@ static struct stage_upload *new_upload(struct peer *peer, const struct msg_stage
 static struct stage_files *piece_work(struct peer *peer, const struct msg_stage_put *put)
 {
     struct server *server = peer->server;
-    struct stage_files *files = new_work(server, peer->id, put->hash, stage_files_put);
+    struct stage_files *files = stage_work_new(server, peer->id, put->hash, stage_files_put);
 
     if (files == NULL)
         return NULL;
@@ -409,67 +413,6 @@ void stage_put(struct peer *peer, const struct msg_stage_put *put)
     } else if (!start(peer, files, put->bytes.count, on_put)) {
         peer->upload = NULL;
     }
-}
-
-/* -- a node reads ---------------------------------------------------------------------------------- */
-
-static void answer_get(struct peer *peer, const struct stage_files *files, const char *problem)
-{
-    struct msg msg = {.type = MSG_TYPE_STAGE_DATA};
-    struct msg_stage_data *data = &msg.stage_data;
-
-    data->hash = files->hash;
-    data->offset = files->offset;
-    data->problem = problem;
-    if (problem[0] == '\0') {
-        data->total = files->total;
-        data->bytes = (struct msg_bytes){.items = files->bytes, .count = files->byte_count};
-    }
-    peer_send(peer, &msg);
-}
-
-static void on_got(struct file_work *work, const char *late)
-{
-    struct stage_files *files = (struct stage_files *)work;
-    struct peer *peer = peer_find(files->owner, files->peer_id);
-    char problem[REASON_BYTES_MAX] = "";
-
-    note_disk(files->owner, late);
-    if (peer == NULL)
-        return;
-    peer->stage_gets--;
-    if (late != NULL)
-        (void)snprintf(problem, sizeof problem, "the server: %.240s", late);
-    else if (files->outcome == STAGE_FAILED)
-        (void)snprintf(problem, sizeof problem, "the server: %s: %.180s", files->doing,
-                       strerror(files->code));
-    else if (files->outcome != STAGE_COMPLETE)
-        (void)snprintf(problem, sizeof problem,
-                       "the server does not have the staged directory any more");
-    answer_get(peer, files, problem);
-}
-
-void stage_get(struct peer *peer, const struct msg_stage_get *get)
-{
-    struct stage_files refused = {.offset = get->offset};
-    struct stage_files *files = NULL;
-
-    (void)snprintf(refused.hash, sizeof refused.hash, "%s", get->hash);
-    if (!stage_is_hash(get->hash)) {
-        answer_get(peer, &refused, "the server does not have the staged directory any more");
-        return;
-    }
-    if (peer->stage_gets < GETS_MAX)
-        files = new_work(peer->server, peer->id, get->hash, stage_files_get);
-    if (files != NULL) {
-        files->offset = get->offset;
-        files->work.done = on_got;
-    }
-    peer->stage_gets++;
-    if (files != NULL && file_work_start(peer->server->files, &files->work))
-        return;
-    peer->stage_gets--;
-    answer_get(peer, &refused, "too much waits for the server's disk already");
 }
 
 /* -- submits --------------------------------------------------------------------------------------- */
@@ -525,7 +468,7 @@ static void check(struct peer *peer, const struct msg *submit, const char *hash)
         peer_error(peer, "internal", "", "%s", err.text);
         return;
     }
-    files = new_work(peer->server, peer->id, hash, stage_files_check);
+    files = stage_work_new(peer->server, peer->id, hash, stage_files_check);
     if (files == NULL || !may_hold(peer, frame.byte_count)) {
         buf_free(&frame);
         if (files == NULL)
@@ -536,6 +479,8 @@ static void check(struct peer *peer, const struct msg *submit, const char *hash)
     }
     files->bytes = (uint8_t *)frame.bytes;
     files->byte_count = (uint32_t)frame.byte_count;
+    files->is_counted = stage_uses_has(&peer->server->stage_uses, peer_user(peer), hash,
+                                       clock_boot_us()); /* right after its upload */
     stage_set_user(files, peer);
     (void)start(peer, files, frame.byte_count, on_checked);
 }

@@ -60,6 +60,52 @@ static bool note_use(struct stage_files *files, int fd)
     return false;
 }
 
+/* Another upload may have put a good archive into its place meanwhile, which stays. */
+static void remove_damaged(struct stage_files *files, int fd)
+{
+    struct stat ours, named;
+    char path[4200];
+    struct err none;
+
+    archive_path(files, path);
+    at(files, "unlink");
+    if (fstat(fd, &ours) == 0 && lstat(path, &named) == 0 && ours.st_ino == named.st_ino &&
+        ours.st_dev == named.st_dev)
+        (void)own_file_remove(path, 1, &none);
+    files->outcome = STAGE_DAMAGED;
+}
+
+/* Whether the file has its hash. False: the outcome says why not; a damaged file is removed. */
+static bool check_bytes(struct stage_files *files, int fd)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+    uint64_t byte_count;
+    struct err err;
+
+    at(files, "read");
+    if (stage_digest_file(fd, hash, &byte_count, &err) != STATUS_OK)
+        fail(files, "cannot read it", err.code != 0 ? err.code : EIO);
+    else if (strcmp(hash, files->hash) != 0)
+        remove_damaged(files, fd);
+    else
+        return true;
+    return false;
+}
+
+/* Opens the archive that the client has, too. If its size is another one than the client's, one of the two is wrong. */
+static int open_sent(struct stage_files *files)
+{
+    struct stat info;
+    const int fd = open_archive(files);
+
+    at(files, "stat");
+    if (fd < 0 || (fstat(fd, &info) == 0 && (uint64_t)info.st_size == files->total) ||
+        check_bytes(files, fd))
+        return fd;
+    (void)close(fd);
+    return -1;
+}
+
 /* Opens the archive, which counts as a use. -1: the outcome says why not. */
 static int touch(struct stage_files *files)
 {
@@ -226,6 +272,8 @@ static bool has_room(struct stage_files *files, uint64_t adds_bytes)
     uint64_t limit, wanted;
 
     files->outcome = STAGE_FULL;
+    if (adds_bytes == 0 && files->is_counted)
+        return true;
     for (size_t i = 0; i < sizeof keep_ms / sizeof keep_ms[0]; i++) {
         sums = collect(files, keep_ms[i]);
         if (files->outcome == STAGE_WANTS)
@@ -357,7 +405,7 @@ static void take_bytes(struct stage_files *files)
 /* The first request about an archive on its connection. */
 static void put_first(struct stage_files *files)
 {
-    const int fd = open_archive(files);
+    const int fd = open_sent(files);
     const bool is_there = fd >= 0;
 
     if (!is_there && files->upload == NULL)
@@ -397,11 +445,71 @@ void stage_files_abandon(struct file_work *work)
 
 /* -- reading -------------------------------------------------------------------------------------- */
 
+void stage_reading_free(struct stage_reading *reading)
+{
+    if (reading == NULL)
+        return;
+    stage_digest_free(&reading->digest);
+    free(reading);
+}
+
+/* Adds the piece to what was read before. */
+static void follow(struct stage_files *files)
+{
+    struct stage_reading *reading = files->reading;
+
+    if (reading == NULL ||
+        (reading->digest == NULL && stage_digest_new(&reading->digest, NULL) != STATUS_OK)) {
+        stage_reading_free(reading);
+        files->reading = NULL;
+        return;
+    }
+    stage_digest_add(reading->digest, files->bytes, files->byte_count);
+    reading->have += files->byte_count;
+}
+
+/* The last piece was read. False: the outcome says why the archive is not good. */
+static bool is_good(struct stage_files *files, int fd)
+{
+    char hash[STAGE_HASH_CHARS + 1];
+    bool has_hash;
+
+    if (files->reading == NULL) /* it began on a connection that was lost */
+        return check_bytes(files, fd);
+    stage_digest_end(&files->reading->digest, hash);
+    has_hash = strcmp(hash, files->hash) == 0;
+    stage_reading_free(files->reading);
+    files->reading = NULL;
+    /* Another archive may have taken the place between two pieces. */
+    return has_hash || check_bytes(files, fd);
+}
+
+static void read_piece(struct stage_files *files, int fd)
+{
+    struct stat info;
+    ssize_t got = -1;
+
+    at(files, "read");
+    if (fstat(fd, &info) == 0)
+        got = pread(fd, files->bytes, STAGE_CHUNK_BYTES_MAX, (off_t)files->offset);
+    if (got < 0 && errno == EIO) /* the disk has lost it */
+        remove_damaged(files, fd);
+    else if (got < 0)
+        fail(files, "cannot read it", errno);
+    if (got < 0)
+        return;
+    files->byte_count = (uint32_t)got;
+    files->total = (uint64_t)info.st_size;
+    follow(files);
+    if (files->offset + files->byte_count < files->total || is_good(files, fd))
+        files->outcome = STAGE_COMPLETE;
+    if (files->outcome != STAGE_COMPLETE)
+        files->byte_count = 0;
+}
+
 void stage_files_get(struct file_work *work)
 {
     struct stage_files *files = (struct stage_files *)work;
-    struct stat info = {0};
-    ssize_t got = -1;
     int fd;
 
     files->bytes = malloc(STAGE_CHUNK_BYTES_MAX);
@@ -412,15 +520,8 @@ void stage_files_get(struct file_work *work)
     fd = touch(files);
     if (fd < 0)
         return;
-    at(files, "read");
-    if (fstat(fd, &info) == 0)
-        got = pread(fd, files->bytes, STAGE_CHUNK_BYTES_MAX, (off_t)files->offset);
-    if (got < 0)
-        fail(files, "cannot read it", errno);
-    else
-        files->outcome = STAGE_COMPLETE;
-    files->byte_count = got > 0 ? (uint32_t)got : 0;
-    files->total = (uint64_t)info.st_size;
+    files->outcome = STAGE_MISSING;
+    read_piece(files, fd);
     (void)close(fd);
 }
 

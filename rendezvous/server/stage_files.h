@@ -25,6 +25,13 @@ struct stage_upload {
     bool is_orphan; /* its connection has dropped it: whoever has it ends it */
 };
 
+/* What a node reads, piece after piece. While a thread has it, the loop does not. */
+struct stage_reading {
+    char hash[STAGE_HASH_CHARS + 1];
+    uint64_t have;
+    struct stage_digest *digest; /* of these bytes; NULL: not made yet */
+};
+
 /* How a piece of work has ended. */
 enum stage_outcome {
     STAGE_MISSING,  /* there is no such archive */
@@ -33,9 +40,12 @@ enum stage_outcome {
     STAGE_WANTS,    /* `used` is needed first */
     STAGE_FULL,     /* no room, or none for this user: `is_share` */
     STAGE_OTHER,    /* the bytes are not those of the hash */
+    STAGE_DAMAGED,  /* the archive did not have its hash; it is removed */
     STAGE_UNBEGUN,  /* these bytes belong to no upload */
     STAGE_FAILED,   /* `doing` and `code` */
 };
+
+struct server;
 
 /* One piece of work; copies what it needs of the server. */
 struct stage_files {
@@ -58,8 +68,10 @@ struct stage_files {
     /* The archives of jobs that have not ended, and of stage_uses.h, ascending; NULL: not asked for yet. */
     struct store_staged *used;
     uint32_t used_count;
-    uint64_t offset; /* of a read */
-    void *context;   /* of a check */
+    uint64_t offset;               /* of a read */
+    struct stage_reading *reading; /* what was read before; NULL: not known */
+    bool is_counted;               /* of a check: the archive counts as this user's already */
+    void (*lost)(struct server *server, uint64_t peer_id, const char *hash, const char *why);
     /* The result. */
     enum stage_outcome outcome;
     bool is_share;                   /* FULL: this user has too much */
@@ -77,10 +89,12 @@ void stage_files_open(struct file_work *work);
 void stage_files_put(struct file_work *work);
 /* Ends an upload that is not published, and removes its file. */
 void stage_files_abandon(struct file_work *work);
-/* Reads a piece of an archive. */
+/* Reads a piece of an archive. With the last one it is known whether the archive has its hash: DAMAGED instead of that piece,
+ * and the archive is removed, so that it can be sent anew. */
 void stage_files_get(struct file_work *work);
 /* Whether the archive is there, and this user may have it. Then this counts as a use. */
 void stage_files_check(struct file_work *work);
+void stage_reading_free(struct stage_reading *reading); /* may be NULL */
 /* Closes and frees an upload; its file stays. */
 void stage_upload_free(struct stage_upload *upload);
 

@@ -47,6 +47,13 @@ bool stage_uses_takes(struct stage_uses *uses, const char *user, const char *has
     return find(uses, user, hash, now_us, &may_add) != NULL || may_add;
 }
 
+bool stage_uses_has(struct stage_uses *uses, const char *user, const char *hash, uint64_t now_us)
+{
+    bool may_add;
+
+    return find(uses, user, hash, now_us, &may_add) != NULL;
+}
+
 /* Place for one more; NULL: no memory. */
 static struct stage_use *add(struct stage_uses *uses)
 {

@@ -28,6 +28,8 @@ struct stage_uses {
 bool stage_uses_note(struct stage_uses *uses, const char *user, const char *hash, uint64_t now_us);
 /* Whether stage_uses_note would do it, but for the memory. */
 bool stage_uses_takes(struct stage_uses *uses, const char *user, const char *hash, uint64_t now_us);
+/* Whether such a use is noted. */
+bool stage_uses_has(struct stage_uses *uses, const char *user, const char *hash, uint64_t now_us);
 /* Adds what is noted to what store_staged has returned for the same user. The list, still ascending, may have moved. False: no memory,
  * and the list is as before. */
 bool stage_uses_add(struct stage_uses *uses, const char *user, uint64_t now_us,

@@ -174,6 +174,24 @@ struct store_staged *store_staged(struct store *store, const char *user, uint32_
     return staged;
 }
 
+uint32_t store_stage_jobs(struct store *store, const char *hash, uint64_t after_id, uint64_t *ids,
+                          uint32_t max)
+{
+    sqlite3_stmt *stmt = store_use(store, STORE_SPEC_STAGE_JOBS);
+    char cwd[STAGE_CWD_BYTES_MAX];
+    uint32_t count = 0;
+
+    (void)snprintf(cwd, sizeof cwd, STAGE_PREFIX "%s", hash);
+    (void)sqlite3_bind_int64(stmt, 1, (sqlite3_int64)after_id);
+    (void)sqlite3_bind_text(stmt, 2, cwd, -1, SQLITE_STATIC);
+    (void)sqlite3_bind_int64(stmt, 3, max);
+    while (count < max && store_row(store, stmt, "look for a staged directory in"))
+        ids[count++] = (uint64_t)sqlite3_column_int64(stmt, 0);
+    (void)sqlite3_reset(stmt);
+    (void)sqlite3_clear_bindings(stmt);
+    return count;
+}
+
 /* -- the spec of an ended job ------------------------------------------------------------------ */
 
 /* A copy of `text` that has at most `byte_max` bytes, with "..." for what is cut off. */

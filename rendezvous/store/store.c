@@ -96,6 +96,10 @@ static const char *const statement_sql[STORE_STATEMENT_COUNT] = {
         " coalesce(nullif(jobs.array_job, 0), jobs.id) WHERE jobs.state IN"
         " ('queued','starting','running','restarting') AND specs.cwd LIKE 'stage:%'"
         " GROUP BY specs.cwd ORDER BY specs.cwd",
+    [STORE_SPEC_STAGE_JOBS] =
+        "SELECT jobs.id FROM jobs JOIN specs ON specs.job_id = coalesce(nullif(jobs.array_job, 0),"
+        " jobs.id) WHERE jobs.state IN ('queued','starting','running','restarting')"
+        " AND jobs.id > ? AND specs.cwd = ? ORDER BY jobs.id LIMIT ?",
     [STORE_SPEC_ENDED] =
         "SELECT argv, env FROM specs WHERE job_id = ?1 AND"
         " (?3 OR length(argv) > ?4 OR length(env) > ?4) AND NOT EXISTS (SELECT 1 FROM jobs WHERE"

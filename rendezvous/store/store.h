@@ -249,6 +249,10 @@ enum status store_spec(struct store *store, uint64_t job_id, bool with_env, stru
 /* The hashes of the staged working directories (common/stage.h) of jobs that have not ended, ascending, and which of them
  * jobs of this user name. The caller frees them. NULL: no memory. Scans all such jobs. */
 struct store_staged *store_staged(struct store *store, const char *user, uint32_t *count);
+/* The ids above `after_id` of jobs that have not ended and whose staged directory has this hash, ascending. Returns how many, at
+ * most `max`. Scans such jobs. */
+uint32_t store_stage_jobs(struct store *store, const char *hash, uint64_t after_id, uint64_t *ids,
+                          uint32_t max);
 /* The ranks of one generation from `first` on, ascending. Returns how many, at most `max`. */
 uint32_t store_ranks(struct store *store, uint64_t job_id, uint32_t generation, uint32_t first,
                      struct arena *arena, struct part_job_rank *ranks, uint32_t max);

@@ -408,6 +408,12 @@ static void one_event(struct program *program)
 
         choose_job(program, &event.job_id, &event.generation);
         step(event);
+        event = (struct rdzv_event){.type = RDZV_EVENT_STAGE_LOST,
+                                    .conn = world.conns[conn],
+                                    .job_id = event.job_id,
+                                    .text = "no"};
+        if (byte < 128 && event.conn != 0)
+            step(event);
     } else {
         uint64_t pause_us = program_pause_us(program);
 
