@@ -157,6 +157,15 @@ static int rewrite(const char *path)
     return close_with(fd, count < 0 ? -1 : fsync(fd));
 }
 
+static int64_t read_at(const char *path, void *bytes, size_t count, int64_t at)
+{
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t got = fd < 0 ? -1 : pread(fd, bytes, count, (off_t)at);
+
+    (void)close_with(fd, 0);
+    return got;
+}
+
 /* The size stays the same, because SQLite takes the end of the file from it. */
 static int allocate(const char *path, int *kept_fd, uint64_t wanted_bytes)
 {
@@ -201,6 +210,7 @@ const struct store_disk store_disk_usual = {
     .remove = unlink,
     .sync = sync_path,
     .rewrite = rewrite,
+    .read_at = read_at,
     .allocate = allocate,
     .allocated_bytes = allocated_bytes,
     .free_bytes = free_bytes,

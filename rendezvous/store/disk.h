@@ -32,6 +32,9 @@ struct store_disk {
     /* Reads the file, writes the same bytes over it, and syncs it. store_open in store.c says
      * why. */
     int (*rewrite)(const char *path);
+    /* Reads `byte_count` bytes at that place. Returns how many; -1 with errno. NULL: whether the log belongs to its file is not
+     * looked at (log_base.c). */
+    int64_t (*read_at)(const char *path, void *bytes, size_t byte_count, int64_t at);
     /* Allocates disk blocks for the file's first `byte_count` bytes, without changing its size. If
      * `kept_fd` is given, the descriptor is kept open in it; -1: none is open yet. */
     int (*allocate)(const char *path, int *kept_fd, uint64_t byte_count);

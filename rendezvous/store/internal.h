@@ -237,7 +237,8 @@ enum status store_make_tables(struct store *store, struct err *err);
 /* 32 hex digits. */
 enum status store_make_cluster(char cluster[33], struct err *err);
 enum status store_make_file(struct store *store, const char *dir, struct err *err);
-/* Call before SQLite opens the file. */
+/* Both: call before SQLite opens the file. store_check_log: STATUS_REFUSED: the log is not that of the file. */
+enum status store_check_log(const struct store *store, struct err *err);
 enum status store_rewrite_log(const struct store *store, struct err *err);
 enum status store_check_schema(struct store *store, struct err *err);
 enum status store_execute(struct store *store, const char *sql, struct err *err);

@@ -377,6 +377,8 @@ enum status store_mend(struct store *store, struct err *err)
     if (store->is_new || store->is_wanted_new)
         return STATUS_OK;
     status = look_again(store, what, err);
+    if (what[0] != '\0') /* the log stays as it is, if this is not mended */
+        (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (status != STATUS_OK || what[0] == '\0')
         return status;
     status = mend(store, what, &why);

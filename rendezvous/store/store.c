@@ -463,6 +463,8 @@ static enum status open_on(struct store **out, const struct store_disk *disk, co
     if (status == STATUS_OK)
         status = store_make_file(store, dir, err);
     if (status == STATUS_OK)
+        status = store_check_log(store, err);
+    if (status == STATUS_OK)
         status = store_rewrite_log(store, err);
     if (status == STATUS_OK)
         status = store_open_file(store, err);
