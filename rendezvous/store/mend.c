@@ -368,6 +368,16 @@ static enum status mend(struct store *store, const char *what, struct err *err)
     return status;
 }
 
+/* If this is not mended, nothing is changed. */
+static void keep_log(struct store *store)
+{
+    char path[PATH_BYTES];
+
+    file_path(store, "-wal", path);
+    if (store->disk->byte_count(path) > 0)
+        (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+}
+
 enum status store_mend(struct store *store, struct err *err)
 {
     char what[WHAT_BYTES];
@@ -377,16 +387,16 @@ enum status store_mend(struct store *store, struct err *err)
     if (store->is_new || store->is_wanted_new)
         return STATUS_OK;
     status = look_again(store, what, err);
-    if (what[0] != '\0') /* the log stays as it is, if this is not mended */
-        (void)sqlite3_db_config(store->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (status != STATUS_OK || what[0] == '\0')
         return status;
+    keep_log(store);
     status = mend(store, what, &why);
     if (status != STATUS_OK && is_damage(why.code))
-        return err_set(err, STATUS_IO, why.code,
-                       "%.90s is damaged, and not only in rows of single jobs: %.50s; move it away "
-                       "and restore a backup (ddpctl restore)",
-                       store->path, what);
+        return err_set(
+            err, STATUS_IO, why.code,
+            "%.90s is damaged, and not only in rows of single jobs: %.50s; move it and its "
+            "-wal away, and restore a backup (ddpctl restore)",
+            store->path, what);
     if (status != STATUS_OK)
         return err_set(err, STATUS_IO, why.code,
                        "%.90s is damaged (%.40s), and cannot be mended: %.90s", store->path, what,

@@ -199,7 +199,7 @@ def test_a_lost_page_of_the_jobs():
             before = file.read()
         result = subprocess.run([BINARY, "--state-dir", place.state_dir], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert result.returncode == 1, result
-        assert "state.db is damaged" in result.stderr and "move it away and restore a backup (ddpctl restore)" in result.stderr, result
+        assert "state.db is damaged" in result.stderr and "move it and its -wal away, and restore a backup (ddpctl restore)" in result.stderr, result
         with open(path, "rb") as file:
             assert file.read() == before
 

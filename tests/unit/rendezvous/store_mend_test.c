@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "rendezvous/store/internal.h"
@@ -83,6 +84,7 @@ static uint32_t root_of(const char *name)
 
     (void)snprintf(sql, sizeof sql, "SELECT rootpage FROM sqlite_schema WHERE name = '%s'", name);
     CHECK_EQ(sqlite3_open(path_of("state.db"), &db), SQLITE_OK);
+    CHECK_EQ(sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL), SQLITE_OK);
     CHECK_EQ(sqlite3_prepare_v2(db, sql, -1, &stmt, NULL), SQLITE_OK);
     CHECK_EQ(sqlite3_step(stmt), SQLITE_ROW);
     page = (uint32_t)sqlite3_column_int64(stmt, 0);
@@ -279,12 +281,41 @@ TEST(a_lost_page_of_what_all_need_refuses_the_start)
         CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_IO);
         CHECK(store == NULL);
         if (strstr(err.text, "state.db is damaged") == NULL ||
-            strstr(err.text, "move it away and restore a backup (ddpctl restore)") == NULL)
+            strstr(err.text, "move it and its -wal away, and restore a backup (ddpctl restore)") ==
+                NULL)
             FAIL("%s: %s", trees[i], err.text);
         CHECK_EQ(stat(path_of("state.db"), &after), 0);
         CHECK(before.st_ino == after.st_ino && before.st_mtime == after.st_mtime);
         CHECK(!is_there("state.db.damaged") && !is_there("state.db.mended"));
     }
+}
+
+/* The newest commits stay in the log, for whoever looks at the files. */
+TEST(a_refusal_leaves_the_log)
+{
+    struct stat file, log, after;
+    struct store *store = NULL;
+    struct err err;
+    int status;
+    pid_t pid;
+
+    (void)forget_boot();
+    make_state();
+    pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        if (store_open(&store, test_dir(), true, NULL) == STATUS_OK)
+            write_one(store, JOBS + 1);
+        _exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+    zero_leaf("jobs", false);
+    CHECK_EQ(stat(path_of("state.db"), &file), 0);
+    CHECK_EQ(stat(path_of("state.db-wal"), &log), 0);
+    CHECK(log.st_size > 0);
+    CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_IO);
+    CHECK(stat(path_of("state.db"), &after) == 0 && after.st_mtim.tv_nsec == file.st_mtim.tv_nsec);
+    CHECK(stat(path_of("state.db-wal"), &after) == 0 && after.st_size == log.st_size);
 }
 
 static jmp_buf ended;
