@@ -147,7 +147,7 @@ static enum status put(struct packing *packing, const FTSENT *item, struct err *
     return status;
 }
 
-/* When it is too big, the rest is still counted, so that the message can name the largest entry. */
+/* When it has become too big meanwhile, the rest is still counted, so that the message can name the largest entry. */
 static enum status put_all(struct packing *packing, FTS *tree, struct err *err)
 {
     enum status status = STATUS_OK;
@@ -178,19 +178,44 @@ static enum status check_size(const struct packing *packing, const char *dir,
                    (double)packing->largest_bytes / (1 << 20));
 }
 
+/* The tree of a folder, without slashes at the end of its path. NULL: no memory. */
+static FTS *open_tree(const char *dir, char path[PATH_MAX])
+{
+    char *const paths[] = {path, NULL};
+
+    (void)snprintf(path, PATH_MAX, "%s", dir);
+    while (strlen(path) > 1 && path[strlen(path) - 1] == '/')
+        path[strlen(path) - 1] = '\0';
+    return fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
+}
+
+/* Before anything is read: data sets lie in such folders, too. */
+static enum status check_sizes(const char *dir, struct err *err)
+{
+    struct packing packing = {.archive = NULL};
+    char path[PATH_MAX];
+    FTS *tree = open_tree(dir, path);
+    FTSENT *item;
+
+    while (tree != NULL && (item = fts_read(tree)) != NULL) {
+        if (is_left_out(item))
+            (void)fts_set(tree, item, FTS_SKIP);
+        else
+            count_size(&packing, item);
+    }
+    if (tree != NULL)
+        (void)fts_close(tree);
+    return check_size(&packing, dir, 0, err);
+}
+
 static enum status write_archive(struct packing *packing, const char *dir, int fd, struct err *err)
 {
     char path[PATH_MAX];
-    char *const paths[] = {path, NULL};
+    FTS *tree = open_tree(dir, path);
     enum status status;
-    FTS *tree;
 
-    (void)snprintf(path, sizeof path, "%s", dir);
-    while (strlen(path) > 1 && path[strlen(path) - 1] == '/')
-        path[strlen(path) - 1] = '\0';
     packing->dir_chars = strcmp(path, "/") == 0 ? 0 : strlen(path);
     packing->archive = packing->lib.write_new();
-    tree = fts_open(paths, FTS_PHYSICAL | FTS_COMFOLLOW | FTS_NOCHDIR, by_name);
     if (packing->archive == NULL || tree == NULL)
         status = err_set(err, STATUS_MEMORY, ENOMEM, "no memory to stage %.150s", dir);
     else if (packing->lib.write_set_format_pax_restricted(packing->archive) != ARCHIVE_OK ||
@@ -217,6 +242,9 @@ enum status stage_pack(const char *dir, struct stage_packed *packed, struct err 
     *packed = (struct stage_packed){.fd = -1};
     if (stat(dir, &info) < 0 || !S_ISDIR(info.st_mode))
         return err_set(err, STATUS_NOT_FOUND, 0, "--stage %.150s: there is no such folder", dir);
+    status = check_sizes(dir, err);
+    if (status != STATUS_OK)
+        return status;
     packed->fd = memfd_create("stage", MFD_CLOEXEC);
     if (packed->fd < 0)
         return err_set(err, STATUS_SYSTEM, errno, "no memory to stage %.150s: %s", dir,
