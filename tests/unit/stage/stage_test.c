@@ -201,6 +201,37 @@ TEST(what_cannot_be_staged_is_refused_by_name)
     end();
 }
 
+static uint64_t bytes_read(void)
+{
+    unsigned long long count = 0;
+    FILE *file = fopen("/proc/self/io", "r");
+
+    CHECK(file != NULL && fscanf(file, "rchar: %llu", &count) == 1);
+    (void)fclose(file);
+    return count;
+}
+
+/* Each file would fit. */
+TEST(what_is_too_large_is_not_read)
+{
+    struct stage_packed packed;
+    uint64_t before;
+    struct err err;
+
+    make_project();
+    for (const char *name = "one\0two\0"; *name != '\0'; name += strlen(name) + 1) {
+        char path[64];
+
+        (void)snprintf(path, sizeof path, "a/%s", name);
+        write_file(path, "", 0600);
+        CHECK_EQ(truncate(in_top(path), (off_t)STAGE_BYTES_MAX / 2 + 1), 0);
+    }
+    before = bytes_read();
+    CHECK_EQ(stage_pack(in_top("a"), &packed, &err), STATUS_TOO_BIG);
+    CHECK(bytes_read() - before < 1u << 20);
+    end();
+}
+
 /* An archive of one or two entries that does not come from our packer. */
 static int hostile(const char *name, mode_t type, const char *target, const char *second)
 {
