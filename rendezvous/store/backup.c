@@ -39,8 +39,12 @@ static enum status put_table(struct writing *writing, struct rows *rows, struct 
     table->layout = 1;
     if (writing->status == STATUS_OK && !rows_each(rows, table, put_row, writing) &&
         writing->status == STATUS_OK)
-        writing->status = err_set(writing->err, STATUS_IO, 0, "cannot read table %s: %s",
-                                  table->name, sqlite3_errmsg(rows->db));
+        writing->status =
+            err_set(writing->err, STATUS_IO, 0, "cannot read table %s: %s%s", table->name,
+                    sqlite3_errmsg(rows->db),
+                    sqlite3_errcode(rows->db) == SQLITE_CORRUPT
+                        ? "; a start of rendezvous mends the state, if it can: restart it first"
+                        : "");
     table->layout = layout;
     if (strcmp(table->name, "jobs") == 0)
         writing->facts->job_count = writing->facts->row_count - before;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "rendezvous/store/backup.h"
 #include "rendezvous/store/internal.h"
 #include "rendezvous/store/store.h"
 #include "tests/lib/test.h"
@@ -316,6 +317,19 @@ TEST(a_refusal_leaves_the_log)
     CHECK_EQ(store_open(&store, test_dir(), true, &err), STATUS_IO);
     CHECK(stat(path_of("state.db"), &after) == 0 && after.st_mtim.tv_nsec == file.st_mtim.tv_nsec);
     CHECK(stat(path_of("state.db-wal"), &after) == 0 && after.st_size == log.st_size);
+}
+
+TEST(a_backup_of_it_says_what_helps)
+{
+    struct backup_facts facts;
+    struct err err = {.text = ""};
+
+    (void)forget_boot();
+    make_state();
+    zero_leaf("specs", false);
+    CHECK_EQ(backup_dir(test_dir(), path_of("backup"), 1, &facts, &err), STATUS_IO);
+    CHECK(strstr(err.text, "cannot read table specs") != NULL);
+    CHECK(strstr(err.text, "restart it first") != NULL);
 }
 
 static jmp_buf ended;
