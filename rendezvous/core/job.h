@@ -49,8 +49,7 @@ struct job {
     uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
     uint32_t told_generation; /* the record's progress is from this one; 0: unknown */
     bool is_ours;             /* this server has begun it: what it has not sent, nobody has */
-    bool
-        went_elsewhere; /* a node cannot run its command, or have its directory: another one is asked (failure.h) */
+    bool went_elsewhere;      /* from a node that cannot run or have what it needs (failure.h) */
     bool has_no_stage; /* no folder is staged for it; false: it is, or this server does not know */
     bool go_sent, world_sent; /* to all parts; a part whose beat lacks it gets it again */
     uint32_t blob_byte_count;
