@@ -2,11 +2,8 @@
 #include "tests/lib/edge/clock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -43,16 +40,10 @@ static void note_self(void)
 
 __attribute__((constructor)) static void load(void)
 {
-    const char *path = getenv("EDGE_FILE");
     const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: it ends a wait */
-    const long fd = path == NULL ? -1 : syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
-    struct edge_clock_file *file;
+    struct edge_clock_file *file = edge_map(sizeof *file);
 
-    if (fd < 0)
-        return;
-    file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
-    (void)syscall(SYS_close, fd);
-    if (file == MAP_FAILED || file->rules.magic != EDGE_MAGIC)
+    if (file == NULL)
         return;
     clock_shut();
     (void)sigaction(EDGE_SIGNAL, &action, NULL);
