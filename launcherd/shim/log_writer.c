@@ -364,9 +364,12 @@ void log_writer_add_close(struct log_writer *writer, struct log_file *file)
 
 bool log_writer_flush(struct log_writer *writer)
 {
-    const struct state state = look(writer);
+    struct state state;
 
-    if (!writer->is_open || state.is_empty)
+    if (!writer->is_open)
+        return true;
+    state = look(writer);
+    if (state.is_empty)
         return true;
     writer->is_flushing = true;
     writer->patience = log_patience_begin(state.done_count);

@@ -99,6 +99,22 @@ TEST(every_byte_is_written_in_order)
     CHECK_EQ(uv_loop_close(&loop), 0);
 }
 
+/* Its lock is not there: a lock that only its owner may open would tell of one who took it. */
+TEST(a_writer_that_is_not_open_has_nothing_to_flush)
+{
+    pthread_mutexattr_t attributes;
+
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(pthread_mutexattr_init(&attributes), 0);
+    CHECK_EQ(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK), 0);
+    CHECK_EQ(pthread_mutex_init(&writer.lock, &attributes), 0);
+    CHECK_EQ(pthread_mutex_lock(&writer.lock), 0);
+    CHECK(log_writer_flush(&writer));
+    CHECK_EQ(pthread_mutex_unlock(&writer.lock), 0); /* it was still ours */
+    CHECK_EQ(pthread_mutex_destroy(&writer.lock), 0);
+    CHECK_EQ(pthread_mutexattr_destroy(&attributes), 0);
+}
+
 /* How many looks the end of a job waits for a disk that takes one piece between `every` looks. */
 static uint32_t looks_at(uint32_t every, uint64_t pieces)
 {
