@@ -55,7 +55,7 @@ class FileData(ctypes.Structure):
 
 class WaiterData(ctypes.Structure):
     """struct edge_waiter of clock.h"""
-    _fields_ = [("deadline_ns", ctypes.c_int64), ("pid", ctypes.c_int32), ("tid", ctypes.c_int32)]
+    _fields_ = [("deadline_ns", ctypes.c_int64), ("owner", ctypes.c_uint64)]
 
 
 class ClockData(ctypes.Structure):

@@ -82,13 +82,12 @@ void clock_begin(struct clock_wait *wait, int64_t deadline_ns)
     is_woken = 0;
     for (int i = 0; shared != NULL && deadline_ns != EDGE_NEVER && i < EDGE_WAITERS; i++) {
         struct edge_waiter *waiter = &shared->waiters[(tid + i) % EDGE_WAITERS];
-        int32_t none = 0;
+        uint64_t none = 0;
 
-        if (!__atomic_compare_exchange_n(&waiter->tid, &none, tid, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE))
+        if (!__atomic_compare_exchange_n(&waiter->owner, &none, edge_owner((int32_t)getpid(), tid),
+                                         false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             continue;
         wait->slot = (tid + i) % EDGE_WAITERS;
-        waiter->pid = (int32_t)getpid();
         __atomic_store_n(&waiter->deadline_ns, deadline_ns, __ATOMIC_RELEASE);
         return;
     }
@@ -106,7 +105,7 @@ void clock_end(struct clock_wait *wait)
     if (waiter == NULL)
         return;
     __atomic_store_n(&waiter->deadline_ns, EDGE_NEVER, __ATOMIC_RELEASE);
-    __atomic_store_n(&waiter->tid, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&waiter->owner, 0, __ATOMIC_RELEASE);
     wait->slot = -1;
 }
 

@@ -116,12 +116,12 @@ static void look_at_group(struct look *look)
 }
 
 /* The state of a waiting thread; 'X': it is gone. */
-static char waiter_state(const struct edge_waiter *waiter)
+static char waiter_state(uint64_t owner)
 {
     char path[64], text[2048];
 
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/status", (int)waiter->pid,
-                   (int)waiter->tid);
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/status", (int)edge_owner_pid(owner),
+                   (int)edge_owner_tid(owner));
     read_text(path, text, sizeof text);
     return state_of(text);
 }
@@ -135,15 +135,18 @@ static int64_t wake_and_find_next(void)
 
     for (int i = 0; i < EDGE_WAITERS; i++) {
         struct edge_waiter *waiter = &group->waiters[i];
-        const int32_t tid = __atomic_load_n(&waiter->tid, __ATOMIC_ACQUIRE);
+        uint64_t owner = __atomic_load_n(&waiter->owner, __ATOMIC_ACQUIRE);
         const int64_t deadline_ns = __atomic_load_n(&waiter->deadline_ns, __ATOMIC_ACQUIRE);
-        const char state = tid != 0 ? waiter_state(waiter) : 'X';
+        const char state = owner != 0 ? waiter_state(owner) : 'X';
 
-        if (tid != 0 && (state == 'X' || state == 'Z')) {
-            waiter->deadline_ns = EDGE_NEVER;
-            __atomic_store_n(&waiter->tid, 0, __ATOMIC_RELEASE);
+        if (owner == 0)
+            continue;
+        if (state == 'X' || state == 'Z') {
+            /* Its time stays: whoever takes the place sets another, and may be woken too early by this one. */
+            (void)__atomic_compare_exchange_n(&waiter->owner, &owner, 0, false, __ATOMIC_ACQ_REL,
+                                              __ATOMIC_ACQUIRE);
         } else if (state == 'S' && deadline_ns <= now) {
-            (void)syscall(SYS_tgkill, waiter->pid, tid, EDGE_SIGNAL);
+            (void)syscall(SYS_tgkill, edge_owner_pid(owner), edge_owner_tid(owner), EDGE_SIGNAL);
         } else if (state == 'S' && deadline_ns < next) {
             next = deadline_ns;
         }
