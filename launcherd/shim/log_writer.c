@@ -8,6 +8,7 @@
 
 #include "common/thread_start.h"
 #include "common/log.h"
+#include "common/io/write_all.h"
 
 struct log_item {
     struct log_item *next;
@@ -27,8 +28,6 @@ static struct log_writer
 
 static void carry_out(const struct log_item *item)
 {
-    size_t done = 0;
-
     if (item->work != NULL) {
         item->work(item->argument);
         return;
@@ -44,12 +43,8 @@ static void carry_out(const struct log_item *item)
                                                        .byte_count = item->byte_count});
         return;
     }
-    while (done < item->byte_count) {
-        ssize_t count = write(STDERR_FILENO, item->bytes + done, item->byte_count - done);
-        if (count <= 0)
-            return; /* there is no other place to report it */
-        done += (size_t)count;
-    }
+    /* There is no other place to report a failure. */
+    (void)write_all(STDERR_FILENO, item->bytes, item->byte_count);
 }
 
 /* An item stays in the queue until it is written, so an empty queue means that all is written. */
