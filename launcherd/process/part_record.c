@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/log.h"
 #include "common/io/write_all.h"
 
 #define END_START ".start"
@@ -110,19 +111,33 @@ enum status part_record_keep(const char *run_dir, const char *file, struct err *
     return status;
 }
 
+static void drop_one(int fd, const char *run_dir, const char *name, const char *file)
+{
+    char part[NAME_MAX + 1];
+
+    join(part, name, file);
+    if (unlinkat(fd, part, 0) != 0 && errno != ENOENT)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the record %s of %s cannot be removed: %s", part,
+                 run_dir, strerror(errno));
+}
+
 void part_record_drop(const char *run_dir)
 {
-    char parts[PATH_MAX], file[NAME_MAX + 1];
+    char parts[PATH_MAX];
     const char *name;
+    enum status status;
     struct err err;
     int fd;
 
-    if (!split(run_dir, parts, &name) || own_folder_open(parts, 1, &fd, &err) != STATUS_OK)
+    if (!split(run_dir, parts, &name))
         return;
-    join(file, name, "start.msg");
-    (void)unlinkat(fd, file, 0);
-    join(file, name, "shim.json");
-    (void)unlinkat(fd, file, 0);
+    status = own_folder_open(parts, 1, &fd, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the record of %s is left: %s", run_dir, err.text);
+    if (status != STATUS_OK)
+        return;
+    drop_one(fd, run_dir, name, "start.msg");
+    drop_one(fd, run_dir, name, "shim.json");
     (void)close(fd);
 }
 
