@@ -60,7 +60,7 @@ class WaiterData(ctypes.Structure):
 
 class ClockData(ctypes.Structure):
     """struct edge_clock of clock.h"""
-    _fields_ = [("now_ns", ctypes.c_int64), ("realtime_ns", ctypes.c_int64), ("moves", ctypes.c_uint64), ("waiters", WaiterData * 1024),
+    _fields_ = [("now_ns", ctypes.c_int64), ("realtime_ns", ctypes.c_int64), ("moves", ctypes.c_uint64), ("changes", ctypes.c_uint64), ("waiters", WaiterData * 1024),
                 ("pids", ctypes.c_int32 * 1024)]
 
 
@@ -90,6 +90,7 @@ class Rule:
 
     def __init__(self, data, text):
         self._data, self._text = data, text
+        self.hangs = text.startswith("stop")
 
     def __repr__(self):
         return f"{self._text}: {self.calls} calls, {self.reached} in the range, the last by process {self.pid}"

@@ -89,6 +89,7 @@ void clock_begin(struct clock_wait *wait, int64_t deadline_ns)
             continue;
         wait->slot = (tid + i) % EDGE_WAITERS;
         __atomic_store_n(&waiter->deadline_ns, deadline_ns, __ATOMIC_RELEASE);
+        (void)__atomic_add_fetch(&shared->changes, 1, __ATOMIC_ACQ_REL);
         return;
     }
 }
@@ -104,6 +105,7 @@ void clock_end(struct clock_wait *wait)
 
     if (waiter == NULL)
         return;
+    (void)__atomic_add_fetch(&shared->changes, 1, __ATOMIC_ACQ_REL);
     __atomic_store_n(&waiter->deadline_ns, EDGE_NEVER, __ATOMIC_RELEASE);
     __atomic_store_n(&waiter->owner, 0, __ATOMIC_RELEASE);
     wait->slot = -1;

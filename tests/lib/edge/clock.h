@@ -36,6 +36,7 @@ struct edge_clock {
     int64_t now_ns;      /* CLOCK_MONOTONIC and CLOCK_BOOTTIME */
     int64_t realtime_ns; /* what CLOCK_REALTIME has more */
     uint64_t moves;
+    uint64_t changes; /* waits that have begun or ended */
     struct edge_waiter waiters[EDGE_WAITERS];
     int32_t pids[EDGE_PIDS]; /* that have the library; 0: free */
 };

@@ -21,7 +21,7 @@
 /* One look at the group. Two that are equal, with nobody running, prove that all slept between them: a thread that ran has
  * changed its number of switches. */
 struct look {
-    uint64_t sum;
+    uint64_t sum, changes;
     uint32_t threads;
     bool is_busy;
     int32_t pids[PIDS_MAX];
@@ -104,6 +104,7 @@ static void look_at_process(struct look *look, int32_t pid)
 
 static void look_at_group(struct look *look)
 {
+    look->changes = __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE);
     look->sum = 0;
     look->threads = 0;
     look->count = 0;
@@ -127,7 +128,8 @@ static char waiter_state(uint64_t owner)
 }
 
 /* Wakes those whose time has come, and frees the places of those that are gone. Returns the next deadline of one that is not
- * stopped. A thread that is woken late is woken again with the next look. */
+ * stopped: also of one that was woken meanwhile by something from outside, such as the test, or time would leap over it. A thread
+ * that is woken late is woken again with the next look. */
 static int64_t wake_and_find_next(void)
 {
     const int64_t now = group->now_ns;
@@ -147,7 +149,7 @@ static int64_t wake_and_find_next(void)
                                               __ATOMIC_ACQUIRE);
         } else if (state == 'S' && deadline_ns <= now) {
             (void)syscall(SYS_tgkill, edge_owner_pid(owner), edge_owner_tid(owner), EDGE_SIGNAL);
-        } else if (state == 'S' && deadline_ns < next) {
+        } else if (state != 'T' && state != 't' && deadline_ns > now && deadline_ns < next) {
             next = deadline_ns;
         }
     }
@@ -173,7 +175,8 @@ static void drive(void)
         if (!now.is_busy && !before.is_busy && now.sum == before.sum &&
             now.threads == before.threads) {
             const int64_t next = wake_and_find_next();
-            if (next != EDGE_NEVER && next > group->now_ns) {
+            if (next != EDGE_NEVER &&
+                __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE) == before.changes) {
                 __atomic_store_n(&group->now_ns, next, __ATOMIC_RELEASE);
                 group->moves++;
                 (void)wake_and_find_next();
