@@ -170,7 +170,7 @@ static void give_room(struct log_writer *writer)
 static void end_flush(struct log_writer *writer)
 {
     writer->is_flushing = false;
-    writer->on_flushed(writer->owner);
+    writer->on_flushed(writer->owner, look(writer).queued_bytes);
 }
 
 static void rest_if_nobody_waits(struct log_writer *writer)
