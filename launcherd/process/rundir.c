@@ -306,7 +306,9 @@ void rundir_remove(const char *path)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s has no name of ours: it is left alone", path);
         return;
     }
-    part_record_drop(path); /* first: else the next launcherd would make the directory anew */
+    /* First: else the next launcherd would make the directory anew. With what stays it finds the directory, too. */
+    if (!part_record_drop(path))
+        return;
     status = own_folder_open(parent, 1, &parent_fd, &err);
     if (status == STATUS_OK)
         status = own_folder_open_at(parent_fd, name, &fd, &err);
