@@ -34,6 +34,7 @@ ERRORS = {"open": ("EIO", "EMFILE", "EINTR"), "rename": ("EIO", "ENOSPC"), "link
 SOCKET_ERRORS = {"read": ("EINTR", "EAGAIN", "ECONNRESET", "short"), "write": ("EINTR", "EAGAIN", "EPIPE", "short")}
 # libuv's own pipes are never full, and their messages are never cut.
 PIPE_ERRORS = {"read": ("EINTR", "short"), "write": ("EINTR",)}
+LEFT_S = 5  # of real time, for what waits for nothing but the gated clock
 HANGS = ("open", "rename", "link", "unlink", "mkdir", "fsync", "fdatasync", "read", "write")
 HANG_S = 40  # of the gated clock: longer than a disk is waited for, and than a node may be silent
 LASTING = ("EIO", "ENOSPC", "EMFILE", "ENOMEM")  # the others pass by their nature
@@ -132,8 +133,6 @@ class Sweep:
             for file, name in ((out, "output"), (said, "said")):
                 file.seek(0)
                 setattr(outcome, name, file.read().decode(errors="replace"))
-        if rule is not None:
-            outcome.reached = rule.reached
         with open(self.marks, encoding="ascii") as file:
             outcome.marks = file.read().split()
         job = re.search(r" logs -f (\d+)", outcome.said)
@@ -159,7 +158,7 @@ class Sweep:
         return found
 
     def watch(self, client, rule, outcome):
-        end, release_at = time.monotonic() + PATIENCE_S, None
+        end = time.monotonic() + PATIENCE_S
         while client.poll() is None:
             if time.monotonic() > end:
                 outcome.wrong.append("the job hangs")
@@ -170,14 +169,28 @@ class Sweep:
             for name, daemon in self.daemons.items():
                 fds[os.pidfd_open(daemon.process.pid)] = name
             ready, _, _ = select.select(list(fds), [], [], 0.01 if rule is not None and rule.hangs else max(0, end - time.monotonic()))
-            if release_at is None and rule is not None and rule.hangs and rule.reached > 0:
-                release_at = self.edge.now() + HANG_S
-            if release_at is not None and self.edge.now() >= release_at:
-                rule.release()
+            self.release_late(rule)
             for fd in fds:
                 os.close(fd)
             for name in [fds[fd] for fd in ready if fds[fd] is not None]:
                 self.start_again(name, rule, outcome)
+
+    def release_late(self, rule):
+        """A hang ends when it has lasted."""
+        if rule is None or not rule.hangs or rule.reached == 0:
+            return
+        if self.hangs_since is None:
+            self.hangs_since = self.edge.now()
+        if self.edge.now() >= self.hangs_since + HANG_S:
+            rule.release()
+
+    def forgotten(self, case, rule):
+        """The job has ended. Its files are removed now, by calls that may fail, too; no longer than until one did, if they all would."""
+        def is_over():
+            self.release_late(rule)
+            return not self.left() or (rule.reached > 0 and (case.is_lasting or self.is_told(case.errors())))
+        with contextlib.suppress(AssertionError):
+            wait_until(is_over, "what is left to go", LEFT_S)
 
     def start_again(self, name, rule, outcome):
         daemon = self.daemons[name]
@@ -204,19 +217,22 @@ class Sweep:
         found += [f"process {pid}: {command}" for pid, command in self.cluster.processes() if pid not in ours]
         return found
 
-    def is_clean(self):
-        """Waits until nothing of the job is left."""
-        try:
-            return wait_until(lambda: not self.left(), "nothing to be left", 4)
-        except AssertionError:
-            return False
+    def is_told(self, words):
+        """Whether launcherd has said of a folder that it stays, and why."""
+        return any(word in line for line in self.new_log("launcherd").lower().splitlines() for word in words if "cannot be removed" in line or "is left" in line)
+
+    def is_clean(self, words=()):
+        """Waits until nothing of the job is left, or launcherd has said that it stays."""
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: not self.left() or self.is_told(words), "nothing to be left", LEFT_S)
+        return not self.left()
 
     def settle(self, outcome, words=()):
-        """What is left is wrong, unless launcherd has said which folder it cannot remove, and why: then its next start removes it."""
-        if self.is_clean():
+        """What is left is wrong, unless launcherd has said it: then its next start removes it."""
+        if self.is_clean(words):
             return
         left = self.left()
-        if any(word in line for line in self.new_log("launcherd").lower().splitlines() for word in words if "cannot be removed" in line or "is left" in line):
+        if self.is_told(words):
             self.daemons["launcherd"].stop()
             self.daemons["launcherd"].start()
             if self.is_clean():
@@ -248,8 +264,11 @@ class Sweep:
             rule = self.edge.short(case.kind, case.path, nth=case.nth, last=last, program=f"{case.program}*")
         else:
             rule = self.edge.fail(case.kind, case.path, getattr(errno, case.error), nth=case.nth, last=last, program=f"{case.program}*")
+        self.hangs_since = None
         outcome = self.run(exit_code, rule)
+        self.forgotten(case, rule)
         rule.drop()
+        outcome.reached = rule.reached
         for name, daemon in self.daemons.items():
             if daemon.process.poll() is not None:
                 self.start_again(name, rule, outcome)
