@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "common/openssl_library.h"
-#include "common/io/read_all.h"
 
 #define READ_BYTES (64u * 1024u)
 
@@ -93,7 +92,10 @@ enum status stage_digest_file(int fd, char hash[STAGE_HASH_CHARS + 1], uint64_t 
     *byte_count = 0;
     if (status != STATUS_OK)
         return status;
-    while ((got = pread_all(fd, bytes, sizeof bytes, (off_t)*byte_count)) > 0) {
+    while ((got = pread(fd, bytes, sizeof bytes, (off_t)*byte_count)) > 0 ||
+           (got < 0 && errno == EINTR)) {
+        if (got < 0)
+            continue;
         stage_digest_add(digest, bytes, (size_t)got);
         *byte_count += (uint64_t)got;
     }

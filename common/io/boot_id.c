@@ -9,7 +9,6 @@
 
 #include "common/io/read_all.h"
 
-
 #define ID_CHARS 36
 
 /* systemd-nspawn and LXC mount a file with a random id of the container's own over it. */
