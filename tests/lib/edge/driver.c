@@ -176,7 +176,7 @@ static void drive(void)
             now.threads == before.threads) {
             const int64_t next = wake_and_find_next();
             if (next != EDGE_NEVER &&
-                __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE) == before.changes) {
+                __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE) == now.changes) {
                 __atomic_store_n(&group->now_ns, next, __ATOMIC_RELEASE);
                 group->moves++;
                 (void)wake_and_find_next();
