@@ -92,7 +92,10 @@ enum status stage_digest_file(int fd, char hash[STAGE_HASH_CHARS + 1], uint64_t 
     *byte_count = 0;
     if (status != STATUS_OK)
         return status;
-    while ((got = pread(fd, bytes, sizeof bytes, (off_t)*byte_count)) > 0) {
+    while ((got = pread(fd, bytes, sizeof bytes, (off_t)*byte_count)) > 0 ||
+           (got < 0 && errno == EINTR)) {
+        if (got < 0)
+            continue;
         stage_digest_add(digest, bytes, (size_t)got);
         *byte_count += (uint64_t)got;
     }

@@ -29,12 +29,15 @@ static void hand_over(struct attach *attach, const struct msg_log_data *data, en
 }
 
 /* A rank that was not started has no log, and why it was not is said elsewhere. Of a job that we have submitted
- * the logs are new, so one that is missing is no old one that was removed. */
-static bool was_not_started(const struct attach *attach, uint32_t rank)
+ * the logs are new, so one that is missing is no old one that was removed. A log that is there and cannot be read (not
+ * final: it may be, later) is of a rank that ran, even if we have not seen it run. */
+static bool was_not_started(const struct attach *attach, uint32_t rank,
+                            const struct msg_log_data *data)
 {
     const uint32_t generation = attach->follow.generation;
 
-    return attach->options.submit != NULL && attach->running_generation != generation &&
+    return data->is_final && attach->options.submit != NULL &&
+           attach->running_generation != generation &&
            attach->ranks[rank].started_generation != generation;
 }
 
@@ -53,7 +56,7 @@ static void take_log(struct client *client, const struct msg_log_data *data)
     attach->log_wait_said = false;
     client_expect(client, log_timeout_us(attach));
     if (what == FOLLOW_PROBLEM && attach->options.on_log == NULL &&
-        !was_not_started(attach, rank)) {
+        !was_not_started(attach, rank, data)) {
         (void)snprintf(attach->log_problem, sizeof attach->log_problem, "%s", data->problem);
         screen_message(&attach->ctl->screen, "-- rank %u: %s --", rank, data->problem);
     }

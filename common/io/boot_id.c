@@ -7,6 +7,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "common/io/read_all.h"
+
 #define ID_CHARS 36
 
 /* systemd-nspawn and LXC mount a file with a random id of the container's own over it. */
@@ -20,7 +22,7 @@ static bool is_of_proc(int fd)
 void boot_id_read(char id[BOOT_ID_BYTES], bool *is_kernels)
 {
     const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    const bool is_read = fd >= 0 && read(fd, id, ID_CHARS) == ID_CHARS;
+    const bool is_read = fd >= 0 && read_all(fd, id, ID_CHARS) == ID_CHARS;
 
     *is_kernels = is_read && is_of_proc(fd);
     if (fd >= 0)

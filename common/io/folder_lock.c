@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 
 enum { HELD_MAX = 4 }; /* a process has one state directory */
 
@@ -101,7 +102,7 @@ static int find_locker(int fd)
 /* Somebody may have removed the file `lock`: the one that is there now is empty then. */
 static void read_holder(const struct folder_lock *lock, char holder[32])
 {
-    const ssize_t got = pread(lock->file_fd, holder, 31, 0);
+    const ssize_t got = pread_all(lock->file_fd, holder, 31, 0);
     int pid = 0;
 
     holder[got > 0 ? got : 0] = '\0';
@@ -154,9 +155,8 @@ enum status folder_lock_take(struct folder_lock *lock, const char *folder, char 
     length = snprintf(text, sizeof text, "%d\n", (int)getpid());
     if (status == STATUS_BUSY)
         read_holder(lock, holder);
-    else if (status == STATUS_OK &&
-             (ftruncate(lock->file_fd, 0) != 0 ||
-              pwrite(lock->file_fd, text, (size_t)length, 0) != (ssize_t)length))
+    else if (status == STATUS_OK && (ftruncate(lock->file_fd, 0) != 0 ||
+                                     !pwrite_all(lock->file_fd, text, (size_t)length, 0)))
         status = err_set(err, STATUS_IO, errno, "cannot write %.180s: %s", path, strerror(errno));
     if (status != STATUS_OK)
         folder_lock_release(lock);

@@ -382,13 +382,23 @@ static void keep_end_if_due(struct shim *shim, struct shim_actions *actions)
     shim_add(actions, (struct shim_action){.type = SHIM_KEEP_END});
 }
 
-__attribute__((format(printf, 2, 3))) static void note(struct shim *shim, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void note(char out[REASON_BYTES_MAX],
+                                                       const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
-    utf8_printable_format(shim->notice, sizeof shim->notice, format, args);
+    utf8_printable_format(out, REASON_BYTES_MAX, format, args);
     va_end(args);
+}
+
+static void on_tree_empty(struct shim *shim, const struct shim_event *event)
+{
+    shim->tree_empty = true;
+    if (event->text != NULL)
+        note(shim->lost, "output of job %llu is lost: %s", (unsigned long long)shim->options.job_id,
+             event->text);
+    shim_end_if_over(shim, event->now_us);
 }
 
 static void on_end_kept(struct shim *shim, const struct shim_event *event)
@@ -402,7 +412,7 @@ static void on_end_kept(struct shim *shim, const struct shim_event *event)
     if (event->text == NULL)
         shim->notice[0] = '\0';
     else
-        note(shim, "the end of job %llu is not stored: %s",
+        note(shim->notice, "the end of job %llu is not stored: %s",
              (unsigned long long)shim->options.job_id, event->text);
 }
 
@@ -512,8 +522,7 @@ static void on_event(struct shim *shim, const struct shim_event *event,
         on_store_exited(shim, event, actions);
         break;
     case SHIM_EVENT_TREE_EMPTY:
-        shim->tree_empty = true;
-        shim_end_if_over(shim, event->now_us);
+        on_tree_empty(shim, event);
         break;
     case SHIM_EVENT_END_KEPT:
         on_end_kept(shim, event);

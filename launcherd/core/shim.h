@@ -90,6 +90,7 @@ struct shim {
     uint32_t failed_errno_exit; /* set even if no rank failed because none was started */
     char cause[REASON_BYTES_MAX];
     char notice[REASON_BYTES_MAX]; /* why its end is not stored; empty: it is */
+    char lost[REASON_BYTES_MAX];   /* what its logs lack; empty: nothing */
     struct msg_bytes blob;         /* points into blob_bytes */
     uint8_t blob_bytes[BLOB_BYTES_MAX];
     uint8_t world_bytes[BLOB_BYTES_MAX];
@@ -118,7 +119,7 @@ enum shim_event_type {
     SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
     SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
-                               * does not count) */
+                               * does not count). text: what of the output is not in the logs; NULL: all is */
     SHIM_EVENT_END_KEPT, /* text: why the end is not stored; NULL: it is, which may come later, too */
 };
 

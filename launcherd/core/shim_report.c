@@ -22,7 +22,7 @@ void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_ra
         .error = "",
         .failed_core = "",
         .warm_late = shim->warm_late,
-        .notice = shim->notice,
+        .notice = shim->notice[0] != '\0' ? shim->notice : shim->lost,
     };
     for (uint32_t i = 0; i < shim->options.local_count; i++) {
         const struct shim_rank *rank = &shim->ranks[i];

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/process/stage_files.h"
 
@@ -110,13 +111,11 @@ static enum status complete(struct archive_files *files)
 void archive_files_write(struct file_work *work)
 {
     struct archive_files *files = (struct archive_files *)work;
-    ssize_t written;
 
     file_work_at(work, FILE_DISK_STATE, "write");
     files->status = STATUS_OK;
-    written = pwrite(files->fd, files->bytes, files->byte_count, (off_t)files->have);
-    if (written != (ssize_t)files->byte_count) {
-        files->status = refused(files, written < 0 ? errno : ENOSPC); /* a part: no room for more */
+    if (!pwrite_all(files->fd, files->bytes, files->byte_count, (off_t)files->have)) {
+        files->status = refused(files, errno);
         return;
     }
     stage_digest_add(files->digest, files->bytes, files->byte_count);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/io/write_all.h"
 #include "common/limits.h"
 #include "launcherd/process/rundir.h"
@@ -47,7 +48,7 @@ enum status key_mark_check(const char *state_dir, struct err *err)
 
     if (fd < 0)
         return STATUS_OK;
-    got = read(fd, node, sizeof node - 1);
+    got = read_all(fd, node, sizeof node - 1);
     node[got > 0 ? got : 0] = '\0';
     node[strcspn(node, "\n")] = '\0';
     (void)close(fd);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "launcherd/process/foreign_file.h"
 #include "launcherd/process/log_index.h"
 #include "launcherd/process/rundir.h"
@@ -174,7 +175,9 @@ static ssize_t read_piece(int fd, uint64_t *offset, uint64_t size, uint8_t *byte
         off_t hole = lseek(fd, (off_t)*offset, SEEK_HOLE);
         if (hole > (off_t)*offset && (uint64_t)hole - *offset < count)
             count = (size_t)((uint64_t)hole - *offset);
-        ssize_t got = pread(fd, bytes, count, (off_t)*offset);
+        ssize_t got = pread_all(fd, bytes, count, (off_t)*offset);
+        if (got < 0)
+            return got;
         if (skip_hole(fd, *offset, size) == *offset)
             return got;
     }
@@ -193,7 +196,7 @@ static uint64_t tail_offset(int fd, uint64_t size, uint32_t lines)
         begin = size - TAIL_SCAN_BYTES_MAX;
     while (at > begin) {
         uint64_t from = at - begin > SCAN_BYTES ? at - SCAN_BYTES : begin;
-        ssize_t got = pread(fd, bytes, (size_t)(at - from), (off_t)from);
+        ssize_t got = pread_all(fd, bytes, (size_t)(at - from), (off_t)from);
         if (got != (ssize_t)(at - from))
             return at;
         for (uint64_t i = at; i > from; i--) {
@@ -223,8 +226,32 @@ static int open_rank_file(const char *path, enum log_access *access)
     case FOREIGN_NO_FILE:
         *access = LOG_NEVER_WRITTEN;
         break;
+    case FOREIGN_UNREADABLE:
+        *access = LOG_UNREADABLE;
+        break;
     case FOREIGN_STRANGE:
         *access = LOG_FOREIGN;
+        break;
+    }
+    return fd;
+}
+
+/* Opens a log, which is ours. */
+static int open_log(const char *path, enum log_access *access, int *code)
+{
+    struct err err;
+    int fd;
+
+    switch (own_file_open(path, 1, O_RDONLY, 0, &fd, &err)) {
+    case STATUS_OK:
+        *access = LOG_READABLE;
+        break;
+    case STATUS_IO:
+        *access = LOG_UNREADABLE;
+        *code = err.code;
+        break;
+    default: /* it is not there, or not ours */
+        *access = LOG_MISSING;
         break;
     }
     return fd;
@@ -277,6 +304,11 @@ static void read_bytes(struct log_files *files, int fd)
     files->offset =
         request->tail_lines > 0 ? tail_offset(fd, size, request->tail_lines) : request->offset;
     files->got = read_piece(fd, &files->offset, size, files->bytes, request->bytes_max);
+    if (files->got < 0) {
+        files->code = errno;
+        files->access = LOG_UNREADABLE;
+        return;
+    }
     if (is_too_long && files->offset >= size)
         files->access = LOG_TOO_LONG;
     read_runs(files);
@@ -287,7 +319,6 @@ void log_files_read(struct file_work *work)
     struct log_files *files = (struct log_files *)work;
     const struct msg_log_read *request = &files->request;
     struct stat stat = {0};
-    struct err none;
     int fd = -1;
 
     if (files->wants_watch && !file_work_is_late(work))
@@ -299,9 +330,9 @@ void log_files_read(struct file_work *work)
         fd = -1;
     } else if (request->what != LOG_OUTPUT) {
         fd = open_rank_file(files->path, &files->access);
+        files->code = errno;
     } else {
-        (void)own_file_open(files->path, 1, O_RDONLY, 0, &fd, &none);
-        files->access = fd < 0 ? LOG_MISSING : LOG_READABLE;
+        fd = open_log(files->path, &files->access, &files->code);
     }
     if (fd >= 0 && fstat(fd, &stat) != 0)
         files->access = LOG_MISSING;

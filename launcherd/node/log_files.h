@@ -17,6 +17,7 @@ enum log_access {
     LOG_MISSING,
     LOG_NEVER_WRITTEN, /* a rank that wrote no metrics or error file */
     LOG_FOREIGN,       /* metrics, error file: it is no plain file of the job's user */
+    LOG_UNREADABLE,    /* `code` says why; it may be there */
     LOG_TOO_LONG,      /* the same: no more of it is read (RANK_FILE_BYTES_MAX) */
 };
 
@@ -44,6 +45,7 @@ struct log_files {
     int wd;          /* the watch; -1: none */
     bool is_watched; /* it is on the file's own folder */
     enum log_access access;
+    int code; /* errno of LOG_UNREADABLE */
     uint64_t size, offset;
     ssize_t got;
     uint8_t bytes[LOG_CHUNK_BYTES_MAX];

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/io/write_all.h"
 #include "launcherd/doctor/doctor.h"
 #include "launcherd/node/ask_share.h"
 #include "launcherd/node/child_files.h"
@@ -111,11 +112,11 @@ static int make_question(const struct msg_node_ask *ask)
     struct buf frame = {0};
     struct err err = {0};
     int fd = memfd_create("question", MFD_CLOEXEC);
-    ssize_t written = -1;
+    const bool is_written = fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK &&
+                            write_all(fd, frame.bytes, frame.byte_count) &&
+                            lseek(fd, 0, SEEK_SET) == 0;
 
-    if (fd >= 0 && msg_encode(&msg, &frame, &err) == STATUS_OK)
-        written = write(fd, frame.bytes, frame.byte_count);
-    if (fd >= 0 && (written != (ssize_t)frame.byte_count || lseek(fd, 0, SEEK_SET) != 0)) {
+    if (fd >= 0 && !is_written) {
         (void)close(fd);
         fd = -1;
     }

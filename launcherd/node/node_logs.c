@@ -157,14 +157,30 @@ static void answer_too_long(struct node_logs *logs, const struct log_files *file
                      .request_id = request->request_id, .is_final = true, .problem = text});
 }
 
+/* It is not the last word: whoever asks again may get it. */
+static void answer_unreadable(struct node_logs *logs, const struct log_files *files,
+                              const char *what)
+{
+    const struct msg_log_read *request = &files->request;
+    char text[REASON_BYTES_MAX];
+
+    (void)snprintf(text, sizeof text,
+                   "node %s: the %s of job %llu, generation %u, rank %u cannot be read: %s",
+                   logs->host->core->options.name, what, (unsigned long long)request->job_id,
+                   request->generation, request->rank, strerror(files->code));
+    answer(logs, (struct msg_log_data){.request_id = request->request_id,
+                                       .offset = request->offset,
+                                       .problem = text});
+}
+
 /* False: there is nothing to answer yet. */
 static bool try_answer(struct node_logs *logs, const struct log_files *files, bool must)
 {
     uint32_t count = files->got > 0 ? (uint32_t)files->got : 0;
     struct msg_bytes bytes = {.items = files->bytes, .count = count};
     const struct msg_log_read *request = &files->request;
-    bool may_come =
-        files->may_grow && files->access != LOG_FOREIGN && files->access != LOG_TOO_LONG;
+    bool may_come = files->may_grow && files->access != LOG_FOREIGN &&
+                    files->access != LOG_TOO_LONG && files->access != LOG_UNREADABLE;
     static const char *const names[] = {
         [LOG_OUTPUT] = "log", [LOG_METRICS] = "metrics", [LOG_ERROR_FILE] = "error file"};
     char text[REASON_BYTES_MAX];
@@ -181,6 +197,10 @@ static bool try_answer(struct node_logs *logs, const struct log_files *files, bo
                                            .problem = "",
                                            .size = files->size,
                                            .runs = {files->runs, files->run_count}});
+        return true;
+    }
+    if (files->access == LOG_UNREADABLE) {
+        answer_unreadable(logs, files, names[request->what]);
         return true;
     }
     if (files->access == LOG_TOO_LONG) {

@@ -9,6 +9,7 @@
 
 #include "common/buf.h"
 #include "common/frame.h"
+#include "common/io/write_all.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/shim_io.h"
 #include "launcherd/shim/warm_main.h"
@@ -54,8 +55,7 @@ bool node_warm_take_order(struct node_warm_job *job, const struct msg_warm *orde
         frame_next(frame.bytes, frame.byte_count, FRAME_LARGE_BYTES_MAX, &payload, &payload_bytes,
                    &err) == STATUS_OK &&
         msg_decode_stored(payload, payload_bytes, &job->arena, &job->order, &err) == STATUS_OK &&
-        write(fd, frame.bytes, frame.byte_count) == (ssize_t)frame.byte_count &&
-        lseek(fd, 0, SEEK_SET) == 0;
+        write_all(fd, frame.bytes, frame.byte_count) && lseek(fd, 0, SEEK_SET) == 0;
 
     buf_free(&frame);
     job->stdin_fd = done ? fd : -1;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/io/write_all.h"
 #include "launcherd/process/rundir.h"
 
@@ -89,10 +90,12 @@ enum status seen_file_read(const char *state_dir, struct seen_record *record, st
     status = own_file_open(path, 0, O_RDONLY, 0, &fd, err);
     if (status != STATUS_OK)
         return status;
-    got = read(fd, text, FILE_BYTES_MAX + 1);
+    got = read_all(fd, text, FILE_BYTES_MAX + 1);
+    if (got < 0)
+        status = err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", path, strerror(errno));
     (void)close(fd);
     if (got < 0)
-        return err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", path, strerror(errno));
+        return status;
     if (got > (ssize_t)FILE_BYTES_MAX)
         return damaged(record, err);
     text[got] = '\0';
@@ -107,6 +110,15 @@ static bool write_new(int dir_fd, const char *text, size_t byte_count)
     if (fd >= 0 && close(fd) != 0)
         is_written = false;
     return is_written && renameat(dir_fd, NAME_NEW, dir_fd, NAME) == 0 && fsync(dir_fd) == 0;
+}
+
+/* The old record stands, and nothing is left beside it. Keeps errno. */
+static void remove_new(int dir_fd)
+{
+    const int code = errno;
+
+    (void)unlinkat(dir_fd, NAME_NEW, 0);
+    errno = code;
 }
 
 /* Whether the file may be replaced. */
@@ -152,6 +164,8 @@ enum status seen_file_write(const char *state_dir, const struct seen_record *rec
     if (dir_fd >= 0)
         (void)unlinkat(dir_fd, NAME_NEW, 0); /* left by a launcherd that was killed here */
     is_written = dir_fd >= 0 && write_new(dir_fd, text, used);
+    if (dir_fd >= 0 && !is_written)
+        remove_new(dir_fd);
     code = errno;
     if (dir_fd >= 0)
         (void)close(dir_fd);

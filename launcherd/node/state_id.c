@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/io/write_all.h"
 #include "launcherd/process/part_record.h"
 #include "launcherd/process/rundir.h"
@@ -121,7 +122,7 @@ static enum status read_file(const struct place *place, const char *name,
     *found = STATE_ID_NEW;
     if (status != STATUS_OK)
         return status == STATUS_NOT_FOUND ? STATUS_OK : status;
-    got = read(fd, bytes, sizeof bytes);
+    got = read_all(fd, bytes, sizeof bytes);
     is_read = got >= 0 && fstat(fd, &stat) == 0;
     if (!is_read)
         (void)fail(err, "read", place->state_dir, name);

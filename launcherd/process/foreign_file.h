@@ -4,9 +4,10 @@
 
 enum foreign_file {
     FOREIGN_READABLE,
-    FOREIGN_NO_FOLDER, /* or it cannot be read */
+    FOREIGN_NO_FOLDER,
     FOREIGN_NO_FILE,
-    FOREIGN_STRANGE, /* a link, a pipe, or a file of somebody else than the folder's owner */
+    FOREIGN_UNREADABLE, /* errno says why: it may be there */
+    FOREIGN_STRANGE,    /* a link, a pipe, or a file of somebody else than the folder's owner */
 };
 
 /* Opens the file for reading, without following links or waiting for a pipe. -1: `*what` says

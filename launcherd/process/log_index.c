@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/log.h"
 
 static const char log_end[] = ".log", index_end[] = ".index";
@@ -83,8 +84,7 @@ static bool is_writable(struct log_index *index)
 
 static bool append(struct log_index *index, const struct log_index_record *record)
 {
-    return pwrite(index->fd, record, sizeof *record, (off_t)(index->count * sizeof *record)) ==
-           (ssize_t)sizeof *record;
+    return pwrite_all(index->fd, record, sizeof *record, (off_t)(index->count * sizeof *record));
 }
 
 void log_index_note(struct log_index *index, uint64_t offset, bool is_error, int64_t at_ms)
@@ -115,7 +115,7 @@ static bool write_records(const char *path, const struct log_index_record *recor
         return false;
     if (own_file_make(made, 1, 0600, &fd, &none) != STATUS_OK)
         return false;
-    is_written = pwrite(fd, records, bytes, 0) == (ssize_t)bytes;
+    is_written = pwrite_all(fd, records, bytes, 0);
     (void)close(fd);
     if (is_written && own_file_rename(made, path, 1, &none) == STATUS_OK)
         return true;
@@ -157,7 +157,7 @@ void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint6
     if (count > 0 && fd >= 0)
         records = calloc(count + 2, sizeof *records);
     if (records != NULL &&
-        pread(fd, records, count * sizeof *records, 0) == (ssize_t)(count * sizeof *records)) {
+        pread_all(fd, records, count * sizeof *records, 0) == (ssize_t)(count * sizeof *records)) {
         count = filter(records, count, mark, begin, end);
         if (write_records(index->path, records, count)) {
             log_index_close(index);
@@ -176,7 +176,7 @@ void log_index_cut(struct log_index *index, uint64_t mark, uint64_t begin, uint6
 
 static bool read_record(int fd, uint64_t i, struct log_index_record *record)
 {
-    return pread(fd, record, sizeof *record, (off_t)(i * sizeof *record)) ==
+    return pread_all(fd, record, sizeof *record, (off_t)(i * sizeof *record)) ==
            (ssize_t)sizeof *record;
 }
 

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "common/io/read_all.h"
 #include "launcherd/process/sha256.h"
 
 #define USE "ddp launcherd machine 1"
@@ -19,7 +20,7 @@ enum { TEXT_MAX = MACHINE_CARD_BYTES, ID_BYTES = 16 };
 static bool read_line(const char *path, char text[TEXT_MAX])
 {
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t got = fd >= 0 ? read(fd, text, TEXT_MAX - 1) : -1;
+    ssize_t got = fd >= 0 ? read_all(fd, text, TEXT_MAX - 1) : -1;
 
     if (fd >= 0)
         close(fd);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/log.h"
 #include "common/io/write_all.h"
 
 #define END_START ".start"
@@ -110,20 +111,38 @@ enum status part_record_keep(const char *run_dir, const char *file, struct err *
     return status;
 }
 
-void part_record_drop(const char *run_dir)
+static bool drop_one(int fd, const char *run_dir, const char *name, const char *file)
 {
-    char parts[PATH_MAX], file[NAME_MAX + 1];
+    char part[NAME_MAX + 1];
+
+    join(part, name, file);
+    if (unlinkat(fd, part, 0) == 0 || errno == ENOENT)
+        return true;
+    log_line(LOG_WARNING, LOG_ABOUT_NONE, "the record %s of %s cannot be removed: %s", part,
+             run_dir, strerror(errno));
+    return false;
+}
+
+bool part_record_drop(const char *run_dir)
+{
+    char parts[PATH_MAX];
     const char *name;
+    enum status status;
     struct err err;
+    bool is_dropped;
     int fd;
 
-    if (!split(run_dir, parts, &name) || own_folder_open(parts, 1, &fd, &err) != STATUS_OK)
-        return;
-    join(file, name, "start.msg");
-    (void)unlinkat(fd, file, 0);
-    join(file, name, "shim.json");
-    (void)unlinkat(fd, file, 0);
+    if (!split(run_dir, parts, &name))
+        return true;
+    status = own_folder_open(parts, 1, &fd, &err);
+    if (status != STATUS_OK && status != STATUS_NOT_FOUND)
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the record of %s is left: %s", run_dir, err.text);
+    if (status != STATUS_OK)
+        return status == STATUS_NOT_FOUND;
+    is_dropped =
+        drop_one(fd, run_dir, name, "start.msg") && drop_one(fd, run_dir, name, "shim.json");
     (void)close(fd);
+    return is_dropped;
 }
 
 enum status part_record_read_shim(const char *run_dir, struct rundir_shim *shim, struct err *err)

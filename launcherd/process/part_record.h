@@ -21,8 +21,8 @@
 
 /* Notes start.msg or shim.json of the run directory. A file system without hard links gets a copy. */
 enum status part_record_keep(const char *run_dir, const char *name, struct err *err);
-/* Both files of the part. Nothing happens if they are not there. */
-void part_record_drop(const char *run_dir);
+/* Both files of the part, which need not be there. False: one stays, and a log line says why. */
+bool part_record_drop(const char *run_dir);
 /* What the record says about the part's process. Errors: as rundir_read_shim. */
 enum status part_record_read_shim(const char *run_dir, struct rundir_shim *shim, struct err *err);
 

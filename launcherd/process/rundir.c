@@ -16,6 +16,7 @@
 #include "common/frame.h"
 #include "common/io/own_path.h"
 #include "common/io/own_tree.h"
+#include "common/io/read_all.h"
 #include "common/io/write_all.h"
 #include "common/log.h"
 #include "common/stage.h"
@@ -305,7 +306,9 @@ void rundir_remove(const char *path)
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "%s has no name of ours: it is left alone", path);
         return;
     }
-    part_record_drop(path); /* first: else the next launcherd would make the directory anew */
+    /* First: else the next launcherd would make the directory anew. With what stays it finds the directory, too. */
+    if (!part_record_drop(path))
+        return;
     status = own_folder_open(parent, 1, &parent_fd, &err);
     if (status == STATUS_OK)
         status = own_folder_open_at(parent_fd, name, &fd, &err);
@@ -461,9 +464,14 @@ static enum status read_file(const char *path, uint32_t ours, struct arena *aren
     } else {
         *byte_count = (size_t)stat.st_size;
         *bytes = arena_alloc(arena, *byte_count + 1);
-        ssize_t got = *bytes == NULL ? -1 : read(fd, *bytes, *byte_count);
-        if (got != stat.st_size)
-            status = err_set(err, STATUS_IO, errno, "cannot read %.180s", path);
+        ssize_t got = *bytes == NULL ? -1 : read_all(fd, *bytes, *byte_count);
+        if (*bytes == NULL)
+            status = err_set(err, STATUS_MEMORY, 0, "no memory to read %.180s", path);
+        else if (got < 0)
+            status =
+                err_set(err, STATUS_IO, errno, "cannot read %.180s: %s", path, strerror(errno));
+        else if (got != stat.st_size)
+            status = err_set(err, STATUS_IO, 0, "%.180s became shorter while it was read", path);
     }
     close(fd);
     return status;

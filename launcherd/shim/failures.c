@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/io/conn.h"
+#include "common/io/read_all.h"
 #include "common/log.h"
 #include "launcherd/process/foreign_file.h"
 #include "launcherd/process/rundir.h"
@@ -34,15 +35,12 @@ static void read_bytes(int fd, char *bytes, struct failure_file *file)
 {
     struct err err = {.text = ""};
     struct stat stat;
-    size_t used = 0;
-    ssize_t got;
+    const ssize_t got = read_all(fd, bytes, EXCEPTION_FILE_BYTES_MAX + 1);
 
-    do {
-        got = read(fd, bytes + used, EXCEPTION_FILE_BYTES_MAX + 1 - used);
-        used += got > 0 ? (size_t)got : 0;
-    } while (got > 0 && used <= EXCEPTION_FILE_BYTES_MAX);
-    file->is_found = got >= 0 && fstat(fd, &stat) == 0 && used > 0 &&
-                     exception_from_json(bytes, used, &file->exception, &err) == STATUS_OK;
+    if (got < 0)
+        (void)err_set(&err, STATUS_IO, errno, "it cannot be read: %s", strerror(errno));
+    file->is_found = got > 0 && fstat(fd, &stat) == 0 &&
+                     exception_from_json(bytes, (size_t)got, &file->exception, &err) == STATUS_OK;
     if (file->is_found)
         file->raised_us = raised_us(&file->exception, &stat);
     (void)snprintf(file->problem, sizeof file->problem, "%.120s", err.text);
@@ -59,6 +57,9 @@ static void read_file(const char *path, char *bytes, struct failure_file *file)
     } else if (what == FOREIGN_STRANGE) {
         (void)snprintf(file->problem, sizeof file->problem,
                        "it is no plain file of the job's user");
+    } else if (what == FOREIGN_UNREADABLE) {
+        (void)snprintf(file->problem, sizeof file->problem, "it cannot be read: %s",
+                       strerror(errno));
     }
 }
 

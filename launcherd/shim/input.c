@@ -52,7 +52,7 @@ static bool end(struct input *input)
 
         if (written == 1)
             input->is_in_line = false;
-        if (written < wanted && (written > 0 || errno == EAGAIN))
+        if (written < wanted && (written > 0 || errno == EAGAIN || errno == EINTR))
             return false;
     }
     shut(input);

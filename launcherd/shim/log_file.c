@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/log.h"
 
 #define CUT_ALIGN 65536u /* a multiple of all usual file system block sizes */
@@ -33,7 +34,7 @@ static void write_mark(const struct log_file *file, const char *text)
     int length = snprintf(mark, sizeof mark, "\n[... %s", text);
     (void)snprintf(mark + length, sizeof mark - (size_t)length, "%*s", (int)MARK_BYTES - length,
                    " ...]\n");
-    if (pwrite(file->fd, mark, MARK_BYTES, (off_t)(cut_begin(file) - MARK_BYTES)) < 0)
+    if (!pwrite_all(file->fd, mark, MARK_BYTES, (off_t)(cut_begin(file) - MARK_BYTES)))
         log_line(LOG_WARNING, LOG_ABOUT_NONE, "the mark of a cut log was not written: %s",
                  strerror(errno));
 }
@@ -78,7 +79,7 @@ static void fill_block(int fd, uint64_t size)
 
         if (at + count == size)
             spaces[count - 1] = '\n';
-        if (pwrite(fd, spaces, count, (off_t)at) != (ssize_t)count)
+        if (!pwrite_all(fd, spaces, count, (off_t)at))
             return; /* the disk is full; the next write says so */
         at += count;
     }
@@ -108,7 +109,7 @@ static void open_again(struct log_file *file, int64_t at_ms)
                  (unsigned long long)file->size + file->dropped_bytes);
     file->dropped_bytes = 0;
     log_index_note(&file->index, file->size, true, at_ms);
-    if (pwrite(fd, note, (size_t)length, (off_t)file->size) == length)
+    if (pwrite_all(fd, note, (size_t)length, (off_t)file->size))
         file->size += (uint64_t)length;
     /* A hole that ends in the head is not counted: the first cut makes its hole after the head. */
     if (file->size_max > 0 && file->size > cut_begin(file))
@@ -134,7 +135,7 @@ static bool tell_lost(struct log_file *file, int64_t at_ms)
     int length = lost_note(file, file->lost_bytes, note);
 
     log_index_note(&file->index, file->size, true, at_ms);
-    if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) != length)
+    if (!pwrite_all(file->fd, note, (size_t)length, (off_t)file->size))
         return false; /* the next try overwrites a partly written line */
     file->size += (uint64_t)length;
     file->lost_bytes = 0;
@@ -175,7 +176,7 @@ static void tell_lost_at_end(struct log_file *file)
     for (int i = 0; i < 3; i++) /* the line's own length may add a digit to the number */
         length = lost_note(file, lost_bytes + (uint64_t)length, note);
     if (file->size < (uint64_t)length ||
-        pwrite(file->fd, note, (size_t)length, (off_t)file->size - length) != length ||
+        !pwrite_all(file->fd, note, (size_t)length, (off_t)file->size - length) ||
         ftruncate(file->fd, (off_t)file->size) != 0) /* cuts a part of tell_lost's line */
         log_line(LOG_WARNING, LOG_ABOUT_NONE,
                  "a log lacks its last %llu bytes, and there is no room to say so in it",
@@ -253,7 +254,7 @@ static void tell_dropped(struct log_file *file)
                  "cannot cut it ...]\n",
                  (unsigned long long)file->dropped_bytes);
     log_index_note(&file->index, file->size, true, file->last_ms);
-    if (pwrite(file->fd, note, (size_t)length, (off_t)file->size) == length)
+    if (pwrite_all(file->fd, note, (size_t)length, (off_t)file->size))
         file->size += (uint64_t)length;
 }
 

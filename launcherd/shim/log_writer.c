@@ -8,6 +8,7 @@
 
 #include "common/thread_start.h"
 #include "common/log.h"
+#include "common/io/write_all.h"
 
 struct log_item {
     struct log_item *next;
@@ -27,8 +28,6 @@ static struct log_writer
 
 static void carry_out(const struct log_item *item)
 {
-    size_t done = 0;
-
     if (item->work != NULL) {
         item->work(item->argument);
         return;
@@ -44,12 +43,8 @@ static void carry_out(const struct log_item *item)
                                                        .byte_count = item->byte_count});
         return;
     }
-    while (done < item->byte_count) {
-        ssize_t count = write(STDERR_FILENO, item->bytes + done, item->byte_count - done);
-        if (count <= 0)
-            return; /* there is no other place to report it */
-        done += (size_t)count;
-    }
+    /* There is no other place to report a failure. */
+    (void)write_all(STDERR_FILENO, item->bytes, item->byte_count);
 }
 
 /* An item stays in the queue until it is written, so an empty queue means that all is written. */
@@ -175,7 +170,7 @@ static void give_room(struct log_writer *writer)
 static void end_flush(struct log_writer *writer)
 {
     writer->is_flushing = false;
-    writer->on_flushed(writer->owner);
+    writer->on_flushed(writer->owner, look(writer).queued_bytes);
 }
 
 static void rest_if_nobody_waits(struct log_writer *writer)
@@ -364,9 +359,12 @@ void log_writer_add_close(struct log_writer *writer, struct log_file *file)
 
 bool log_writer_flush(struct log_writer *writer)
 {
-    const struct state state = look(writer);
+    struct state state;
 
-    if (!writer->is_open || state.is_empty)
+    if (!writer->is_open)
+        return true;
+    state = look(writer);
+    if (state.is_empty)
         return true;
     writer->is_flushing = true;
     writer->patience = log_patience_begin(state.done_count);

@@ -34,7 +34,8 @@ struct log_writer {
     pthread_t thread;
     void *owner;
     void (*on_room)(void *owner); /* the pipes may be read again: there is room, or it is stuck */
-    void (*on_flushed)(void *owner); /* log_writer_flush asked for it */
+    /* log_writer_flush asked for it. `left_bytes`: the disk takes no more, and so many are not written; 0: all are. */
+    void (*on_flushed)(void *owner, size_t left_bytes);
     bool is_open;
     bool is_waiting; /* pipes are not read until the queue has room */
     bool is_stuck;

@@ -200,11 +200,17 @@ static void on_room(void *owner)
 }
 
 /* No process is left, and the logs are written (or the disk hangs): gives TREE_EMPTY. */
-static void on_flushed(void *owner)
+static void on_flushed(void *owner, size_t left_bytes)
 {
     struct shim_workers *workers = owner;
-    workers->options.step(workers->options.owner,
-                          (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
+    char text[128];
+
+    (void)snprintf(text, sizeof text,
+                   "up to %zu bytes of it are not written: the disk of the logs takes nothing",
+                   left_bytes);
+    workers->options.step(
+        workers->options.owner,
+        (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY, .text = left_bytes > 0 ? text : NULL});
 }
 
 enum status shim_workers_open_writer(struct shim_workers *workers, struct err *err)
@@ -358,7 +364,7 @@ static void on_sweep(uv_timer_t *timer)
                  "%u processes do not end although they were killed", count);
     if (tree_is_empty(workers)) {
         if (end_kill(workers))
-            on_flushed(workers);
+            on_flushed(workers, 0);
         return;
     }
     uv_timer_start(timer, on_sweep, again_ms < SWEEP_MAX_MS ? again_ms : SWEEP_MAX_MS, 0);
@@ -475,7 +481,7 @@ void shim_workers_reap(struct shim_workers *workers)
         return;
     if (tree_is_empty(workers)) {
         if (end_kill(workers))
-            on_flushed(workers);
+            on_flushed(workers, 0);
     } else if (workers->killing && workers_are_reaped(workers)) {
         (void)kill_all(workers);
     }

@@ -18,6 +18,7 @@
 #include "common/arena.h"
 #include "common/frame.h"
 #include "common/io/own_path.h"
+#include "common/io/read_all.h"
 #include "common/io/stop_signal.h"
 #include "common/log.h"
 #include "launcherd/process/cgroup.h"
@@ -306,7 +307,7 @@ static enum status read_order(struct warm_shim *shim, struct err *err)
     if (null_fd < 0 || fstat(STDIN_FILENO, &stat) != 0 || stat.st_size <= 0)
         return err_set(err, STATUS_IO, errno, "there is no order");
     bytes = arena_alloc(&shim->arena, (size_t)stat.st_size);
-    if (bytes == NULL || read(STDIN_FILENO, bytes, (size_t)stat.st_size) != stat.st_size)
+    if (bytes == NULL || read_all(STDIN_FILENO, bytes, (size_t)stat.st_size) != stat.st_size)
         return err_set(err, STATUS_IO, errno, "the order cannot be read");
     status = frame_next(bytes, (size_t)stat.st_size, FRAME_LARGE_BYTES_MAX, &payload,
                         &payload_bytes, err);

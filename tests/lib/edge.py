@@ -26,9 +26,9 @@ import tempfile
 import time
 
 KINDS = ("open", "rename", "link", "unlink", "mkdir", "fsync", "fdatasync", "read", "write", "connect", "exec", "fork")
-ACTIONS = ("stop", "fail", "short")
+ACTIONS = ("stop", "fail", "short", "note")
 PATIENCE_S = 60  # of real time
-MAGIC, RULES, NO_END = 0x45444745, 64, 0xFFFFFFFF
+MAGIC, RULES, NOTES, NO_END = 0x45444745, 64, 16384, 0xFFFFFFFF
 FUTEX_WAIT, FUTEX_WAKE = 0, 1
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[platform.machine()]
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -42,19 +42,25 @@ class RuleData(ctypes.Structure):
                 ("program", ctypes.c_char * 80), ("path", ctypes.c_char * 384), ("seen", ctypes.c_char * 512), ("fill", ctypes.c_char * 32)]
 
 
+class NoteData(ctypes.Structure):
+    """struct edge_note of edge.h"""
+    _fields_ = [("kind", ctypes.c_uint32), ("pid", ctypes.c_int32), ("program", ctypes.c_char * 80), ("path", ctypes.c_char * 424)]
+
+
 class FileData(ctypes.Structure):
     """struct edge_file of edge.h"""
-    _fields_ = [("magic", ctypes.c_uint32), ("unused", ctypes.c_uint32 * 15), ("rules", RuleData * RULES)]
+    _fields_ = [("magic", ctypes.c_uint32), ("note_count", ctypes.c_uint32), ("unused", ctypes.c_uint32 * 14), ("rules", RuleData * RULES),
+                ("notes", NoteData * NOTES)]
 
 
 class WaiterData(ctypes.Structure):
     """struct edge_waiter of clock.h"""
-    _fields_ = [("deadline_ns", ctypes.c_int64), ("pid", ctypes.c_int32), ("tid", ctypes.c_int32)]
+    _fields_ = [("deadline_ns", ctypes.c_int64), ("owner", ctypes.c_uint64)]
 
 
 class ClockData(ctypes.Structure):
     """struct edge_clock of clock.h"""
-    _fields_ = [("now_ns", ctypes.c_int64), ("realtime_ns", ctypes.c_int64), ("moves", ctypes.c_uint64), ("waiters", WaiterData * 1024),
+    _fields_ = [("now_ns", ctypes.c_int64), ("realtime_ns", ctypes.c_int64), ("moves", ctypes.c_uint64), ("changes", ctypes.c_uint64), ("waiters", WaiterData * 1024),
                 ("pids", ctypes.c_int32 * 1024)]
 
 
@@ -84,6 +90,7 @@ class Rule:
 
     def __init__(self, data, text):
         self._data, self._text = data, text
+        self.hangs = text.startswith("stop")
 
     def __repr__(self):
         return f"{self._text}: {self.calls} calls, {self.reached} in the range, the last by process {self.pid}"
@@ -189,6 +196,29 @@ class Edge:
         """These reads or writes do half of their bytes, at least one; without a `last`, from the nth on."""
         assert kind in ("read", "write"), kind
         return self._add("short", kind, path, program, nth, NO_END if last is None else last)
+
+    def note(self, kind, path="*", program="*"):
+        """These calls are noted: see `notes`."""
+        return self._add("note", kind, path, program, 1, NO_END)
+
+    def notes(self):
+        """The noted calls so far, in their order: (kind, program with its first argument, path, pid)."""
+        count = self._data.note_count
+        assert count <= NOTES, f"{count} calls, and room for {NOTES} notes"
+        return [(KINDS[each.kind - 1], os.fsdecode(each.program), os.fsdecode(each.path), each.pid)
+                for each in self._data.notes[:count] if each.kind > 0]
+
+    def forget_notes(self):
+        """Call while nothing that has a rule of notes runs."""
+        ctypes.memset(self._data.notes, 0, ctypes.sizeof(NoteData) * min(self._data.note_count, NOTES))
+        self._data.note_count = 0
+
+    def clear(self):
+        """Drops all rules, and has their places for others. Call while nobody is at one of them."""
+        for rule in self.rules:
+            rule.drop()
+            ctypes.memset(ctypes.addressof(rule._data), 0, ctypes.sizeof(RuleData))  # pylint: disable=protected-access
+        self.rules = []
 
     def clock(self):
         """Begins the gated clock, for processes that are started from now on; changes `env`. It stands while any thread of theirs, or of

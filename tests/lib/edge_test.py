@@ -318,6 +318,21 @@ say(call("read", fd, buffer, 4), call("read", fd, buffer, 4), call("pread", fd, 
         assert place.text("it") == "01234" + "012" + "0123456789", place.text("it")
 
 
+def test_calls_are_noted():
+    """Those of the kind, in their order; and again after the rules were cleared."""
+    with Place() as place:
+        for _ in range(2):
+            place.edge.note("rename", f"{place.folder}/*")
+            place.edge.note("mkdir", "*/made", program="python3* -c")
+            victim = place.victim(RENAMES + "os.mkdir('made'); os.rmdir('made'); os.mkdir('other'); os.rmdir('other')")
+            assert victim.end() == (0, [])
+            program, pid = f"{os.path.basename(os.path.realpath(sys.executable))} -c", victim.process.pid
+            wanted = [("rename", program, f"{place.folder}/target", pid)] * 3 + [("mkdir", program, f"{place.folder}/made", pid)]
+            assert place.edge.notes() == wanted, place.edge.notes()
+            place.edge.clear()
+            place.edge.forget_notes()
+
+
 def test_sockets_and_pipes_have_paths():
     with Place() as place:
         rule = place.edge.fail("write", "pipe:*", errno.EAGAIN, last=1)

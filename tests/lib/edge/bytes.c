@@ -19,24 +19,18 @@ static struct {
     int (*fdatasync)(int);
 } real;
 
-#define FIND(name)                                                                                 \
-    do {                                                                                           \
-        if (real.name == NULL)                                                                     \
-            *(void **)&real.name = edge_real(#name);                                               \
-    } while (0)
-
 __attribute__((constructor)) static void find_all(void)
 {
-    FIND(read);
-    FIND(pread);
-    FIND(pread64);
-    FIND(readv);
-    FIND(write);
-    FIND(pwrite);
-    FIND(pwrite64);
-    FIND(writev);
-    FIND(fsync);
-    FIND(fdatasync);
+    EDGE_FIND(real, read);
+    EDGE_FIND(real, pread);
+    EDGE_FIND(real, pread64);
+    EDGE_FIND(real, readv);
+    EDGE_FIND(real, write);
+    EDGE_FIND(real, pwrite);
+    EDGE_FIND(real, pwrite64);
+    EDGE_FIND(real, writev);
+    EDGE_FIND(real, fsync);
+    EDGE_FIND(real, fdatasync);
 }
 
 /* False: the call fails, with errno. */
@@ -53,37 +47,37 @@ static bool goes_on(enum edge_kind kind, int fd, size_t *byte_count)
 
 ssize_t read(int fd, void *bytes, size_t byte_count)
 {
-    FIND(read);
+    EDGE_FIND(real, read);
     return goes_on(EDGE_READ, fd, &byte_count) ? real.read(fd, bytes, byte_count) : -1;
 }
 
 ssize_t pread(int fd, void *bytes, size_t byte_count, off_t offset)
 {
-    FIND(pread);
+    EDGE_FIND(real, pread);
     return goes_on(EDGE_READ, fd, &byte_count) ? real.pread(fd, bytes, byte_count, offset) : -1;
 }
 
 ssize_t pread64(int fd, void *bytes, size_t byte_count, off64_t offset)
 {
-    FIND(pread64);
+    EDGE_FIND(real, pread64);
     return goes_on(EDGE_READ, fd, &byte_count) ? real.pread64(fd, bytes, byte_count, offset) : -1;
 }
 
 ssize_t write(int fd, const void *bytes, size_t byte_count)
 {
-    FIND(write);
+    EDGE_FIND(real, write);
     return goes_on(EDGE_WRITE, fd, &byte_count) ? real.write(fd, bytes, byte_count) : -1;
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t byte_count, off_t offset)
 {
-    FIND(pwrite);
+    EDGE_FIND(real, pwrite);
     return goes_on(EDGE_WRITE, fd, &byte_count) ? real.pwrite(fd, bytes, byte_count, offset) : -1;
 }
 
 ssize_t pwrite64(int fd, const void *bytes, size_t byte_count, off64_t offset)
 {
-    FIND(pwrite64);
+    EDGE_FIND(real, pwrite64);
     return goes_on(EDGE_WRITE, fd, &byte_count) ? real.pwrite64(fd, bytes, byte_count, offset) : -1;
 }
 
@@ -114,7 +108,7 @@ ssize_t readv(int fd, const struct iovec *parts, int count)
     size_t most = sum;
     struct iovec part;
 
-    FIND(readv);
+    EDGE_FIND(real, readv);
     if (!goes_on(EDGE_READ, fd, &most))
         return -1;
     part = first_part(parts, count, most);
@@ -127,7 +121,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     size_t most = sum;
     struct iovec part;
 
-    FIND(writev);
+    EDGE_FIND(real, writev);
     if (!goes_on(EDGE_WRITE, fd, &most))
         return -1;
     part = first_part(parts, count, most);
@@ -136,12 +130,12 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
 
 int fsync(int fd)
 {
-    FIND(fsync);
+    EDGE_FIND(real, fsync);
     return edge_fails_fd(EDGE_FSYNC, fd) ? -1 : real.fsync(fd);
 }
 
 int fdatasync(int fd)
 {
-    FIND(fdatasync);
+    EDGE_FIND(real, fdatasync);
     return edge_fails_fd(EDGE_FDATASYNC, fd) ? -1 : real.fdatasync(fd);
 }

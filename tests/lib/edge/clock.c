@@ -2,11 +2,8 @@
 #include "tests/lib/edge/clock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
@@ -43,16 +40,10 @@ static void note_self(void)
 
 __attribute__((constructor)) static void load(void)
 {
-    const char *path = getenv("EDGE_FILE");
     const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: it ends a wait */
-    const long fd = path == NULL ? -1 : syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
-    struct edge_clock_file *file;
+    struct edge_clock_file *file = edge_map(sizeof *file);
 
-    if (fd < 0)
-        return;
-    file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
-    (void)syscall(SYS_close, fd);
-    if (file == MAP_FAILED || file->rules.magic != EDGE_MAGIC)
+    if (file == NULL)
         return;
     clock_shut();
     (void)sigaction(EDGE_SIGNAL, &action, NULL);
@@ -91,14 +82,14 @@ void clock_begin(struct clock_wait *wait, int64_t deadline_ns)
     is_woken = 0;
     for (int i = 0; shared != NULL && deadline_ns != EDGE_NEVER && i < EDGE_WAITERS; i++) {
         struct edge_waiter *waiter = &shared->waiters[(tid + i) % EDGE_WAITERS];
-        int32_t none = 0;
+        uint64_t none = 0;
 
-        if (!__atomic_compare_exchange_n(&waiter->tid, &none, tid, false, __ATOMIC_ACQ_REL,
-                                         __ATOMIC_ACQUIRE))
+        if (!__atomic_compare_exchange_n(&waiter->owner, &none, edge_owner((int32_t)getpid(), tid),
+                                         false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             continue;
         wait->slot = (tid + i) % EDGE_WAITERS;
-        waiter->pid = (int32_t)getpid();
         __atomic_store_n(&waiter->deadline_ns, deadline_ns, __ATOMIC_RELEASE);
+        (void)__atomic_add_fetch(&shared->changes, 1, __ATOMIC_ACQ_REL);
         return;
     }
 }
@@ -114,8 +105,9 @@ void clock_end(struct clock_wait *wait)
 
     if (waiter == NULL)
         return;
+    (void)__atomic_add_fetch(&shared->changes, 1, __ATOMIC_ACQ_REL);
     __atomic_store_n(&waiter->deadline_ns, EDGE_NEVER, __ATOMIC_RELEASE);
-    __atomic_store_n(&waiter->tid, 0, __ATOMIC_RELEASE);
+    __atomic_store_n(&waiter->owner, 0, __ATOMIC_RELEASE);
     wait->slot = -1;
 }
 

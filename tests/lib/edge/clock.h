@@ -10,16 +10,33 @@
 #define EDGE_PIDS 1024
 #define EDGE_NEVER INT64_MAX
 
-/* A thread that waits for a time. `tid` 0: free. */
+/* A thread that waits for a time. Its owner is one word: with two the driver could see the process of one owner and the thread of the
+ * next, and take the place from a thread that lives. */
 struct edge_waiter {
     int64_t deadline_ns; /* EDGE_NEVER: not yet, or no longer */
-    int32_t pid, tid;
+    uint64_t owner;      /* edge_owner; 0: free */
 };
+
+static inline uint64_t edge_owner(int32_t pid, int32_t tid)
+{
+    return (uint64_t)(uint32_t)pid << 32 | (uint32_t)tid;
+}
+
+static inline int32_t edge_owner_pid(uint64_t owner)
+{
+    return (int32_t)(owner >> 32);
+}
+
+static inline int32_t edge_owner_tid(uint64_t owner)
+{
+    return (int32_t)(owner & UINT32_MAX);
+}
 
 struct edge_clock {
     int64_t now_ns;      /* CLOCK_MONOTONIC and CLOCK_BOOTTIME */
     int64_t realtime_ns; /* what CLOCK_REALTIME has more */
     uint64_t moves;
+    uint64_t changes; /* waits that have begun or ended */
     struct edge_waiter waiters[EDGE_WAITERS];
     int32_t pids[EDGE_PIDS]; /* that have the library; 0: free */
 };

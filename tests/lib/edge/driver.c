@@ -21,7 +21,7 @@
 /* One look at the group. Two that are equal, with nobody running, prove that all slept between them: a thread that ran has
  * changed its number of switches. */
 struct look {
-    uint64_t sum;
+    uint64_t sum, changes;
     uint32_t threads;
     bool is_busy;
     int32_t pids[PIDS_MAX];
@@ -104,6 +104,7 @@ static void look_at_process(struct look *look, int32_t pid)
 
 static void look_at_group(struct look *look)
 {
+    look->changes = __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE);
     look->sum = 0;
     look->threads = 0;
     look->count = 0;
@@ -116,18 +117,19 @@ static void look_at_group(struct look *look)
 }
 
 /* The state of a waiting thread; 'X': it is gone. */
-static char waiter_state(const struct edge_waiter *waiter)
+static char waiter_state(uint64_t owner)
 {
     char path[64], text[2048];
 
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/status", (int)waiter->pid,
-                   (int)waiter->tid);
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/status", (int)edge_owner_pid(owner),
+                   (int)edge_owner_tid(owner));
     read_text(path, text, sizeof text);
     return state_of(text);
 }
 
 /* Wakes those whose time has come, and frees the places of those that are gone. Returns the next deadline of one that is not
- * stopped. A thread that is woken late is woken again with the next look. */
+ * stopped: also of one that was woken meanwhile by something from outside, such as the test, or time would leap over it. A thread
+ * that is woken late is woken again with the next look. */
 static int64_t wake_and_find_next(void)
 {
     const int64_t now = group->now_ns;
@@ -135,16 +137,19 @@ static int64_t wake_and_find_next(void)
 
     for (int i = 0; i < EDGE_WAITERS; i++) {
         struct edge_waiter *waiter = &group->waiters[i];
-        const int32_t tid = __atomic_load_n(&waiter->tid, __ATOMIC_ACQUIRE);
+        uint64_t owner = __atomic_load_n(&waiter->owner, __ATOMIC_ACQUIRE);
         const int64_t deadline_ns = __atomic_load_n(&waiter->deadline_ns, __ATOMIC_ACQUIRE);
-        const char state = tid != 0 ? waiter_state(waiter) : 'X';
+        const char state = owner != 0 ? waiter_state(owner) : 'X';
 
-        if (tid != 0 && (state == 'X' || state == 'Z')) {
-            waiter->deadline_ns = EDGE_NEVER;
-            __atomic_store_n(&waiter->tid, 0, __ATOMIC_RELEASE);
+        if (owner == 0)
+            continue;
+        if (state == 'X' || state == 'Z') {
+            /* Its time stays: whoever takes the place sets another, and may be woken too early by this one. */
+            (void)__atomic_compare_exchange_n(&waiter->owner, &owner, 0, false, __ATOMIC_ACQ_REL,
+                                              __ATOMIC_ACQUIRE);
         } else if (state == 'S' && deadline_ns <= now) {
-            (void)syscall(SYS_tgkill, waiter->pid, tid, EDGE_SIGNAL);
-        } else if (state == 'S' && deadline_ns < next) {
+            (void)syscall(SYS_tgkill, edge_owner_pid(owner), edge_owner_tid(owner), EDGE_SIGNAL);
+        } else if (state != 'T' && state != 't' && deadline_ns > now && deadline_ns < next) {
             next = deadline_ns;
         }
     }
@@ -170,7 +175,8 @@ static void drive(void)
         if (!now.is_busy && !before.is_busy && now.sum == before.sum &&
             now.threads == before.threads) {
             const int64_t next = wake_and_find_next();
-            if (next != EDGE_NEVER && next > group->now_ns) {
+            if (next != EDGE_NEVER &&
+                __atomic_load_n(&group->changes, __ATOMIC_ACQUIRE) == now.changes) {
                 __atomic_store_n(&group->now_ns, next, __ATOMIC_RELEASE);
                 group->moves++;
                 (void)wake_and_find_next();

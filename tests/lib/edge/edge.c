@@ -6,9 +6,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -37,15 +35,9 @@ static void name_program(int argc, char **argv)
 
 __attribute__((constructor)) static void load(int argc, char **argv)
 {
-    const char *path = getenv("EDGE_FILE");
-    const long fd = path == NULL ? -1 : syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
-    struct edge_file *file;
+    struct edge_file *file = edge_map(sizeof *file);
 
-    if (fd < 0)
-        return;
-    file = mmap(NULL, sizeof *file, PROT_READ | PROT_WRITE, MAP_SHARED, (int)fd, 0);
-    (void)syscall(SYS_close, fd);
-    if (file == MAP_FAILED || file->magic != EDGE_MAGIC)
+    if (file == NULL)
         return;
     name_program(argc, argv);
     shared = file;
@@ -97,6 +89,20 @@ static void tell_reached(struct edge_rule *rule, const char *path)
     futex(&rule->reached, FUTEX_WAKE, INT32_MAX);
 }
 
+/* Writes the call into the next free note; too many are counted only. */
+static void note(enum edge_kind kind, const char *path)
+{
+    const uint32_t at = __atomic_fetch_add(&shared->note_count, 1, __ATOMIC_ACQ_REL);
+    struct edge_note *place = at < EDGE_NOTES ? &shared->notes[at] : NULL;
+
+    if (place == NULL)
+        return;
+    place->pid = (int32_t)getpid();
+    (void)snprintf(place->program, sizeof place->program, "%.79s", program_with_first);
+    (void)snprintf(place->path, sizeof place->path, "%.423s", path);
+    __atomic_store_n(&place->kind, (uint32_t)kind + 1, __ATOMIC_RELEASE);
+}
+
 static void wait_released(struct edge_rule *rule)
 {
     while (__atomic_load_n(&rule->released, __ATOMIC_ACQUIRE) == 0)
@@ -119,7 +125,9 @@ static struct edge_verdict judge(enum edge_kind kind, const char *path)
         if (call < rule->first || call > rule->last)
             continue;
         tell_reached(rule, path);
-        if (rule->action == EDGE_STOP)
+        if (rule->action == EDGE_NOTE)
+            note(kind, path);
+        else if (rule->action == EDGE_STOP)
             wait_released(rule);
         else if (!is_decided) {
             is_decided = true;

@@ -9,6 +9,7 @@
 
 #define EDGE_MAGIC 0x45444745u
 #define EDGE_RULES 64
+#define EDGE_NOTES 16384
 #define EDGE_PATH_BYTES 512
 
 /* Each is a family: calls that differ in their arguments alone are one kind. */
@@ -27,7 +28,7 @@ enum edge_kind {
     EDGE_FORK,
 };
 
-enum edge_action { EDGE_STOP, EDGE_FAIL, EDGE_SHORT };
+enum edge_action { EDGE_STOP, EDGE_FAIL, EDGE_SHORT, EDGE_NOTE };
 
 /* The processes write from `calls` on to `seen`, the test all else. `is_on` is written last. */
 struct edge_rule {
@@ -49,10 +50,22 @@ struct edge_rule {
 
 _Static_assert(sizeof(struct edge_rule) == 1056, "tests/lib/edge.py knows it");
 
+/* A call that a rule has noted. `kind` is one more, and written last. */
+struct edge_note {
+    uint32_t kind;
+    int32_t pid;
+    char program[80]; /* with its first argument */
+    char path[424];
+};
+
+_Static_assert(sizeof(struct edge_note) == 512, "tests/lib/edge.py knows it");
+
 struct edge_file {
     uint32_t magic;
-    uint32_t unused[15];
+    uint32_t note_count; /* also those for which there was no place */
+    uint32_t unused[14];
     struct edge_rule rules[EDGE_RULES];
+    struct edge_note notes[EDGE_NOTES];
 };
 
 /* What a rule makes of a call. */
@@ -80,6 +93,16 @@ bool edge_matches(const char *pattern, const char *text);
 
 /* The function of that name in the libraries after this one. */
 void *edge_real(const char *name);
+
+/* Looks it up if the table does not have it yet. */
+#define EDGE_FIND(table, name)                                                                     \
+    do {                                                                                           \
+        if ((table).name == NULL)                                                                  \
+            *(void **)&(table).name = edge_real(#name);                                            \
+    } while (0)
+
+/* Maps that much of the control file $EDGE_FILE, and leaves no descriptor open. NULL: there is none. */
+void *edge_map(size_t byte_count);
 
 #pragma GCC visibility pop
 

@@ -33,30 +33,24 @@ static struct {
     long (*syscall)(long, ...);
 } real;
 
-#define FIND(name)                                                                                 \
-    do {                                                                                           \
-        if (real.name == NULL)                                                                     \
-            *(void **)&real.name = edge_real(#name);                                               \
-    } while (0)
-
 __attribute__((constructor)) static void find_all(void)
 {
-    FIND(open);
-    FIND(open64);
-    FIND(openat);
-    FIND(openat64);
-    FIND(creat);
-    FIND(rename);
-    FIND(renameat);
-    FIND(renameat2);
-    FIND(link);
-    FIND(linkat);
-    FIND(unlink);
-    FIND(unlinkat);
-    FIND(mkdir);
-    FIND(mkdirat);
-    FIND(connect);
-    FIND(syscall);
+    EDGE_FIND(real, open);
+    EDGE_FIND(real, open64);
+    EDGE_FIND(real, openat);
+    EDGE_FIND(real, openat64);
+    EDGE_FIND(real, creat);
+    EDGE_FIND(real, rename);
+    EDGE_FIND(real, renameat);
+    EDGE_FIND(real, renameat2);
+    EDGE_FIND(real, link);
+    EDGE_FIND(real, linkat);
+    EDGE_FIND(real, unlink);
+    EDGE_FIND(real, unlinkat);
+    EDGE_FIND(real, mkdir);
+    EDGE_FIND(real, mkdirat);
+    EDGE_FIND(real, connect);
+    EDGE_FIND(real, syscall);
 }
 
 /* A variant of open: with a mode if it may make the file. */
@@ -69,34 +63,34 @@ __attribute__((constructor)) static void find_all(void)
 int open(const char *path, int flags, ...)
 {
     MODE_OF(flags);
-    FIND(open);
+    EDGE_FIND(real, open);
     return edge_fails_at(EDGE_OPEN, AT_FDCWD, path) ? -1 : real.open(path, flags, mode);
 }
 
 int open64(const char *path, int flags, ...)
 {
     MODE_OF(flags);
-    FIND(open64);
+    EDGE_FIND(real, open64);
     return edge_fails_at(EDGE_OPEN, AT_FDCWD, path) ? -1 : real.open64(path, flags, mode);
 }
 
 int openat(int fd, const char *path, int flags, ...)
 {
     MODE_OF(flags);
-    FIND(openat);
+    EDGE_FIND(real, openat);
     return edge_fails_at(EDGE_OPEN, fd, path) ? -1 : real.openat(fd, path, flags, mode);
 }
 
 int openat64(int fd, const char *path, int flags, ...)
 {
     MODE_OF(flags);
-    FIND(openat64);
+    EDGE_FIND(real, openat64);
     return edge_fails_at(EDGE_OPEN, fd, path) ? -1 : real.openat64(fd, path, flags, mode);
 }
 
 int creat(const char *path, mode_t mode)
 {
-    FIND(creat);
+    EDGE_FIND(real, creat);
     return edge_fails_at(EDGE_OPEN, AT_FDCWD, path) ? -1 : real.creat(path, mode);
 }
 
@@ -106,7 +100,7 @@ long syscall(long number, ...)
     long words[6];
     va_list args;
 
-    FIND(syscall);
+    EDGE_FIND(real, syscall);
     va_start(args, number);
     for (int i = 0; i < 6; i++)
         words[i] = va_arg(args, long);
@@ -118,56 +112,56 @@ long syscall(long number, ...)
 
 int rename(const char *from, const char *to)
 {
-    FIND(rename);
+    EDGE_FIND(real, rename);
     return edge_fails_at(EDGE_RENAME, AT_FDCWD, to) ? -1 : real.rename(from, to);
 }
 
 int renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
-    FIND(renameat);
+    EDGE_FIND(real, renameat);
     return edge_fails_at(EDGE_RENAME, to_fd, to) ? -1 : real.renameat(from_fd, from, to_fd, to);
 }
 
 int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags)
 {
-    FIND(renameat2);
+    EDGE_FIND(real, renameat2);
     return edge_fails_at(EDGE_RENAME, to_fd, to) ? -1
                                                  : real.renameat2(from_fd, from, to_fd, to, flags);
 }
 
 int link(const char *from, const char *to)
 {
-    FIND(link);
+    EDGE_FIND(real, link);
     return edge_fails_at(EDGE_LINK, AT_FDCWD, to) ? -1 : real.link(from, to);
 }
 
 int linkat(int from_fd, const char *from, int to_fd, const char *to, int flags)
 {
-    FIND(linkat);
+    EDGE_FIND(real, linkat);
     return edge_fails_at(EDGE_LINK, to_fd, to) ? -1 : real.linkat(from_fd, from, to_fd, to, flags);
 }
 
 int unlink(const char *path)
 {
-    FIND(unlink);
+    EDGE_FIND(real, unlink);
     return edge_fails_at(EDGE_UNLINK, AT_FDCWD, path) ? -1 : real.unlink(path);
 }
 
 int unlinkat(int fd, const char *path, int flags)
 {
-    FIND(unlinkat);
+    EDGE_FIND(real, unlinkat);
     return edge_fails_at(EDGE_UNLINK, fd, path) ? -1 : real.unlinkat(fd, path, flags);
 }
 
 int mkdir(const char *path, mode_t mode)
 {
-    FIND(mkdir);
+    EDGE_FIND(real, mkdir);
     return edge_fails_at(EDGE_MKDIR, AT_FDCWD, path) ? -1 : real.mkdir(path, mode);
 }
 
 int mkdirat(int fd, const char *path, mode_t mode)
 {
-    FIND(mkdirat);
+    EDGE_FIND(real, mkdirat);
     return edge_fails_at(EDGE_MKDIR, fd, path) ? -1 : real.mkdirat(fd, path, mode);
 }
 
@@ -203,7 +197,7 @@ int connect(int fd, __CONST_SOCKADDR_ARG address, socklen_t bytes)
 {
     char name[128];
 
-    FIND(connect);
+    EDGE_FIND(real, connect);
     name_of_address(address.__sockaddr__, bytes, name, sizeof name);
     return edge_fails_at(EDGE_CONNECT, -1, name) ? -1 : real.connect(fd, address, bytes);
 }

@@ -18,25 +18,19 @@ static struct {
     int (*execvpe)(const char *, char *const[], char *const[]);
 } real;
 
-#define FIND(name)                                                                                 \
-    do {                                                                                           \
-        if (real.name == NULL)                                                                     \
-            *(void **)&real.name = edge_real(#name);                                               \
-    } while (0)
-
 __attribute__((constructor)) static void find_all(void)
 {
-    FIND(fork);
-    FIND(clone);
-    FIND(execve);
-    FIND(execv);
-    FIND(execvp);
-    FIND(execvpe);
+    EDGE_FIND(real, fork);
+    EDGE_FIND(real, clone);
+    EDGE_FIND(real, execve);
+    EDGE_FIND(real, execv);
+    EDGE_FIND(real, execvp);
+    EDGE_FIND(real, execvpe);
 }
 
 pid_t fork(void)
 {
-    FIND(fork);
+    EDGE_FIND(real, fork);
     return edge_fails_at(EDGE_FORK, AT_FDCWD, NULL) ? -1 : real.fork();
 }
 
@@ -46,7 +40,7 @@ int clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
     void *words[3];
     va_list args;
 
-    FIND(clone);
+    EDGE_FIND(real, clone);
     va_start(args, argument);
     for (int i = 0; i < 3; i++)
         words[i] = va_arg(args, void *);
@@ -58,13 +52,13 @@ int clone(int (*run)(void *), void *stack, int flags, void *argument, ...)
 
 int execve(const char *path, char *const argv[], char *const envp[])
 {
-    FIND(execve);
+    EDGE_FIND(real, execve);
     return edge_fails_at(EDGE_EXEC, AT_FDCWD, path) ? -1 : real.execve(path, argv, envp);
 }
 
 int execv(const char *path, char *const argv[])
 {
-    FIND(execv);
+    EDGE_FIND(real, execv);
     return edge_fails_at(EDGE_EXEC, AT_FDCWD, path) ? -1 : real.execv(path, argv);
 }
 
@@ -76,12 +70,12 @@ static int folder_of(const char *name)
 
 int execvp(const char *name, char *const argv[])
 {
-    FIND(execvp);
+    EDGE_FIND(real, execvp);
     return edge_fails_at(EDGE_EXEC, folder_of(name), name) ? -1 : real.execvp(name, argv);
 }
 
 int execvpe(const char *name, char *const argv[], char *const envp[])
 {
-    FIND(execvpe);
+    EDGE_FIND(real, execvpe);
     return edge_fails_at(EDGE_EXEC, folder_of(name), name) ? -1 : real.execvpe(name, argv, envp);
 }

@@ -17,6 +17,7 @@
 
 static struct log_writer writer;
 static uint32_t rooms, flushes;
+static size_t left_at_flush;
 
 static void on_room(void *owner)
 {
@@ -24,9 +25,10 @@ static void on_room(void *owner)
     rooms++;
 }
 
-static void on_flushed(void *owner)
+static void on_flushed(void *owner, size_t left_bytes)
 {
     (void)owner;
+    left_at_flush = left_bytes;
     flushes++;
 }
 
@@ -99,6 +101,22 @@ TEST(every_byte_is_written_in_order)
     CHECK_EQ(uv_loop_close(&loop), 0);
 }
 
+/* Its lock is not there: a lock that only its owner may open would tell of one who took it. */
+TEST(a_writer_that_is_not_open_has_nothing_to_flush)
+{
+    pthread_mutexattr_t attributes;
+
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(pthread_mutexattr_init(&attributes), 0);
+    CHECK_EQ(pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK), 0);
+    CHECK_EQ(pthread_mutex_init(&writer.lock, &attributes), 0);
+    CHECK_EQ(pthread_mutex_lock(&writer.lock), 0);
+    CHECK(log_writer_flush(&writer));
+    CHECK_EQ(pthread_mutex_unlock(&writer.lock), 0); /* it was still ours */
+    CHECK_EQ(pthread_mutex_destroy(&writer.lock), 0);
+    CHECK_EQ(pthread_mutexattr_destroy(&attributes), 0);
+}
+
 /* How many looks the end of a job waits for a disk that takes one piece between `every` looks. */
 static uint32_t looks_at(uint32_t every, uint64_t pieces)
 {
@@ -157,7 +175,38 @@ TEST(a_flush_goes_on_while_the_disk_takes_something)
     while (flushes == 0)
         (void)uv_run(&loop, UV_RUN_ONCE);
     CHECK(log_writer_flush(&writer)); /* all six were taken */
+    CHECK_EQ(left_at_flush, 0);
     uv_close((uv_handle_t *)&slow, NULL);
+    CHECK(log_writer_close(&writer));
+    CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
+    CHECK_EQ(uv_loop_close(&loop), 0);
+    CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+}
+
+/* What is not written is told. */
+TEST(a_flush_of_a_disk_that_takes_nothing_ends)
+{
+    static struct log_file file;
+    char path[256];
+    uv_loop_t loop;
+    struct err err;
+    int ends[2];
+
+    CHECK_EQ(pipe(ends), 0);
+    CHECK_EQ(uv_loop_init(&loop), 0);
+    writer = (struct log_writer){.on_room = on_room, .on_flushed = on_flushed};
+    CHECK_EQ(log_writer_open(&writer, &loop, &err), STATUS_OK);
+    path_of(0, path);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    CHECK(log_writer_add_work(&writer, take_piece, &ends[0]));
+    CHECK(log_writer_add(&writer, &file, &(struct log_piece){.bytes = "12345", .byte_count = 5}));
+    flushes = 0;
+    CHECK(!log_writer_flush(&writer));
+    while (flushes == 0)
+        (void)uv_run(&loop, UV_RUN_ONCE);
+    CHECK_EQ(left_at_flush, 5);
+    CHECK_EQ(write(ends[1], "", 1), 1);
+    log_writer_add_close(&writer, &file);
     CHECK(log_writer_close(&writer));
     CHECK_EQ(uv_run(&loop, UV_RUN_DEFAULT), 0);
     CHECK_EQ(uv_loop_close(&loop), 0);

@@ -92,6 +92,25 @@ TEST(a_run_directory_goes_with_our_files)
     remove_and_read(path, NULL); /* a second removal does nothing */
 }
 
+/* A part of which one file stays in the record keeps its run directory: else no launcherd would find that file again. */
+TEST(a_run_directory_stays_while_its_record_does)
+{
+    char path[PATH_MAX], record[PATH_MAX], kept[PATH_MAX];
+
+    make_used(path, false);
+    (void)snprintf(record, sizeof record, "%.2000s/parts", test_dir());
+    CHECK_EQ(mkdir(record, 0700), 0);
+    (void)snprintf(record, sizeof record, "%.2000s/parts/%s.shim", test_dir(),
+                   strrchr(path, '/') + 1);
+    CHECK_EQ(mkdir(record, 0700), 0); /* unlink refuses it */
+    remove_and_read(path, "cannot be removed: Is a directory");
+    rundir_join(kept, path, "start.msg");
+    CHECK(has(kept, "x"));
+    CHECK_EQ(rmdir(record), 0);
+    remove_and_read(path, NULL);
+    CHECK(access(path, F_OK) != 0);
+}
+
 TEST(a_file_of_others_stays_with_its_folder)
 {
     char path[PATH_MAX], name[PATH_MAX];

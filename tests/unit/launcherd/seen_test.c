@@ -1,8 +1,11 @@
 /* What a node remembers of its clusters, in the core and in its file; which folder has the logs of a job; the ends of
  * shims of other servers. */
+#include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -113,6 +116,28 @@ static const char *seen_path(const char *end)
 
     (void)snprintf(path, sizeof path, "%s/seen%s", test_dir(), end);
     return path;
+}
+
+/* A limit of the file's size refuses the bytes, as a full disk does: the old record stands, and nothing is left beside it. */
+TEST(what_cannot_be_written_is_not_left)
+{
+    static const struct seen_record first = {.count = 1, .jobs = {{"b", 1, 1, 0}}},
+                                    second = {.count = 1, .jobs = {{"b", 2, 1, 0}}};
+    struct rlimit limit, before;
+    struct seen_record record;
+    struct err err, note = {.text = ""};
+
+    CHECK_EQ(seen_file_write(test_dir(), &first, &note, &err), STATUS_OK);
+    CHECK(signal(SIGXFSZ, SIG_IGN) != SIG_ERR && getrlimit(RLIMIT_FSIZE, &before) == 0);
+    limit = (struct rlimit){.rlim_cur = 4, .rlim_max = before.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    CHECK_EQ(seen_file_write(test_dir(), &second, &note, &err), STATUS_IO);
+    CHECK_EQ(err.code, EFBIG);
+    CHECK_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    CHECK(signal(SIGXFSZ, SIG_DFL) != SIG_ERR);
+    CHECK_EQ(access(seen_path(".new"), F_OK), -1);
+    CHECK_EQ(seen_file_read(test_dir(), &record, &err), STATUS_OK);
+    CHECK_EQ(record.jobs[0].job_id, 1);
 }
 
 /* Of another kind, or damaged: it is left alone, or kept. */

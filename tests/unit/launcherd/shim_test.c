@@ -381,6 +381,24 @@ TEST(an_end_that_cannot_be_stored_is_reported)
     disk_hangs = false;
 }
 
+/* A disk that takes no more output is told with the end, unless that is not stored either. */
+TEST(output_that_is_not_in_the_logs_is_told)
+{
+    const struct shim_event empty = {.type = SHIM_EVENT_TREE_EMPTY, .text = "5 bytes are gone"};
+    const struct shim_event late = {.type = SHIM_EVENT_END_KEPT, .text = "the disk hangs"};
+
+    running(1);
+    disk_hangs = true;
+    (void)exited(10, 0, 0, 0);
+    CHECK_STR(step(11, empty), "keep-end");
+    CHECK_STR(step(12, late), "report(ended)");
+    CHECK_STR(report(12).notice, "the end of job 7 is not stored: the disk hangs");
+    CHECK_STR(event(13, SHIM_EVENT_END_KEPT), "report(ended)");
+    CHECK_STR(report(13).notice, "output of job 7 is lost: 5 bytes are gone");
+    CHECK_STR(report(13).cause, ""); /* the job has not failed */
+    disk_hangs = false;
+}
+
 TEST(joins_and_world)
 {
     running(3);
