@@ -191,7 +191,8 @@ TEST(root_does_not_come_back)
 static struct preflight_result result;
 static char here[64] = "/tmp/ddp-preflight-XXXXXX";
 
-static const char *check(const char *cwd, const char *program)
+static const char *check_as(const struct account_policy *policy, const char *user, const char *cwd,
+                            const char *program)
 {
     struct account own;
     const char *argv[] = {program};
@@ -214,11 +215,17 @@ static const char *check(const char *cwd, const char *program)
                                    .error_dir = "/e",
                                    .shim_fd = 3};
     CHECK_EQ(account_own(&own, &err), STATUS_OK);
-    start.user = own.name;
-    preflight_check(&open_to_root, &own, &env, NULL, &result);
+    start.user = user != NULL ? user : own.name;
+    preflight_check(policy, &own, &env, NULL, &result);
     account_free(&result.account);
     account_free(&own);
     return result.text;
+}
+
+/* As a job of our own user. */
+static const char *check(const char *cwd, const char *program)
+{
+    return check_as(&open_to_root, NULL, cwd, program);
 }
 
 static void make_file(const char *name, mode_t mode)
@@ -227,6 +234,15 @@ static void make_file(const char *name, mode_t mode)
     (void)snprintf(path, sizeof path, "%s/%s", here, name);
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
     CHECK(fd >= 0 && fchmod(fd, mode) == 0 && close(fd) == 0);
+}
+
+/* 126: another try, or another node, would not help. */
+TEST(a_user_that_is_refused_is_final)
+{
+    CHECK(strstr(check_as(&strict, "root", "/", "true"), "root") != NULL);
+    CHECK_EQ(result.code, 126);
+    CHECK(strstr(check_as(&strict, "no-such-user", "/", "true"), "no-such-user") != NULL);
+    CHECK_EQ(result.code, 126);
 }
 
 TEST(a_job_is_checked_before_it_starts)

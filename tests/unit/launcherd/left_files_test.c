@@ -1,5 +1,5 @@
-/* What an ended shim, and an ended keeper of warm processes, have left: a shim.json that the disk cannot give now (EIO) is
- * no proof that nothing is left. */
+/* What an ended shim, and an ended keeper of warm processes, have left: a shim.json, or an end.msg, that the disk cannot give
+ * now (EIO) is no proof that nothing is left. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include "launcherd/process/rundir.h"
 #include "tests/lib/test.h"
 
-static bool is_broken; /* the disk gives no shim.json */
+static const char *broken = ""; /* the file that the disk does not give */
 
 int __real_openat64(int fd, const char *path, int flags, /* NOLINT(bugprone-reserved-identifier) */
                     ...);
@@ -29,8 +29,7 @@ int __wrap_openat64(int fd, const char *path, int flags, /* NOLINT(bugprone-rese
         mode = va_arg(args, mode_t);
     va_end(args);
     errno = EIO;
-    return is_broken && strcmp(path, "shim.json") == 0 ? -1
-                                                       : __real_openat64(fd, path, flags, mode);
+    return strcmp(path, broken) == 0 ? -1 : __real_openat64(fd, path, flags, mode);
 }
 
 /* Left by a process of another time: nothing has this token. */
@@ -60,12 +59,16 @@ TEST(what_a_shim_has_left_is_unknown_while_the_disk_does_not_give_it)
 
     rundir_path(dir, test_dir(), "c", 7, 1);
     make(dir);
-    is_broken = true;
+    broken = "shim.json";
     files = sweep_shim(dir);
     CHECK(files->is_unknown && !files->has_msg);
     CHECK(strstr(files->err.text, "shim.json") != NULL);
     files->work.drop(&files->work);
-    is_broken = false;
+    broken = "end.msg"; /* it may say how the ranks ended */
+    files = sweep_shim(dir);
+    CHECK(files->is_unknown && !files->has_msg);
+    files->work.drop(&files->work);
+    broken = "";
     files = sweep_shim(dir);
     CHECK(!files->is_unknown && !files->has_msg);
     CHECK_EQ(files->found, 0);
@@ -92,9 +95,9 @@ TEST(what_a_keeper_has_left_is_looked_at_again_until_the_disk_gives_it)
     rundir_warm_path(dir, test_dir(), "c", 8);
     make(dir);
     rundir_join(path, dir, "shim.json");
-    is_broken = true;
+    broken = "shim.json";
     CHECK(warm_has_left(dir));
-    is_broken = false;
+    broken = "";
     CHECK_EQ(access(path, F_OK), 0); /* it describes what may be left */
     CHECK(!warm_has_left(dir));
     CHECK(access(dir, F_OK) != 0);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,6 +205,69 @@ TEST(a_child_that_is_no_program_yet_is_not_taken_for_its_parent)
     CHECK_EQ(look_for(mark).count, 1); /* its parent is gone: it counts for itself */
     CHECK(look_for(mark).pid != pid);
     CHECK(close(in[1]) == 0 && close(out[0]) == 0);
+}
+
+/* -- one process, and no other -- */
+
+static sigset_t both_signals(void)
+{
+    sigset_t both;
+
+    (void)sigemptyset(&both);
+    (void)sigaddset(&both, SIGUSR1);
+    (void)sigaddset(&both, SIGUSR2);
+    return both;
+}
+
+/* Ends with the number of the first signal that it gets; SIGUSR1 comes before SIGUSR2. */
+static pid_t start_waiting(const char *name)
+{
+    const sigset_t both = both_signals();
+    pid_t pid;
+
+    CHECK(sigprocmask(SIG_BLOCK, &both, NULL) == 0);
+    pid = fork();
+    if (pid == 0)
+        _exit(prctl(PR_SET_NAME, name) == 0 ? sigwaitinfo(&both, NULL) : 1);
+    CHECK(pid > 0);
+    return pid;
+}
+
+static int end_of(pid_t pid)
+{
+    int how = 0;
+
+    CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how));
+    return WEXITSTATUS(how);
+}
+
+TEST(a_process_that_has_got_the_number_of_another_is_not_signalled)
+{
+    const pid_t pid = start_waiting("waits");
+    struct proc_found found = {.pid = pid, .start_ticks = proc_start_ticks(pid) - 1};
+
+    proc_signal_exactly(&found, SIGUSR1);
+    found.start_ticks++;
+    proc_signal_exactly(&found, SIGUSR2);
+    CHECK_EQ(end_of(pid), SIGUSR2);
+}
+
+TEST(a_name_may_have_spaces_and_parentheses)
+{
+    const pid_t pid = start_waiting("a) R 1 (b) 2");
+    struct proc_stat stat;
+
+    do /* until it has its name */
+        CHECK(proc_stat_of(pid, &stat));
+    while (strcmp(stat.is.name, "a) R 1 (b) 2") != 0 && sched_yield() == 0 &&
+           stat.ppid == getpid());
+    CHECK_STR(stat.is.name, "a) R 1 (b) 2");
+    CHECK_EQ(stat.ppid, getpid());
+    CHECK_EQ(stat.is.group, getpgrp());
+    CHECK_EQ(stat.is.session, getsid(0));
+    CHECK(stat.is.start_ticks > 0 && stat.is.start_ticks == proc_start_ticks(pid));
+    CHECK(kill(pid, SIGUSR1) == 0);
+    CHECK_EQ(end_of(pid), SIGUSR1);
 }
 
 TEST_MAIN

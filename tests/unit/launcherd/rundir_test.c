@@ -1,6 +1,7 @@
 /* The removal of run directories, also when something is in the way. */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -342,6 +343,68 @@ TEST(mounts_are_left_alone)
     check_victim();
     remove_and_read(path, NULL);
     CHECK(access(path, F_OK) != 0);
+}
+
+/* In the logs' folder, which jobs may enter, somebody else may have made it before. */
+TEST(a_folder_of_another_user_is_not_given_away)
+{
+    const uid_t other = 4711, user = 65534;
+    const gid_t group = 65534;
+    char path[PATH_MAX];
+    struct stat stat_of;
+    struct err err = {.text = ""};
+
+    if (geteuid() != 0)
+        SKIP("only root may give folders away");
+    (void)snprintf(path, sizeof path, "%s/logs", test_dir());
+    CHECK_EQ(rundir_make(path, 0711, &err), STATUS_OK);
+    (void)snprintf(path, sizeof path, "%s/logs/g1-errors", test_dir());
+    CHECK(mkdir(path, 0700) == 0 && chown(path, other, group) == 0);
+    CHECK_EQ(rundir_make_for(path, &user, &group, &err), STATUS_REFUSED);
+    CHECK(strstr(err.text, "belongs to another user, 4711") != NULL);
+    CHECK(stat(path, &stat_of) == 0 && stat_of.st_uid == other);
+    CHECK(chown(path, user, group) == 0); /* of an earlier generation */
+    CHECK_EQ(rundir_make_for(path, &user, &group, &err), STATUS_OK);
+    CHECK(rmdir(path) == 0);
+    CHECK_EQ(rundir_make_for(path, &user, &group, &err), STATUS_OK);
+    CHECK(stat(path, &stat_of) == 0 && stat_of.st_uid == user && rmdir(path) == 0);
+}
+
+/* A limit of the size of files stands for a full disk: a write takes less than it was given. */
+static int write_too_much(const char *dir)
+{
+    const struct rlimit limit = {.rlim_cur = 100, .rlim_max = 100};
+    const char bytes[200] = "";
+    struct err err = {.text = ""};
+
+    if (signal(SIGXFSZ, SIG_IGN) == SIG_ERR || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 1;
+    return rundir_write(dir, "start.msg", bytes, sizeof bytes, &err) == STATUS_IO &&
+                   strstr(err.text, "File too large") != NULL
+               ? 0
+               : 2;
+}
+
+TEST(a_file_that_the_disk_does_not_take_whole_leaves_nothing)
+{
+    char path[PATH_MAX], dir[PATH_MAX];
+    struct err err = {.text = ""};
+    int how = 0;
+    pid_t pid;
+
+    rundir_path(dir, test_dir(), "c", 9, 1);
+    CHECK_EQ(rundir_make_dir(dir, &err), STATUS_OK);
+    CHECK_EQ(rundir_write(dir, "start.msg", "whole", 5, &err), STATUS_OK);
+    pid = fork();
+    if (pid == 0)
+        _exit(write_too_much(dir));
+    CHECK(waitpid(pid, &how, 0) == pid && WIFEXITED(how));
+    CHECK_EQ(WEXITSTATUS(how), 0);
+    rundir_join(path, dir, "start.msg.new");
+    CHECK(access(path, F_OK) != 0 && errno == ENOENT);
+    rundir_join(path, dir, "start.msg"); /* the one before stands */
+    CHECK(access(path, F_OK) == 0);
+    rundir_remove(dir);
 }
 
 TEST_MAIN

@@ -38,6 +38,26 @@ int __wrap_open64(const char *path, int flags, ...)  /* NOLINT(bugprone-reserved
     return __real_open64(path, flags, mode);
 }
 
+/* Runs the order, whose stdout is a pipe; what the process prints. */
+static void read_output(struct spawn_order *order, char *text, size_t text_bytes)
+{
+    struct err err;
+    size_t used = 0;
+    ssize_t got;
+    int ends[2], exit_code;
+    pid_t pid;
+
+    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
+    order->stdout_fd = ends[1];
+    CHECK_EQ(spawn_process(order, &pid, &exit_code, &err), STATUS_OK);
+    (void)close(ends[1]);
+    while ((got = read(ends[0], text + used, text_bytes - 1 - used)) > 0)
+        used += (size_t)got;
+    text[used] = '\0';
+    (void)close(ends[0]);
+    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+}
+
 /* `cat /proc/self/cgroup` in the group `dir`; what it prints. */
 static void read_cgroup(const char *dir, char *text, size_t text_bytes)
 {
@@ -49,21 +69,54 @@ static void read_cgroup(const char *dir, char *text, size_t text_bytes)
                                 .stdin_fd = -1,
                                 .stderr_fd = STDERR_FILENO,
                                 .extra_fd = -1};
-    struct err err;
-    size_t used = 0;
-    ssize_t got;
-    int ends[2], exit_code;
-    pid_t pid;
 
-    CHECK_EQ(pipe2(ends, O_CLOEXEC), 0);
-    order.stdout_fd = ends[1];
-    CHECK_EQ(spawn_process(&order, &pid, &exit_code, &err), STATUS_OK);
-    (void)close(ends[1]);
-    while ((got = read(ends[0], text + used, text_bytes - 1 - used)) > 0)
-        used += (size_t)got;
-    text[used] = '\0';
-    (void)close(ends[0]);
-    CHECK_EQ(waitpid(pid, NULL, 0), pid);
+    read_output(&order, text, text_bytes);
+}
+
+/* What a job's process prints. Descriptors up to 9 are open here, not close-on-exec, and SIGTERM is blocked. */
+static void run_job(const char *path, char *const *argv, char *text, size_t text_bytes)
+{
+    char *const envp[] = {"PATH=/usr/bin:/bin", NULL};
+    const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    struct spawn_order order = {.path = path,
+                                .argv = argv,
+                                .envp = envp,
+                                .stdin_fd = null_fd,
+                                .stderr_fd = STDERR_FILENO,
+                                .extra_fd = null_fd,
+                                .is_job = true};
+    sigset_t term, before;
+
+    for (int fd = 3; fd < 9;)
+        CHECK((fd = fcntl(null_fd, F_DUPFD, 3)) >= 0);
+    CHECK(sigemptyset(&term) == 0 && sigaddset(&term, SIGTERM) == 0);
+    CHECK_EQ(sigprocmask(SIG_BLOCK, &term, &before), 0);
+    read_output(&order, text, text_bytes);
+    CHECK_EQ(sigprocmask(SIG_SETMASK, &before, NULL), 0);
+    (void)close(null_fd);
+}
+
+TEST(a_job_has_no_descriptor_that_it_was_not_given)
+{
+    char *const argv[] = {"sh", "-c",
+                          "for n in 0 1 2 3 4 5 6 7 8 9; do [ ! -e /proc/self/fd/$n ] || echo $n; "
+                          "done",
+                          NULL};
+    char text[64];
+
+    run_job("/bin/sh", argv, text, sizeof text);
+    CHECK_STR(text, "0\n1\n2\n3\n");
+}
+
+/* Not by a shell, which may clear the mask itself. */
+TEST(a_job_gets_no_signal_mask_and_no_more_rights)
+{
+    char *const argv[] = {"grep", "-E", "^(NoNewPrivs|SigBlk):", "/proc/self/status", NULL};
+    char text[128];
+
+    run_job("/bin/grep", argv, text, sizeof text);
+    CHECK(strstr(text, "NoNewPrivs:\t1\n") != NULL);
+    CHECK(strstr(text, "SigBlk:\t0000000000000000\n") != NULL);
 }
 
 /* A move by cgroup.procs waits for an RCU grace period: 10 ms and more for the first rank of a generation, and in launcherd's

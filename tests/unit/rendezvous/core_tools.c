@@ -162,6 +162,14 @@ const struct rdzv_action *find(enum rdzv_action_type type)
     return NULL;
 }
 
+bool says(const char *text)
+{
+    for (uint32_t i = 0; i < actions.count; i++)
+        if (actions.items[i].type == RDZV_LOG_EVENT && strstr(actions.items[i].text, text) != NULL)
+            return true;
+    return false;
+}
+
 void step_node(uint64_t conn, const struct msg *msg)
 {
     step((struct rdzv_event){.type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = msg});

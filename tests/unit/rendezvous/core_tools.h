@@ -39,6 +39,7 @@ struct rdzv_record keep_record(uint64_t job_id);
 /* Among the last actions. */
 uint32_t count_of(enum rdzv_action_type type);
 const struct rdzv_action *find(enum rdzv_action_type type); /* the first; NULL: none */
+bool says(const char *text); /* whether an event of the last step has these words */
 
 /* `hello` with what it leaves empty filled in: protocol, version, address, and ids that belong to
  * the node's name: the same machine, boot and state directory each time. */

@@ -50,6 +50,7 @@ TEST(a_pause_of_the_server_is_not_the_nodes_silence)
     beat(3);
     now_us += 17 * SECOND_US; /* node a was silent for 4 s of these 21 */
     step((struct rdzv_event){.type = RDZV_EVENT_TICK, .paused_us = 17 * SECOND_US});
+    CHECK(says("this server did not run for 17000 ms: nodes get that time"));
     CHECK_EQ(count_of(RDZV_CLOSE_NODE), 0);
     beat(2); /* what came during the pause */
     beat(3);

@@ -163,6 +163,7 @@ TEST(columns_without_a_text_are_empty)
     CHECK(store_get_job(store, 1, &arena, &read));
     CHECK_STR(read.tail, "");
     CHECK_EQ(read.part_count, 0);
+    CHECK_EQ(read.state, JOB_FAILED); /* nobody takes it for one that waits or runs */
     arena_reset(&arena);
     store_close(&store);
 }
