@@ -1,7 +1,7 @@
 """Kills workers while a job trains. usage: faults_test.py BUILD [SEED]
 
 10 jobs, each with one worker killed by SIGKILL at a random step: one restart, and the last checkpoint equals that of an undisturbed
-run bit for bit. After it nothing is left: processes, sockets, run directories, temporary files, descriptors of ended jobs in launcherd."""
+run bit for bit. After it nothing is left: processes, sockets, run directories, temporary files."""
 
 import contextlib
 import glob
@@ -72,19 +72,12 @@ def expect(cluster, job, restarts, state="succeeded"):
     return status
 
 
-def descriptors(cluster):
-    """How many each launcherd has open."""
-    return [len(os.listdir(f"/proc/{node.process.pid}/fd")) for node in cluster.nodes]
-
-
 def kill_workers(build, seed, jobs=10):
     chance = random.Random(seed)
     with Cluster(build) as cluster:
         job, folder = train(cluster, "calm")
         expect(cluster, job, 0)
         calm = last_parameters(folder)
-        wait_until(lambda: not cluster.run_dirs(), "the end of all that is of that job")
-        before = descriptors(cluster)
         killed = 0
         for i in range(3 * jobs):
             job, folder = train(cluster, f"kill{i}")
@@ -101,7 +94,6 @@ def kill_workers(build, seed, jobs=10):
             print(f"job {job}: rank {victim['rank']} killed after step {step}, one restart, same parameters", flush=True)
             killed += 1
             if killed == jobs:
-                wait_until(lambda: all(now <= then for now, then in zip(descriptors(cluster), before)), "descriptors of ended jobs to be closed")
                 return
         raise AssertionError(f"only {killed} of {3 * jobs} jobs still trained when a worker was to be killed")
 
