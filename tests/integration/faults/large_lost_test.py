@@ -7,7 +7,7 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from faults_lib import Cluster, wait_until  # noqa: E402
-from unix_relay import UnixRelay  # noqa: E402
+from processes.relay import UnixRelay  # noqa: E402
 
 LARGE_BYTES = 8 << 10
 BYTES = 60 << 10

@@ -6,7 +6,8 @@ Skipped (77) without PyTorch.
 import os
 import sys
 
-from node_lib import World
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.world import World
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
 import pytorch  # noqa: E402

@@ -1,5 +1,4 @@
 """Several servers on a real etcd of three members: the processes, the links between them, and threads that watch them."""
-
 import json
 import os
 import select
@@ -13,29 +12,25 @@ import threading
 import time
 import urllib.request
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-import ddpproto  # noqa: E402
+from processes import proc, waiting, wire
+from processes.case import Daemon
+from processes.runner import run_test
+from processes.waiting import LONG_S, Stopwatch
 
-PATIENCE_S = 120
-WORK_S = 5 * PATIENCE_S  # for computations, and for many jobs that wait in the queue, on a busy machine
-NO_ANSWER = (OSError, ddpproto.Closed, ddpproto.Refused, KeyError)  # also if another server leads now
+WORK_S = 5 * LONG_S  # for computations, and for many jobs that wait in the queue, on a busy machine
+NO_ANSWER = (OSError, wire.Closed, wire.Refused, KeyError)  # also if another server leads now
 ANSWER_S = 0.5  # a server that does not answer a probe within this time counts as stopped
+
+
+def wait_for(what, condition, patience_s=LONG_S):
+    """Elections of etcd and of our servers are among what is waited for."""
+    return waiting.wait_for(what, condition, patience_s)
 
 
 def free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         return taken.getsockname()[1]
-
-
-def wait_for(what, condition, patience_s=PATIENCE_S):
-    end = time.monotonic() + patience_s
-    while time.monotonic() < end:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.01)  # the time between two checks; the condition ends the wait
-    raise AssertionError("not within %d s: %s" % (patience_s, what))
 
 
 class Etcd:
@@ -118,10 +113,10 @@ class Etcd:
 def restore(build, backup):
     """Fills an etcd with the data that `ddpctl backup` has written."""
     def fill(etcd):
-        begun = time.monotonic()
+        watch = Stopwatch()
         url = "etcd://" + ",".join("127.0.0.1:%d" % port for port in etcd.client_ports())
         subprocess.run([build + "/ddpctl/ddpctl", "restore", "--store", url, backup], check=True)
-        print("restored in %.1f s" % (time.monotonic() - begun), flush=True)
+        watch.check("the restore")
     return fill
 
 
@@ -187,50 +182,38 @@ class Links:
             one.close()
 
 
-class Daemon:
-    def __init__(self, argv, log):
-        self.argv, self.log, self.process, self.log_begin = argv, log, None, 0
+class Member(Daemon):
+    """A daemon whose log is read from its last start on."""
 
-    def start(self):
-        with open(self.log, "ab") as log:
-            self.log_begin = log.tell()
-            self.process = subprocess.Popen(self.argv, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
-        return self
+    log_begin = 0
 
-    def ready(self):
-        line = self.process.stdout.readline().decode()
-        assert " ready " in line, "%s: %r, log %s" % (self.argv[0], line, self.log)
-        return line
+    def begin(self):
+        self.log_begin = os.path.getsize(self.log_path) if os.path.exists(self.log_path) else 0
+        return super().begin()
 
     def said(self):
         """Its log since it was started, or since it began again as a standby."""
-        with open(self.log, "rb") as log:
+        with open(self.log_path, "rb") as log:
             log.seek(self.log_begin)
             return log.read().decode().rsplit("starting again as a standby", 1)[-1]
 
-    def all_said(self):
-        with open(self.log, encoding="utf-8") as log:
-            return log.read()
-
-    def signal(self, number):
-        self.process.send_signal(number)
-
-    def end(self, number):
-        if self.process is None or self.process.poll() is not None:
-            return
-        self.process.send_signal(number)
-        self.process.send_signal(signal.SIGCONT)
-        self.process.wait(PATIENCE_S)
+    def end_by(self, number):
+        """Its exit code."""
+        if self.is_up():
+            self.signal(number)
+            self.signal(signal.SIGCONT)
+            self.wait()
+        return None if self.process is None else self.process.returncode
 
 
-class Server(Daemon):
+class Server(Member):
     """One rendezvous; it keeps its port when it is started again."""
 
     def __init__(self, build, folder, i, etcd, options):
         self.links = Links(etcd.scheme, etcd.client_ports())
         super().__init__([build + "/rendezvous/rendezvous", "--state-dir", "%s/s%d" % (folder, i), "--listen",
                           "127.0.0.1:0", "--store", self.links.url, *etcd.options, *options], "%s/server%d.log" % (folder, i))
-        self.start()
+        self.begin()
         self.address = self.ready().split()[3]
         # the address for clients without a key
         self.asked = "unix:%s/s%d/rendezvous.sock" % (folder, i) if "--require-key" in options else self.address
@@ -273,7 +256,7 @@ class Seen:
 
     def wait_above(self, token):
         with self.lock:
-            assert self.lock.wait_for(lambda: self.token > token or self.problem, PATIENCE_S), "nobody leads"
+            assert self.lock.wait_for(lambda: self.token > token or self.problem, LONG_S), "nobody leads"
             return self.first_at.get(self.token)
 
 
@@ -293,7 +276,7 @@ class Probe(threading.Thread):
 
     def ask(self, newest):
         try:
-            with ddpproto.Client(self.server.asked, ANSWER_S) as client:
+            with wire.Client(self.server.asked, ANSWER_S) as client:
                 token = client.ask("server_get", request_id=1)["token"]
         except NO_ANSWER:
             self.seen.does_not_lead(self.server.address)
@@ -315,7 +298,7 @@ class Submitter(threading.Thread):
     def run(self):
         while not self.is_ending:
             with self.turn:
-                self.submit(ddpproto.request_id())
+                self.submit(wire.request_id())
             time.sleep(self.every_s)  # sets the rate
 
     def pause(self):
@@ -330,7 +313,7 @@ class Submitter(threading.Thread):
         for attempt in range(10000):
             server = self.servers[attempt % len(self.servers)]
             try:
-                with ddpproto.Client(server.asked, 2) as client:
+                with wire.Client(server.asked, 2) as client:
                     job = client.submit(request, name=request, argv=argv)["job_id"]
             except NO_ANSWER:
                 time.sleep(0.02)  # between two tries
@@ -382,9 +365,9 @@ class Cluster:
         self.seen.wait_above(0)
         self.list = ",".join(server.asked for server in self.servers)
         for i in range(nodes):
-            self.nodes.append(Daemon(
+            self.nodes.append(Member(
                 [self.build + "/launcherd/launcherd", "--server", self.list, "--name", "n%d" % i, "--slots", "4", "--allow-root",
-                 "--state-dir", "%s/n%d" % (self.folder, i)], "%s/node%d.log" % (self.folder, i)).start())
+                 "--state-dir", "%s/n%d" % (self.folder, i)], "%s/node%d.log" % (self.folder, i)).begin())
         for node in self.nodes:
             node.ready()
 
@@ -402,7 +385,7 @@ class Cluster:
             assert problem is None, problem
 
     def client(self):
-        return ddpproto.Client(self.leader().asked)
+        return wire.Client(self.leader().asked)
 
     def ran(self):
         """The small jobs that have started, in order."""
@@ -416,7 +399,7 @@ class Cluster:
         """Checks that each acknowledged small job is stored once and ran once; `training` need not have ended. Returns all jobs by name."""
         submitter = self.submitter
         submitter.is_ending = True
-        submitter.join(PATIENCE_S)
+        submitter.join(LONG_S)
         self.check()
 
         def ended():
@@ -438,19 +421,15 @@ class Cluster:
         assert sorted(begun) == sorted(submitter.acked), "ran %d times, answered %d" % (len(begun), len(submitter.acked))
         return by_name
 
-    def ctl(self, *words, servers=None, patience_s=PATIENCE_S):
+    def ctl(self, *words, servers=None, patience_s=LONG_S):
         return subprocess.run([self.build + "/ddpctl/ddpctl", "--server", servers or self.list, *words],
                               capture_output=True, text=True, timeout=patience_s, check=False)
 
     def end_shims(self):
         """Kills the shims of jobs that still run: they would wait for a server that will not come back. Their workers end with them."""
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open("/proc/%s/cmdline" % pid, "rb") as words:
-                    if b"--shim\0" + self.folder.encode() in words.read():
-                        os.kill(int(pid), signal.SIGKILL)
-            except OSError:
-                pass  # the process has ended meanwhile
+        for pid in proc.pids():
+            if "--shim\0" + self.folder in "\0".join(proc.command_of(pid)):
+                proc.kill_if_there(pid)
 
     def close(self):
         if self.submitter is not None:
@@ -458,7 +437,7 @@ class Cluster:
         for probe in self.probes:
             probe.is_ending = True
         for daemon in self.nodes + self.servers:
-            daemon.end(signal.SIGKILL if daemon in self.servers else signal.SIGTERM)
+            daemon.end_by(signal.SIGKILL if daemon in self.servers else signal.SIGTERM)
         self.end_shims()
         for server in self.servers:
             server.links.close()
@@ -467,15 +446,11 @@ class Cluster:
 
 
 def run_tests(cluster, tests):
-    """Runs each test, then checks the servers; prints each result, and returns how many tests failed. A failure does not stop the others."""
-    failed = 0
-    for test in tests:
-        begun = time.monotonic()
-        try:
-            test(cluster)
-            cluster.check()
-            print("ok %s %.2f s" % (test.__name__, time.monotonic() - begun), flush=True)
-        except Exception as error:
-            failed += 1
-            print("not ok %s: %s: %s" % (test.__name__, type(error).__name__, error), flush=True)
-    return failed
+    """Runs each test, then checks the servers. Returns how many tests failed; a failure does not stop the others."""
+    def checked(test):
+        def run(given):
+            test(given)
+            given.check()
+        run.__name__ = test.__name__
+        return run
+    return sum(run_test(checked(test), cluster) for test in tests)

@@ -1,0 +1,327 @@
+"""A scripted server, for tests of launcherd and its shims: it speaks the protocol of docs/protocol.md and sends the test's orders."""
+import base64
+import itertools
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import tempfile
+import threading
+import time
+
+from edge import Edge
+from processes import proc
+from processes.case import Daemon
+from processes.waiting import LONG_S, Stopwatch, wait_for, wait_gone
+from processes.wire import PROTOCOL, Closed, Link
+
+CLUSTER = "cluster0"
+REQUESTS = itertools.count(1_000_000)
+
+
+def user_name():
+    """The test's own account, as the server would name it."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid{os.geteuid()}"
+
+
+class Server:
+    """Welcomes nodes, acks beats and reports, stores every message."""
+
+    def __init__(self, path, lease_us=60_000_000, beat_us=500_000, cluster=CLUSTER, now=time.monotonic):
+        """`beat_us`: launcherd drops a server that is silent for five of them, and an order may be lost then. So they are not short.
+        `now`: the clock by which messages are noted."""
+        self.path, self.lease_us, self.beat_us, self.cluster, self.now = path, lease_us, beat_us, cluster, now
+        self.acks_beats = True
+        self.changed = threading.Condition()
+        self.messages = []  # (seconds, message)
+        self.reports = {}  # {(job, generation): newest report}
+        self.node = None
+        self.connections = 0
+        self.listener = None
+        self.listen()
+
+    def listen(self):
+        if os.path.exists(self.path):
+            os.unlink(self.path)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(16)
+        threading.Thread(target=self._accept, args=(self.listener,), daemon=True).start()
+
+    def _accept(self, listener):
+        while True:
+            try:
+                sock, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(Link(sock),), daemon=True).start()
+
+    def _serve(self, link):
+        while True:
+            try:
+                message = link.recv()
+            except (Closed, OSError):
+                link.close()
+                with self.changed:
+                    if self.node is link:
+                        self.node = None
+                    self.changed.notify_all()
+                return
+            try:
+                self._take(link, message)
+            except (Closed, OSError):
+                pass
+
+    def _take(self, link, message):
+        kind = message["type"]
+        if kind == "node_hello":
+            link.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us, protocol=PROTOCOL, schema="")
+        elif kind == "beat" and self.acks_beats:
+            link.send("beat_ack", sent_us=message["sent_us"])
+        elif kind == "shim_report":
+            link.send("report_ack", **{name: message[name] for name in ("job_id", "generation", "revision")})
+        with self.changed:
+            if kind == "node_hello":
+                self.node = link
+                self.connections += 1
+            if kind == "shim_report":
+                self.reports[(message["job_id"], message["generation"])] = message
+            self.messages.append((self.now(), message))
+            self.changed.notify_all()
+
+    def wait(self, condition, what, timeout_s=LONG_S):
+        found = None
+
+        def is_true():
+            nonlocal found
+            found = condition()
+            return found
+        with self.changed:
+            if not self.changed.wait_for(is_true, timeout_s):
+                last = [str(m)[:600] for _, m in self.messages if m["type"] != "beat"][-4:]
+                raise AssertionError("\n".join([f"not within {timeout_s} s: {what}; last said:", *last]))
+        return found
+
+    def send(self, kind, **fields):
+        self.wait(lambda: self.node, "a node").send(kind, **fields)
+
+    def find(self, kind, condition=lambda m: True, since=0):
+        return next((message for _, message in self.messages[since:] if message["type"] == kind and condition(message)), None)
+
+    def wait_for(self, kind, condition=lambda m: True, what=None, since=0):
+        return self.wait(lambda: self.find(kind, condition, since), what or kind)
+
+    def wait_report(self, job, generation, condition, what):
+        def look():
+            report = self.reports.get((job, generation))
+            return report if report is not None and condition(report) else None
+        return self.wait(look, f"job {job}, generation {generation}: {what}")
+
+    def wait_phase(self, job, generation, phase):
+        return self.wait_report(job, generation, lambda r: r["phase"] == phase, phase)
+
+    def start(self, job, generation, argv, nproc=1, env=None, **more):
+        fields = dict(cluster=self.cluster, job_id=job, generation=generation, name=f"job{job}", user=user_name(),
+                      node_rank=0, node_count=1, rank_base=0, local_count=nproc, world=nproc,
+                      slot_mask=(1 << nproc) - 1, restart_count=generation - 1, max_restarts=3, checkpoint_step=0,
+                      grace_us=1_000_000, cwd="/", argv=argv, env={"PATH": os.environ["PATH"]} if env is None else env, nodes={}, launch={},
+                      array_job=0, array_index=0, array_count=0, array_min=0, array_max=0, warn_after_us=0, warn_signal=0,
+                      submitted_ms=0)
+        self.send("start", **{**fields, **more})
+
+    def go(self, job, generation):
+        report = self.wait_phase(job, generation, "ready")
+        self.send("go", job_id=job, generation=generation, master_addr="127.0.0.1", master_port=report["master_port"] or 29500)
+        return report
+
+    def stop(self, job, generation, number=signal.SIGTERM, grace_us=0):
+        self.send("stop", job_id=job, generation=generation, signal=int(number), grace_us=grace_us, reason="told to")
+
+    def forget(self, job, generation):
+        self.send("forget", job_id=job, generation=generation)
+
+    def run(self, job, argv, **more):
+        """Sends start and go, and waits for the end. Returns the last report."""
+        self.start(job, 1, argv, **more)
+        self.go(job, 1)
+        return self.wait_phase(job, 1, "ended")
+
+    def log_bytes(self, job, generation, rank, **more):
+        """The whole log, read by cursor until it is final."""
+        out, offset = b"", 0
+        while True:
+            data = self.log_read(job, generation, rank, offset=offset, **more)
+            assert not data["problem"], data["problem"]
+            out += data["bytes"]
+            offset = data["offset"] + len(data["bytes"])
+            if data["is_final"]:
+                return out
+
+    def log_read(self, job, generation, rank, offset=0, tail_lines=0, bytes_max=32768, wait_us=30_000_000, what="output"):
+        return self._ask("log_read", "log_data", next(REQUESTS), what=what, job_id=job, generation=generation, rank=rank, offset=offset,
+                         tail_lines=tail_lines, bytes_max=bytes_max, wait_us=wait_us, submitted_ms=0)
+
+    def node_ask(self, what, **fields):
+        return self._ask("node_ask", "node_data", len(self.messages) + 1, what=what, **{**dict(peers={}, args={}, user=user_name(), job_id=0, cwd="",
+                                                                                                 argv=[], env={}), **fields})
+
+    def _ask(self, kind, answer, request, **fields):
+        self.send(kind, request_id=request, **fields)
+        data = dict(self.wait_for(answer, lambda m: m["request_id"] == request, what=answer))
+        data["bytes"] = base64.b64decode(data["bytes"])
+        return data
+
+    def cut(self):
+        """Acts like a killed server: nothing listens, and the connection ends."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        os.unlink(self.path)
+        node = self.node
+        if node is not None:
+            node.socket.shutdown(socket.SHUT_RDWR)
+        self.wait(lambda: self.node is None, "the connection's end")
+
+    def close(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+        if self.node is not None:
+            self.node.close()
+
+
+class Node(Daemon):
+    """launcherd as a process."""
+
+    def __init__(self, launcherd, folder, slots=4, name="node0", extra=("--allow-root",), environ=None):
+        self.folder, self.name = folder, name
+        super().__init__([launcherd, "--server", f"unix:{folder}/server.sock", "--name", name, "--slots", str(slots),
+                          "--state-dir", f"{folder}/{name}", *extra], f"{folder}/{name}.log", environ)
+
+    def end(self):
+        """SIGTERM; the exit code."""
+        return super().end() if self.is_up() else self.wait()
+
+    def run_dir(self, job, generation, cluster=CLUSTER):
+        return f"{self.folder}/{self.name}/run/{cluster}-{job}-g{generation}"
+
+    def log_dir(self, job, cluster=CLUSTER):
+        return f"{self.folder}/{self.name}/logs/{cluster}-{job}"
+
+    def shim(self, job, generation):
+        with open(self.run_dir(job, generation) + "/shim.json", encoding="utf-8") as file:
+            return json.load(file)
+
+
+def token_holders(token):
+    """Processes that carry this token in their environment."""
+    return [pid for pid in proc.pids() if f"DDP_JOB_TOKEN={token}".encode() in proc.read(pid, "environ")]
+
+
+def shims_below(folder):
+    """Shims that were started with a run directory in the folder."""
+    return [pid for pid in proc.pids() if (words := proc.command_of(pid))[1:2] == ["--shim"] and words[2].startswith(f"{folder}/")]
+
+
+class World:
+    """A folder, a server and a node. At the end it checks that everything is gone."""
+
+    def __init__(self, launcherd, gated=False, **server):
+        """`gated`: launcherd and its shims have the gated clock of tests/lib/edge.py, by which `now`, `watch` and the server's notes go. Ranks, which
+        have the real one, should wait for events: while they sleep, hours may pass for the others."""
+        self.edge = Edge() if gated else None
+        self.now = time.monotonic
+        if gated:
+            self.edge.__enter__().clock()
+            self.now = self.edge.now
+        self.folder = tempfile.mkdtemp(prefix="ddp-node-")
+        self.server = Server(f"{self.folder}/server.sock", now=self.now, **server)
+        self.launcherd = launcherd
+        self.nodes = []
+        self.tokens = set()
+
+    def environ(self):
+        if self.edge is None:
+            return None
+        return {**os.environ, **self.edge.env, "LD_PRELOAD": f"{self.edge.env['LD_PRELOAD']} {os.environ.get('LD_PRELOAD', '')}".strip()}
+
+    def watch(self):
+        return Stopwatch(self.now)
+
+    def node(self, **more):
+        self.nodes.append(Node(self.launcherd, self.folder, environ=self.environ(), **more))
+        return self.nodes[-1].start()
+
+    def note_token(self, node, job, generation):
+        shim = node.shim(job, generation)
+        self.tokens.add(shim["token"])
+        return shim
+
+    def forget(self, node, job, generation):
+        """Sends `forget`, and waits until the shim's process, its folder and its descendants are gone."""
+        shim = self.note_token(node, job, generation)
+        self.server.forget(job, generation)
+        wait_for("the end of the run directory", lambda: not os.path.exists(node.run_dir(job, generation)), LONG_S)
+        wait_gone("the end of the shim", shim["pid"], patience_s=LONG_S)
+        assert token_holders(shim["token"]) == []
+
+    def close(self):
+        for node in self.nodes:
+            if node.is_up():
+                code = node.end()
+                assert code == 0, f"launcherd's exit code is {code}\n{node.log()}"
+        for token in self.tokens:
+            for pid in token_holders(token):
+                os.kill(pid, signal.SIGKILL)
+                raise AssertionError(f"process {pid} was left behind")
+        self.server.close()
+        for node in self.nodes:
+            left = os.listdir(f"{self.folder}/{node.name}/run")
+            assert left == [], f"run directories are left: {left}"
+        shutil.rmtree(self.folder)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            if kind is None:
+                self.close()
+            else:
+                self.give_up()
+        finally:
+            if self.edge is not None:
+                self.edge.__exit__()
+
+    def give_up(self):
+        """After a failure: shows the logs, and ends all."""
+        for node in self.nodes:
+            if node.is_up():
+                node.process.kill()
+            print(f"--- {node.name}:\n{node.log()}", flush=True)
+        for pid in [*shims_below(self.folder), *(holder for token in self.tokens for holder in token_holders(token))]:
+            proc.kill_if_there(pid)  # also if its folder is gone
+        for folder, _, files in os.walk(self.folder):
+            for name in files:
+                self._clean_up(os.path.join(folder, name))
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _clean_up(self, path):
+        name = os.path.basename(path)
+        if name == "shim.json":
+            with open(path, encoding="utf-8") as file:
+                shim = json.load(file)
+            for pid in [shim["pid"], *token_holders(shim["token"])]:
+                proc.kill_if_there(pid)
+            if shim.get("cgroup") and os.path.exists(shim["cgroup"] + "/cgroup.kill"):
+                with open(shim["cgroup"] + "/cgroup.kill", "w", encoding="ascii") as file:
+                    file.write("1")
+        if name.startswith("shim-g"):
+            with open(path, errors="replace", encoding="utf-8") as file:
+                print(f"--- {name}:\n{file.read()}", flush=True)
