@@ -224,7 +224,7 @@ def a_crash_is_found_behind_a_failed_restart():
 
 
 def a_silent_node_is_said():
-    with Case() as case, Cluster(case, nodes=2, server_options=("--lost", "45s")) as cluster:
+    with Case(gated=True) as case, Cluster(case, nodes=2, server_options=("--lost", "45s")) as cluster:
         process = case.start("--server", cluster.address, "run", "--nodes", "2", "--", "sleep", "600")
         wait_for("the job", lambda: cluster.ctl("ps", "-q").stdout and cluster.status("@last")["state"] == "running")
         cluster.daemons["node1"].signal(signal.SIGSTOP)

@@ -123,7 +123,7 @@ def a_server_does_not_name_a_state():
 
 def a_folder_that_was_put_back_is_found_out():
     """In another boot the server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
-    with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
+    with Case(gated=True) as case, Moving(case, server_options=("--lease", "2s")) as cluster:
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         cluster.stop_server()
         shutil.copytree(cluster.folder(), f"{case.dir}/kept", symlinks=True)

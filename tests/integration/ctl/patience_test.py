@@ -218,12 +218,13 @@ def news_without_news():
 
 
 def logs_end(answer, limit_s, said, *words):
-    with Case() as case:
+    with Case(gated=True) as case:
         answers = real_answers(case)
         answers["log_read"] = answer(answers["log_read"])
         with TalkingServer(case, answers) as server:
-            with lasting("the end of the logs", at_most=limit_s):
-                done = case.ctl("--server", server.address, *words, timeout=60)
+            watch = case.watch()
+            done = case.ctl("--server", server.address, *words, timeout=60)
+            watch.check("the end of the logs", 0, limit_s)
             equal(done.returncode, 5, done.stderr)
             assert "cannot be reached" in done.stderr, done.stderr
             equal(done.stderr.count("does not answer for the logs ("), said, done.stderr)
@@ -247,7 +248,7 @@ def followed_logs_that_cannot_be_read():
 
 
 def ends_slowly(says, code, *words):
-    with Case() as case, FalseServer(case, says) as server:
+    with Case(gated=True) as case, FalseServer(case, says) as server:
         done = case.ctl("--server", server.address, *words, timeout=30)
         equal(done.returncode, code, done.stderr)
         assert "cannot be reached" in done.stderr, done.stderr
@@ -408,7 +409,7 @@ def a_state_of_the_past_has_remedies_of_its_own():
 
 def a_server_that_says_nothing_ends_the_wait():
     """The kernel takes the connections of a server that is stopped, or whose disk hangs."""
-    with Case() as case, socket.socket(socket.AF_UNIX) as listener:
+    with Case(gated=True) as case, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{case.dir}/mute.sock")
         listener.listen()
         for verb in ("ps",), ("wait", "1"):
@@ -419,10 +420,11 @@ def a_server_that_says_nothing_ends_the_wait():
 
 def patience_holds_for_staging():
     """The server takes the connection and the first piece, and then says nothing."""
-    with Case() as case, TalkingServer(case, {}) as server:
+    with Case(gated=True) as case, TalkingServer(case, {}) as server:
         os.mkdir(f"{case.dir}/top")
-        with lasting("its patience", 3, 15):
-            done = case.ctl("--server", server.address, "submit", "--stage", f"{case.dir}/top", "--patience", "3s", "--", "true", timeout=25)
+        watch = case.watch()
+        done = case.ctl("--server", server.address, "submit", "--stage", f"{case.dir}/top", "--patience", "3s", "--", "true", timeout=25)
+        watch.check("its patience", 3, 15)
         equal(done.returncode, 5, done.stderr)
         assert "cannot be reached: no answer within 3 s" in done.stderr, done.stderr
 

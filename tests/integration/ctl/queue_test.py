@@ -154,7 +154,7 @@ def preemption():
 
 
 def a_warning_before_the_end_of_the_time():
-    with Case() as case, Cluster(case) as cluster:
+    with Case(gated=True) as case, Cluster(case) as cluster:
         idle = idle_words(f"{case.dir}/idle")
         saves = f"trap 'echo saved; exit 0' USR1; {idle}"
         # The warnings come some seconds after the start, when the shells surely have their traps.

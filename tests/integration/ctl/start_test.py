@@ -100,7 +100,7 @@ def a_state_that_is_kept_is_cleared_first():
 
 def a_node_that_never_gets_ready_is_named():
     """Though the job was submitted meanwhile."""
-    with Case() as case:
+    with Case(gated=True) as case:
         folder = wrap(case, launcherd='case "$*" in *--server*) exec sleep 600;; esac')
         done = case.ctl("run", "--standalone", "--bindir", folder, "--", "/bin/true")
         equal(done.returncode, 125, done.stderr)

@@ -63,7 +63,7 @@ def main():
         status = cluster.status(job)
         assert status["state"] == "succeeded" and status["generation"] == 2, status
         assert status["where"] == "node1", status
-        server, node = text_of(f"{cluster.folder}/server.log"), text_of(lost.log)
+        server, node = text_of(f"{cluster.folder}/server.log"), text_of(lost.log_path)
         assert "node node0 did not take its start order within 30 s, although it is up" in server, server
         assert "large ones may be lost on the way" in server, server
         assert server.count("node node0 has connected again 3 times") == 1, server

@@ -432,7 +432,7 @@ def test_a_disk_cannot_give_what_a_killed_shim_has_written():
 
 def test_a_staged_folder_that_does_not_come():
     """The server sends nothing of it for 60 s, also over a new connection: the start has failed, by that name."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node = world.node()
         world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
         world.server.wait_for("stage_get")
@@ -452,7 +452,7 @@ def test_a_staged_folder_that_does_not_come():
 
 def test_an_ended_shim_leaves_when_launcherd_stays_away():
     """Its end is on the disk: a launcherd that comes later reads it there."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node = world.node()
         world.server.start(1, 1, ["sh", "-c", "exit 3"])
         world.server.go(1, 1)

@@ -103,7 +103,7 @@ def test_a_shim_is_stopped_and_has_no_guard():
             os.kill(pid, signal.SIGKILL)
         stop_process(shim)
         check_gone(world, ranks, cut(world))
-        assert "its shim is killed: it has not ended with its lease" in node.log(), node.log()
+        wait_for("its line", lambda: "its shim is killed: it has not ended with its lease" in node.log())
         clean_up(world, node, shim)
 
 
@@ -118,7 +118,7 @@ def test_launcherd_is_started_again_meanwhile():
         node.kill()
         node.begin()
         check_gone(world, ranks, until)
-        assert "it has not ended with its lease" in node.log(), node.log()
+        wait_for("its line", lambda: "it has not ended with its lease" in node.log())
         for pid in guards_of(node):
             os.kill(pid, signal.SIGCONT)
         clean_up(world, node, shim)

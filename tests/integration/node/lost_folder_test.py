@@ -130,9 +130,9 @@ def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
 
 
 def test_a_part_of_another_launcherd_is_left_alone():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node, pid, _ = begin(world)
-        other = Node(LAUNCHERD, world.folder, name="node1").begin()
+        other = Node(LAUNCHERD, world.folder, name="node1", environ=world.environ()).begin()
         world.nodes.append(other)
         other.ready()
         assert other.end() == 0 and is_alive(pid)
@@ -499,7 +499,7 @@ def test_no_part_starts_while_the_state_directory_is_elsewhere():
 
 
 def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node, pid, _ = begin(world)
         before = world.server.find("node_hello")["state_id"]
         place = node.argv.index("--state-dir") + 1

@@ -19,7 +19,7 @@ from processes.proc import is_alive
 from processes.runner import run_tests
 from processes.stepper import Stepper
 from processes.waiting import Gate, idle_words, LONG_S, wait_for, wait_gone
-from processes.wire import PROTOCOL
+from processes.wire import Closed, PROTOCOL
 from processes.world import CLUSTER, Node, token_holders, user_name, World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
@@ -809,13 +809,13 @@ def test_a_stuck_shim_is_killed_after_a_stop():
 
 
 def test_a_stuck_shim_is_killed_after_its_lease():
-    with World(LAUNCHERD, lease_us=6_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=6_000_000) as world:
         node = world.node()
         pid = start_sleeper(world)
         stop_shim(node, 1)
         world.server.cut()
         wait_gone("the end of the lease", pid)
-        assert "its shim is killed: it has not ended with its lease" in node.log()
+        wait_for("its line", lambda: "its shim is killed: it has not ended with its lease" in node.log())
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
         assert "was killed (signal 9)" in report["cause"], report
@@ -824,7 +824,7 @@ def test_a_stuck_shim_is_killed_after_its_lease():
 
 def test_lease():
     """The node is cut off for longer than the lease: the workers are killed without a server."""
-    with World(LAUNCHERD, lease_us=6_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=6_000_000) as world:
         node = world.node()
         world.server.start(1, 1, ["sleep", "1000"])
         world.server.go(1, 1)
@@ -1043,7 +1043,7 @@ def test_a_server_that_follows_no_protocol():
                 server.send(kind, **fields)
                 if rng.random() < 0.0005:
                     server.node.socket.shutdown(socket.SHUT_RDWR)  # it connects again
-            except (OSError, AttributeError):
+            except (Closed, OSError, AttributeError):
                 pass
             del keys[:-20]
             if len(server.messages) > 10000:
@@ -1066,7 +1066,7 @@ def test_a_server_that_follows_no_protocol():
                     for job, generation in (name.rsplit("-", 2)[1:] for name in left):
                         server.stop(int(job), int(generation[1:]), signal.SIGKILL)
                         server.forget(int(job), int(generation[1:]))
-            except (OSError, AssertionError):
+            except (Closed, OSError, AssertionError):
                 return False  # the connection has just ended
             return not left
 

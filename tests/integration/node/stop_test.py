@@ -111,7 +111,7 @@ def test_the_program_of_a_shell_has_the_grace():
 
 
 def test_a_stop_ends_what_waits_for_its_staged_directory():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node = world.node()
         world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
         world.server.wait_for("stage_get")

@@ -6,11 +6,26 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
+from edge import Edge
 from processes import proc
-from processes.waiting import LONG_S, PATIENCE_S, read_line, wait_for
+from processes.waiting import LONG_S, PATIENCE_S, read_line, Stopwatch, wait_for
 
-BUILD = os.path.abspath(os.environ.get("BUILD_ROOT", sys.argv[1] if len(sys.argv) > 1 and os.path.isdir(sys.argv[1]) else "build"))
+
+def find_build():
+    """$BUILD_ROOT; the test's first argument, or the build of the program that it names; the source tree's build."""
+    if "BUILD_ROOT" in os.environ:
+        return os.path.abspath(os.environ["BUILD_ROOT"])
+    named = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else ""
+    if os.path.isdir(named):
+        return named
+    if os.path.isfile(named):
+        return os.path.dirname(os.path.dirname(named))
+    return os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "..", "build"))
+
+
+BUILD = find_build()
 LEFT_S = 40  # less than the lease of 60 s, after which what was forgotten would end by itself
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and ddpctl leaves it so
 
@@ -20,6 +35,7 @@ def program(name, build=BUILD):
 
 
 DDPCTL = program("ddpctl")
+EDGE = os.environ.get("EDGE_LIBRARY", os.path.join(BUILD, "tests", "lib", "edge", "libedge.so"))
 
 
 def clean_environ(**more):
@@ -27,9 +43,15 @@ def clean_environ(**more):
 
 
 class Case:
-    """A temporary folder. At the end none of our temporary files may be left, and no process that names the folder."""
+    """A temporary folder. At the end none of our temporary files may be left, and no process that names the folder.
+    `gated`: the daemons and ddpctl have the gated clock of tests/lib/edge.py, so that what waits long ends soon."""
 
-    def __init__(self, prefix="ddp-case-"):
+    def __init__(self, prefix="ddp-case-", gated=False):
+        self.edge, self.preload, self.now = None, {}, time.monotonic
+        if gated:
+            self.edge = Edge(EDGE).__enter__()
+            self.edge.clock()
+            self.preload, self.now = self.edge.env, self.edge.now
         self.dir = os.path.realpath(tempfile.mkdtemp(prefix=prefix))
         self.temp = os.path.join(self.dir, "tmp")
         os.mkdir(self.temp)
@@ -37,9 +59,19 @@ class Case:
     def __enter__(self):
         return self
 
+    def watch(self):
+        return Stopwatch(self.now)
+
     def __exit__(self, kind, *rest):
+        try:
+            self.clean_up(kind is None)
+        finally:
+            if self.edge is not None:
+                self.edge.__exit__()
+
+    def clean_up(self, is_good):
         problem = None
-        if kind is None:
+        if is_good:
             try:
                 wait_for("the end of all processes", lambda: not self.processes(), LEFT_S)
             except AssertionError:
@@ -56,7 +88,7 @@ class Case:
         return [pid for pid in proc.with_text(self.dir) if proc.is_alive(pid)]
 
     def environ(self, **more):
-        return clean_environ(**{"TMPDIR": self.temp, "XDG_CONFIG_HOME": f"{self.dir}/config", **more})
+        return clean_environ(**{"TMPDIR": self.temp, "XDG_CONFIG_HOME": f"{self.dir}/config", **self.preload, **more})
 
     def ctl(self, *args, raw=False, timeout=PATIENCE_S, **more):
         """Runs ddpctl to its end; .returncode, .stdout, .stderr (bytes with raw=True)."""
@@ -146,7 +178,7 @@ class Cluster:
         """`prefix`: a command that runs it. `state`: its state directory. `outlives`: it does not end with the test's process. `ready`: waits for
         its ready line."""
         argv = [*prefix, program(which), *args, "--state-dir", state or f"{self.case.dir}/{name}", *(() if outlives else ["--exit-with-parent"])]
-        daemon = self.daemons[name] = Daemon(argv, f"{self.case.dir}/{name}.log", clean_environ(**environ)).begin()
+        daemon = self.daemons[name] = Daemon(argv, f"{self.case.dir}/{name}.log", clean_environ(**self.case.preload, **environ)).begin()
         if ready:
             daemon.ready()
         return daemon

@@ -13,7 +13,7 @@ import time
 
 from edge import Edge
 from processes import proc
-from processes.case import Daemon
+from processes.case import Daemon, EDGE
 from processes.waiting import LONG_S, Stopwatch, wait_for, wait_gone
 from processes.wire import PROTOCOL, Closed, Link
 
@@ -235,7 +235,7 @@ class World:
     def __init__(self, launcherd, gated=False, **server):
         """`gated`: launcherd and its shims have the gated clock of tests/lib/edge.py, by which `now`, `watch` and the server's notes go. Ranks, which
         have the real one, should wait for events: while they sleep, hours may pass for the others."""
-        self.edge = Edge() if gated else None
+        self.edge = Edge(EDGE) if gated else None
         self.now = time.monotonic
         if gated:
             self.edge.__enter__().clock()
