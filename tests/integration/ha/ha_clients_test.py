@@ -196,7 +196,7 @@ def main():
         tests = [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
         if not tests:
             continue
-        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes)
+        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes, every_s=0.05)
         try:
             failed += run_tests(cluster, tests)
         finally:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 from edge import Edge
@@ -26,6 +27,7 @@ def find_build():
 
 
 BUILD = find_build()
+GATED = threading.Lock()  # one gated clock at a time: the driver of one would hold the other's time, as all children of the test do
 LEFT_S = 40  # less than the lease of 60 s, after which what was forgotten would end by itself
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup, and ddpctl leaves it so
 
@@ -49,6 +51,7 @@ class Case:
     def __init__(self, prefix="ddp-case-", gated=False):
         self.edge, self.preload, self.now = None, {}, time.monotonic
         if gated:
+            GATED.acquire()
             self.edge = Edge(EDGE).__enter__()
             self.edge.clock()
             self.preload, self.now = self.edge.env, self.edge.now
@@ -68,6 +71,7 @@ class Case:
         finally:
             if self.edge is not None:
                 self.edge.__exit__()
+                GATED.release()
 
     def clean_up(self, is_good):
         problem = None
