@@ -49,8 +49,7 @@ class ChaosCluster(OwnCluster):
             node.argv = [f"unix:{path}" if word == self.address else word for word in node.argv]
             self.nodes[i] = Restarted(node)
             self.relays.append(Relay(path, f"{self.folder}/rendezvous.sock"))
-        for daemon in (self.server, *self.nodes):
-            daemon.environ["TMPDIR"] = self.case.temp
+        os.environ["TMPDIR"] = self.case.temp
 
     def check_rest(self):
         """Checks that nothing is left. Call it once all jobs have ended; the server may still have to tell the nodes to forget them."""

@@ -3,14 +3,10 @@ import os
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.case import BUILD, clean_environ  # noqa: E402
-from processes.own import OwnCluster, losses, nodes_of  # noqa: E402, F401  pylint: disable=unused-import
+from processes.case import BUILD  # noqa: E402
+from processes.own import OwnCluster, digits_env, losses, nodes_of  # noqa: E402, F401  pylint: disable=unused-import
 from processes.proc import is_alive  # noqa: E402, F401  pylint: disable=unused-import
 from processes.waiting import LONG_S as PATIENCE_S, wait_for  # noqa: E402, F401  pylint: disable=unused-import
-
-
-def digits_env():
-    return clean_environ(OMP_NUM_THREADS="1")
 
 
 def wait_until(condition, what, patience_s=PATIENCE_S):

@@ -104,7 +104,7 @@ class Case:
 
 
 class Daemon:
-    """One of our daemons, which can be started again."""
+    """One of our daemons, which can be started again. `environ`: its environment, or a function that makes it when it starts; None: the test's."""
 
     def __init__(self, argv, log, environ=None):
         self.argv, self.log_path, self.environ = argv, log, environ
@@ -112,7 +112,8 @@ class Daemon:
 
     def begin(self):
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(self.argv, env=self.environ, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
+            environ = self.environ() if callable(self.environ) else self.environ
+            self.process = subprocess.Popen(self.argv, env=environ, stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
         return self
 
     def ready(self):

@@ -5,8 +5,13 @@ import re
 import subprocess
 
 from processes import proc
-from processes.case import BUILD, Case, clean_environ, Cluster, Daemon, DDPCTL, program
+from processes.case import BUILD, Case, Cluster, Daemon, DDPCTL, program
 from processes.waiting import LONG_S, wait_for, wait_gone
+
+
+def digits_env():
+    """The environment of now, with one thread a rank."""
+    return {**{name: value for name, value in os.environ.items() if name != "DDP_SERVER"}, "OMP_NUM_THREADS": "1"}
 
 
 class OwnCluster(Cluster):
@@ -22,10 +27,7 @@ class OwnCluster(Cluster):
                                                "--allow-root"]) for i in range(nodes)]
 
     def daemon(self, name, argv):
-        return Daemon([*argv, "--state-dir", f"{self.folder}/{name}"], f"{self.folder}/{name}.log", self.environ())
-
-    def environ(self):
-        return clean_environ(OMP_NUM_THREADS="1")
+        return Daemon([*argv, "--state-dir", f"{self.folder}/{name}"], f"{self.folder}/{name}.log", digits_env)
 
     def __enter__(self):
         self.server.start()
@@ -34,7 +36,7 @@ class OwnCluster(Cluster):
         return self
 
     def ctl(self, *args, check=True):  # pylint: disable=arguments-differ
-        done = subprocess.run([DDPCTL, "--server", self.address, *args], capture_output=True, text=True, timeout=LONG_S * 4, env=self.environ(),
+        done = subprocess.run([DDPCTL, "--server", self.address, *args], capture_output=True, text=True, timeout=LONG_S * 4, env=digits_env(),
                               cwd=self.folder, check=False)
         assert not check or done.returncode == 0, f"ddpctl {' '.join(args)}: exit {done.returncode}: {done.stderr}"
         return done
