@@ -11,7 +11,8 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration", "ha"))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.etcd import Cluster, restore, wait_for
+from processes.etcd import restore, wait_for
+from processes.servers import Cluster
 
 HAS_ROWS = "stands by with the rows"
 

@@ -11,7 +11,8 @@ import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes import wire
-from processes.etcd import Cluster, wait_for
+from processes.etcd import wait_for
+from processes.servers import Cluster
 from processes.runner import run_tests, tests_of
 from processes.waiting import Stopwatch, lasting
 

@@ -10,7 +10,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes import wire
-from processes.etcd import Cluster, Member, NO_ANSWER, run_tests, wait_for
+from processes.etcd import wait_for
+from processes.servers import Cluster, Member, NO_ANSWER, run_tests
 from processes.waiting import Gate, lasting, LONG_S
 
 

@@ -13,7 +13,8 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes import wire
-from processes.etcd import Cluster, restore, wait_for
+from processes.etcd import restore, wait_for
+from processes.servers import Cluster
 from processes.waiting import Stopwatch
 from ha_times import Times
 

@@ -12,7 +12,8 @@ import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes import wire
-from processes.etcd import all_jobs, Cluster, NO_ANSWER, run_tests, wait_for, WORK_S
+from processes.etcd import wait_for
+from processes.servers import all_jobs, Cluster, NO_ANSWER, run_tests, WORK_S
 from processes.stepper import Stepper
 
 TASKS = 400  # several commits of more than 126 writes each

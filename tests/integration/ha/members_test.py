@@ -11,7 +11,8 @@ import sys
 import urllib.error
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.etcd import Cluster, count_servers, Etcd, run_tests, wait_for
+from processes.etcd import Etcd, wait_for
+from processes.servers import Cluster, count_servers, run_tests
 from secure_etcd import Authority
 
 QUOTA = 24 << 20

@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.etcd import Cluster, Member, run_tests, wait_for
+from processes.etcd import wait_for
+from processes.servers import Cluster, Member, run_tests
 from secure_etcd import ShortEtcd, TlsEtcd, UsersEtcd
 
 

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.etcd import all_jobs, Cluster, Etcd, NO_ANSWER, run_tests, wait_for, WORK_S
+from processes.etcd import Etcd, wait_for
+from processes.servers import all_jobs, Cluster, NO_ANSWER, run_tests, WORK_S
 
 BACK = "etcd has an earlier state than this server has seen"
 BACK_IDS = BACK + r" \(commit \d+ of cluster (\w+); commit \d+ of cluster (\w+) was seen"

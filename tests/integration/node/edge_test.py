@@ -11,7 +11,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from processes.proc import is_alive
 from processes.runner import run_tests
 from processes.waiting import wait_for
-from processes.world import CLUSTER, token_holders, World
+from processes.world import token_holders, World
+from processes.server import CLUSTER
 from edge import Edge
 
 LAUNCHERD = os.path.abspath(sys.argv[1])

@@ -21,7 +21,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from processes.case import write_file
 from processes.runner import run_tests
 from processes.waiting import wait_for
-from processes.world import CLUSTER, Node, World
+from processes.world import Node, World
+from processes.server import CLUSTER
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 HEX = "0123456789abcdef" * 2

@@ -14,7 +14,8 @@ from processes.case import write_file
 from processes.proc import is_alive
 from processes.runner import run_tests
 from processes.waiting import LONG_S, wait_for, wait_gone
-from processes.world import CLUSTER, Node, token_holders, World
+from processes.world import Node, token_holders, World
+from processes.server import CLUSTER
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"

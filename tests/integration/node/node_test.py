@@ -20,7 +20,8 @@ from processes.runner import run_tests
 from processes.stepper import Stepper
 from processes.waiting import Gate, idle_words, LONG_S, wait_for, wait_gone
 from processes.wire import Closed, PROTOCOL
-from processes.world import CLUSTER, Node, token_holders, user_name, World
+from processes.world import Node, token_holders, World
+from processes.server import CLUSTER, user_name
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(LAUNCHERD))), "worker")  # of a build folder

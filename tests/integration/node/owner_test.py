@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from processes.proc import is_alive
 from processes.runner import run_tests, Skip
 from processes.waiting import wait_for, wait_gone
-from processes.world import CLUSTER, Node, user_name, World
+from processes.world import Node, World
+from processes.server import CLUSTER, user_name
 
 BUILD = os.path.abspath(sys.argv[1])
 LAUNCHERD = f"{BUILD}/launcherd/launcherd"

@@ -279,7 +279,7 @@ def check_keys_of_several():
     if shutil.which("etcd") is None:
         print("keys of several servers not tried: etcd is not installed (Debian: etcd-server)")
         return
-    from processes.etcd import Cluster  # ends the test where etcd is not installed
+    from processes.servers import Cluster  # ends the test where etcd is not installed
     cluster = Cluster(BUILD, ["--require-key"], nodes=0, every_s=1)
     try:
         keys = Keys(cluster.folder, {f"rendezvous-{i}": server.asked for i, server in enumerate(cluster.servers)})

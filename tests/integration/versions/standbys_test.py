@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ha"))
 import printed_steps  # noqa: E402
 import release_before  # noqa: E402
-from processes.etcd import Cluster, count_servers, wait_for
+from processes.etcd import wait_for
+from processes.servers import Cluster, count_servers
 from ha_test import check_end  # noqa: E402
 
 

@@ -4,11 +4,14 @@ waiting   events, the one loop that polls, and all limits of real time
 proc      what /proc says of processes
 runner    runs the tests of a file
 case      a temporary folder, ddpctl, and a cluster of rendezvous and launcherds in it
+own       a cluster in a folder of its own, whose daemons and nodes are killed
 gpus      the same on a stand-in libnvidia-ml
 wire      the protocol: frames, a peer, a client, a rendezvous process for them
 node      a scripted launcherd, for tests of rendezvous
-world     a scripted server, for tests of launcherd and its shims
-etcd      several servers on a real etcd, and threads that watch them
+server    a scripted server, for tests of launcherd and its shims
+world     a folder with launcherd and that server
+etcd      a real etcd of three members, and the links to it
+servers   several servers on it, and threads that watch them
 relay     a socket in front of a server's
 stepper   a worker that does what the test tells it
 
