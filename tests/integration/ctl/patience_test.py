@@ -272,7 +272,7 @@ class LaterServer(TalkingServer):
 
 
 def a_server_that_says_later_is_asked_again():
-    with Case() as case:
+    with Case(gated=True) as case:
         answers = real_answers(case)
         with LaterServer(case, answers, 3) as server:
             done = case.ctl("--server", server.address, "status", "--json", "1", timeout=30)
@@ -337,7 +337,7 @@ def a_full_queue_of_connections_has_room_later():
 
 
 def a_queue_that_stays_full_is_named():
-    with Case() as case:
+    with Case(gated=True) as case:
         path = f"{case.dir}/full.sock"
         listener, waiting = fill(path)
         for words in ("ps",), ("nodes",), ("status", "1"):
