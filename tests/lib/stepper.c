@@ -65,9 +65,10 @@ int main(int argc, char **argv)
                  progress.step);
     (void)fflush(stdout);
     while (fgets(word, sizeof word, words) != NULL) {
-        if (sscanf(word, "exit %d", &number) == 1)
+        number = (int)strtol(word + strcspn(word, " "), NULL, 10); /* 0 after a word without one */
+        if (strncmp(word, "exit ", 5) == 0)
             break;
-        if (sscanf(word, "kill %d", &number) == 1)
+        if (strncmp(word, "kill ", 5) == 0)
             (void)raise(number);
         if (strcmp(word, "step\n") == 0) {
             progress.step++;
