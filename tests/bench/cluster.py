@@ -12,7 +12,7 @@ import time
 from report import commit, cpu_name
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../lib"))
-from ddpproto import Client, Server  # pylint: disable=wrong-import-position
+from processes.wire import Client, Server  # pylint: disable=wrong-import-position
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

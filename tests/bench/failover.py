@@ -10,7 +10,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "integration", "ha"))
-from ha_lib import Cluster, restore, wait_for  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.etcd import restore, wait_for
+from processes.servers import Cluster
 
 HAS_ROWS = "stands by with the rows"
 
@@ -42,16 +44,16 @@ def main():
     try:
         for _ in range(kills):
             leader, token = choose_leader(cluster, warm)
-            leader.end(signal.SIGKILL)
+            leader.end_by(signal.SIGKILL)
             at = time.monotonic()
             took.append(cluster.seen.wait_above(token) - at)
             print("%.2f s, load %.1f" % (took[-1], os.getloadavg()[0]), flush=True)
-            leader.start().ready()
+            leader.start()
             cluster.check()
     finally:
         for server in cluster.servers:
-            with open(server.log, encoding="utf-8") as log:
-                print(server.log, *log.read().splitlines()[-8:], sep="\n  ")
+            with open(server.log_path, encoding="utf-8") as log:
+                print(server.log_path, *log.read().splitlines()[-8:], sep="\n  ")
         cluster.close()
     took.sort()
     print("%d kills: p50 %.2f s, p99 %.2f s, longest %.2f s" % (

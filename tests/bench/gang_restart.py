@@ -19,7 +19,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "../cluster"))
-from cluster_lib import Cluster, wait_until  # pylint: disable=wrong-import-position
+from cluster_lib import Cluster
+from processes.waiting import LONG_S, wait_for
 from machines import enter  # pylint: disable=wrong-import-position
 
 
@@ -39,7 +40,7 @@ def stamps(path, count):
         with open(path, encoding="ascii") as file:
             lines = [line.split() for line in file]
         return lines if len(lines) >= count else None
-    return wait_until(f"{count} ranks in main", look)
+    return wait_for(f"{count} ranks in main", look, LONG_S)
 
 
 def ranks_of(path):
@@ -103,7 +104,7 @@ def torchrun(cluster, machines, args, path):
             agent.kill(signal.SIGTERM)
         for agent in agents:
             agent.wait()
-        wait_until("no rank of torchrun is left", lambda: not ranks_of(path))
+        wait_for("no rank of torchrun is left", lambda: not ranks_of(path), LONG_S)
 
 
 def summary(rounds):

@@ -15,16 +15,28 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "integration", "faults"),
-                os.path.join(HERE, "..", "pytorch")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "lib"), os.path.join(HERE, "..", "integration", "faults"), os.path.join(HERE, "..", "pytorch")]
+
+
+def chosen_options():
+    options = argparse.ArgumentParser(prog="tests/chaos")
+    options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
+    options.add_argument("--faults", type=int, default=100)
+    options.add_argument("--submits", type=int, metavar="KILLS", help="instead: kills of the server under submits")
+    options.add_argument("--build", type=os.path.abspath, default=os.path.abspath(os.path.join(HERE, "..", "..", "build")))
+    return options.parse_args()
+
+
+CHOSEN = chosen_options()
+os.environ["BUILD_ROOT"] = CHOSEN.build  # for processes.case
 import pytorch  # noqa: E402
 import submits  # noqa: E402
 from chaos_cluster import ChaosCluster  # noqa: E402
 from faults import KILLED_MOST, Faults, schedule  # noqa: E402
 from jobs import Endless, Job, Torch, Training  # noqa: E402
+from processes.waiting import Stopwatch, wait_for  # noqa: E402
 
 
 class Chaos:
@@ -77,15 +89,15 @@ class Chaos:
 
     def submit(self, kind):
         job = Job(kind, next(self.numbers))
-        job.cancel_at = time.monotonic() + self.chance.uniform(1, 6)
+        job.age, job.cancel_at_s = Stopwatch(), self.chance.uniform(1, 6)
         self.jobs.append(job)
 
     def look(self):
         """Cancels jobs whose time has come, checks those that have ended, and keeps one job of each kind running."""
         for job in list(self.jobs):
-            if isinstance(job.kind, Endless) and time.monotonic() > job.cancel_at:
+            if isinstance(job.kind, Endless) and job.age.passed_s > job.cancel_at_s:
                 job.cancel()
-                job.cancel_at = float("inf")
+                job.cancel_at_s = float("inf")
             if job.has_ended():
                 if "not tried again" in job.summary["reason"]:  # lack of memory at three starts looks like a bug in the program
                     self.given_up += 1
@@ -106,20 +118,23 @@ class Chaos:
     def run(self, count):
         self.given_up, self.count = 0, count
         self.calm()
-        begin, left, looked_at = time.monotonic(), count, 0.0
+        watch, left, looked = Stopwatch(), count, Stopwatch()
         self.cluster.tend = self.tend
         for fault in schedule(self.seed):
             if left == 0:
                 break
-            end = time.monotonic() + fault.after_s
-            while time.monotonic() < end:
+            since = Stopwatch()
+
+            def is_time():
+                nonlocal looked
                 self.tend()
-                if time.monotonic() > looked_at + 0.5:
+                if looked.passed_s > 0.5:
                     self.look()
-                    looked_at = time.monotonic()
-                time.sleep(0.01)
+                    looked = Stopwatch()
+                return since.passed_s >= fault.after_s  # pylint: disable=cell-var-from-loop
+            wait_for(f"the time of {fault}", is_time)
             left -= self.faults.apply(fault)
-        print(f"{count} faults in {time.monotonic() - begin:.0f} s: "
+        print(f"{count} faults in {watch.passed_s:.0f} s: "
               + ", ".join(f"{number} {kind}" for kind, number in sorted(self.faults.done.items())), flush=True)
         self.settle()
 
@@ -134,7 +149,7 @@ class Chaos:
         self.jobs.clear()
 
     def settle(self):
-        begin = time.monotonic()
+        watch = Stopwatch()
         self.faults.undo_due(all_=True)
         for job in self.jobs:
             if isinstance(job.kind, Endless):
@@ -147,13 +162,13 @@ class Chaos:
         words = [f"{sum(job.kind is kind for job in self.ended)} of {kind.name}" for kind in self.kinds]
         restarts = sum(job.summary["restarts"] for job in self.ended)
         resumed = sum(job.resumed() for job in self.ended)
-        print(f"all jobs as wanted: {', '.join(words)}, {restarts} restarts, {resumed} of the scripts' in the middle; the last {time.monotonic() - begin:.0f} s after the "
+        print(f"all jobs as wanted: {', '.join(words)}, {restarts} restarts, {resumed} of the scripts' in the middle; the last {watch.passed_s:.0f} s after the "
               "last fault", flush=True)
 
 
-def chaos(build, seed, count):
+def chaos(seed, count):
     print(f"seed {seed}", flush=True)
-    with ChaosCluster(build) as cluster:
+    with ChaosCluster() as cluster:
         this = Chaos(cluster, seed)
         try:
             this.run(count)
@@ -193,18 +208,11 @@ def inside():
 
 
 def main():
-    options = argparse.ArgumentParser(prog="tests/chaos")
-    options.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
-    options.add_argument("--faults", type=int, default=100)
-    options.add_argument("--submits", type=int, metavar="KILLS", help="instead: kills of the server under submits")
-    options.add_argument("--build", default=os.path.join(HERE, "..", "..", "build"))
-    chosen = options.parse_args()
-    build = os.path.abspath(chosen.build)
-    if chosen.submits:
-        submits.run(build, chosen.seed, chosen.submits)
+    if CHOSEN.submits:
+        submits.run(CHOSEN.build, CHOSEN.seed, CHOSEN.submits)
         return
     inside()
-    chaos(build, chosen.seed, chosen.faults)
+    chaos(CHOSEN.seed, CHOSEN.faults)
 
 
 if __name__ == "__main__":

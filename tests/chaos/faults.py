@@ -6,9 +6,9 @@ import os
 import random
 import resource
 import signal
-import time
 
 from chaos_cluster import NODES
+from processes.waiting import Stopwatch
 
 # The relative frequency of each fault.
 WEIGHTS = {
@@ -46,7 +46,7 @@ class Faults:
 
     def __init__(self, cluster, may_kill, note_kill, scripts):
         self.cluster, self.may_kill, self.note_kill, self.scripts = cluster, may_kill, note_kill, scripts
-        self.undo, self.serial = [], 0
+        self.undo, self.serial, self.watch = [], 0, Stopwatch()
         self.busy = set()  # targets of faults that are not undone yet
         self.done = {}
         self.log = []
@@ -71,7 +71,7 @@ class Faults:
             done = self.process(fault, verb, whom)
         if done:
             self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
-            self.log.append(f"{time.monotonic():.2f} {fault}")
+            self.log.append(f"{self.watch.passed_s:.2f} {fault}")
         return done
 
     def later(self, fault, what, name):
@@ -81,11 +81,11 @@ class Faults:
             self.busy.discard(name)
             what()
         self.serial += 1
-        heapq.heappush(self.undo, (time.monotonic() + fault.lasts_s, self.serial, undo))
+        heapq.heappush(self.undo, (self.watch.passed_s + fault.lasts_s, self.serial, undo))
         return True
 
     def undo_due(self, all_=False):
-        while self.undo and (all_ or self.undo[0][0] <= time.monotonic()):
+        while self.undo and (all_ or self.undo[0][0] <= self.watch.passed_s):
             heapq.heappop(self.undo)[2]()
 
     def cut(self, fault, directions):

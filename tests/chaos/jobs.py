@@ -2,10 +2,9 @@
 
 import os
 import re
-import time
 
-import ddpproto
-from faults_lib import PATIENCE_S
+from processes import wire
+from processes.waiting import LONG_S, wait_for
 from faults_test import last_parameters
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -66,7 +65,7 @@ class Job:
         self.kind, self.number = kind, number
         self.folder = f"{kind.cluster.folder}/{kind.name}-{number}"
         os.mkdir(self.folder)
-        self.request = ddpproto.request_id()
+        self.request = wire.request_id()
         self.hits, self.summary = 0, None
         self.id = kind.cluster.insist(lambda client: client.submit(
             self.request, name=f"{kind.name}-{number}", cwd=self.folder, wait_for_nodes=True,
@@ -93,11 +92,7 @@ class Job:
         self.kind.cluster.insist(lambda client: client.ask("cancel", job=str(self.id), signal=15, grace_us=1000000))
 
     def wait_end(self):
-        end = time.monotonic() + 2 * PATIENCE_S
-        while not self.has_ended():
-            if time.monotonic() > end:
-                raise AssertionError(f"job {self.id} ({self.kind.name}) does not end: {self.summary}")
-            time.sleep(0.05)
+        wait_for(lambda: f"the end of job {self.id} ({self.kind.name}): {self.summary}", self.has_ended, 2 * LONG_S)
 
     def has_checkpoint(self):
         return os.path.exists(f"{self.folder}/last.pt")

@@ -9,9 +9,9 @@ import sqlite3
 import subprocess
 import tempfile
 import threading
-import time
 
-import ddpproto
+from processes import wire
+from processes.waiting import let_pass, PATIENCE_S, read_line, Stopwatch
 
 CLIENTS = 4
 ROUND_KILLS = 250  # after this many, the state is compared, and the next round begins with an empty one
@@ -40,7 +40,7 @@ class Round:
                                             stdout=subprocess.PIPE, stderr=log)
 
     def wait_ready(self):
-        line = self.process.stdout.readline().decode()
+        line = read_line(self.process, "the ready line of the server")
         if "ready" not in line:
             raise AssertionError(f"the server said {line!r}, not ready; see {self.folder}/server.log")
 
@@ -55,14 +55,14 @@ class Round:
         """One life of the server: from its start, during which it may be killed, until it has answered some clients."""
         self.spawn()
         if self.chance.random() < 0.3:
-            time.sleep(self.chance.uniform(0, 0.03))  # during its start, or soon after
+            let_pass(self.chance.uniform(0, 0.03))  # during its start, or soon after
         else:
             self.wait_ready()
             with self.lock:
                 wanted = self.answers + self.chance.randrange(12)
-                if not self.lock.wait_for(lambda: self.answers >= wanted or self.problem, ddpproto.PATIENCE_S):
+                if not self.lock.wait_for(lambda: self.answers >= wanted or self.problem, PATIENCE_S):
                     raise AssertionError("the server answers nothing any more")
-            time.sleep(self.chance.uniform(0, 0.003))
+            let_pass(self.chance.uniform(0, 0.003))
         self.kill()
 
     # --- the clients ---
@@ -85,16 +85,16 @@ class Round:
                 request = chance.choice(known) if known else "%032x" % chance.getrandbits(128)
                 self.sent.add(request)
             try:
-                peer = peer or ddpproto.Client(self.address)
+                peer = peer or wire.Client(self.address)
                 self.take(request, peer.submit(request, wait_for_nodes=True))
                 request = None
-            except (ddpproto.Closed, OSError, ValueError):
+            except (wire.Closed, OSError, ValueError):
                 self.retries += 1
                 if peer is not None:
                     peer.close()
                 peer = None
-                time.sleep(0.001)
-            except ddpproto.Refused as error:
+                let_pass(0.001)
+            except wire.Refused as error:
                 self.problem = f"a submit was refused: {error}"
         if peer is not None:
             peer.close()
@@ -118,7 +118,7 @@ class Round:
         self.wait_ready()
         self.is_over = True
         for thread in threads:
-            thread.join(ddpproto.PATIENCE_S)
+            thread.join(PATIENCE_S)
         try:
             if not self.problem:
                 self.compare()
@@ -130,7 +130,7 @@ class Round:
             raise AssertionError(self.problem)
 
     def compare(self):
-        with ddpproto.Client(self.address) as client:
+        with wire.Client(self.address) as client:
             for request, job in self.jobs.items():
                 answer = client.submit(request, wait_for_nodes=True)
                 if answer["job_id"] != job or answer["is_new"]:
@@ -147,7 +147,7 @@ class Round:
 
 def run(build, seed, kills):
     done = submits = retries = 0
-    begin = time.monotonic()
+    watch = Stopwatch()
     while done < kills:
         count = min(ROUND_KILLS, kills - done)
         with tempfile.TemporaryDirectory(prefix="ddp-chaos-") as folder:
@@ -160,5 +160,5 @@ def run(build, seed, kills):
                 print(f"seed {seed}, after kill {done} of {kills}", flush=True)
                 raise
             done, submits, retries = done + count, submits + len(this.jobs), retries + this.retries
-        print(f"{done} kills in {time.monotonic() - begin:.0f} s: {submits} submits acknowledged, none lost, none doubled; "
+        print(f"{done} kills in {watch.passed_s:.0f} s: {submits} submits acknowledged, none lost, none doubled; "
               f"{retries} tries cut off", flush=True)

@@ -6,13 +6,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-import traceback
 
 import machines
-sys.path.insert(0, os.path.join(os.path.dirname(machines.HERE), "../lib"))
-from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode, submission  # pylint: disable=wrong-import-position,unused-import
-from machines import PATIENCE_S, Machine, Missing, Switch, wait_until  # pylint: disable=unused-import
+from machines import Machine, Missing, Switch
+from processes import proc
+from processes.runner import run_tests
+from processes.waiting import LONG_S, wait_for
+from processes.wire import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode
 
 BUILD = os.path.abspath(os.environ.get("BUILD_ROOT", "build"))
 SHARED = os.environ.get("DDP_SHARED", os.path.join(os.path.dirname(machines.HERE), "../../../shared"))
@@ -99,7 +99,7 @@ class Cluster:
         line = self.server.line()
         assert line.startswith("rendezvous: ready"), f"{line!r}\n{self.server.log()}"
 
-    def ctl(self, *args, machine=None, given=None, ok=True, timeout=PATIENCE_S):
+    def ctl(self, *args, machine=None, given=None, ok=True, timeout=LONG_S):
         """Runs ddpctl as root on the server's machine, or on another machine as the user who is logged in there."""
         server = ["--server", self.socket] if machine is None else []
         done = (machine or self.head).run("sh", "-c", 'cd / && exec "$@"', "sh", f"{self.build}/ddpctl/ddpctl", args[0], *server,
@@ -144,16 +144,16 @@ class Cluster:
         return {node["name"]: node["state"] for node in self.state_of_nodes()}
 
     def wait_node(self, name, state):
-        wait_until(f"node {name} {state}", lambda: self.node_states().get(name) == state)
+        wait_for(f"node {name} {state}", lambda: self.node_states().get(name) == state, LONG_S)
 
     def status(self, job):
         return json.loads(self.ctl("status", str(job), "--json").stdout)["job"]
 
-    def wait_job(self, job, accept, what, timeout_s=PATIENCE_S):
+    def wait_job(self, job, accept, what, timeout_s=LONG_S):
         def look():
             found = self.status(job)
             return found if accept(found) else None
-        return wait_until(f"job {job} {what}", look, timeout_s)
+        return wait_for(f"job {job} {what}", look, timeout_s)
 
     def submit(self, *args):
         return self.ctl("submit", "-q", *args).stdout.strip()
@@ -169,8 +169,7 @@ class Cluster:
                 "user keys": rows(("user", "list"), "principals", *seen)}
 
     def rss_kib(self):
-        with open(f"/proc/{self.server.pid}/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
+        return proc.rss_kib(self.server.pid)
 
     def logs(self):
         """The ends of all logs, for a failure."""
@@ -196,17 +195,4 @@ def main(tests):
     except Missing as reason:
         print(f"skip: {reason}")
         return machines.SKIP
-    failed = 0
-    for test in tests:
-        name = test.__name__.replace("test_", "", 1)
-        if sys.argv[1:] and name not in sys.argv[1:]:
-            continue
-        begin = time.monotonic()
-        try:
-            word = test()
-        except Exception:  # pylint: disable=broad-except
-            traceback.print_exc()
-            failed += 1
-            word = "not ok"
-        print(f"{word or 'ok'} {name} ({time.monotonic() - begin:.1f} s)", flush=True)
-    return 1 if failed else 0
+    return run_tests(tests, sys.argv[1:])

@@ -24,7 +24,10 @@ import subprocess
 import sys
 import time
 
-PATIENCE_S = 120  # generous: for slow machines, never for synchronisation
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from processes.proc import child_pids
+from processes.waiting import LONG_S, wait_for
+
 SKIP = 77
 CLONE_NEWNET = 0x40000000
 HERE = os.path.abspath(__file__)
@@ -53,28 +56,6 @@ def enter():
         raise Missing(f"neither root nor user namespaces here: {done.stderr.strip()[-200:]}")
     os.environ["DDP_CLUSTER_INSIDE"] = "1"
     os.execvp("unshare", ["unshare", "--user", "--map-root-user", "--mount", "--", sys.executable, *sys.argv])
-
-
-def children(pid):
-    """Direct children, as pids of this process's namespace."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):
-            with open(f"/proc/{name}/stat", encoding="ascii", errors="replace") as file:
-                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
-                    found.append(int(name))
-    return found
-
-
-def wait_until(what, condition, timeout_s=PATIENCE_S):
-    """Polls for changes that no descriptor reports (processes, files). Returns the first true value of `condition`."""
-    end = time.monotonic() + timeout_s
-    while True:
-        value = condition()
-        if value:
-            return value
-        assert time.monotonic() < end, f"not within {timeout_s} s: {what}"
-        time.sleep(0.01)
 
 
 def quiet(argv):
@@ -167,11 +148,11 @@ class Program:
 
     @property
     def pid(self):
-        return wait_until(f"process of {self.name}", lambda: children(self.process.pid))[0]
+        return wait_for(f"process of {self.name}", lambda: child_pids(self.process.pid), LONG_S)[0]
 
     def line(self):
         """Its next line; "" at its end."""
-        assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], f"{self.name} says nothing:\n{self.log()}"
+        assert select.select([self.process.stdout], [], [], LONG_S)[0], f"{self.name} says nothing:\n{self.log()}"
         return self.process.stdout.readline()
 
     def log(self):
@@ -181,7 +162,7 @@ class Program:
     def kill(self, number=signal.SIGKILL):
         os.kill(self.pid, number)
 
-    def wait(self, timeout_s=PATIENCE_S):
+    def wait(self, timeout_s=LONG_S):
         code = self.process.wait(timeout_s)
         self.process.stdout.close()
         return code
@@ -237,7 +218,7 @@ class Machine:
         return ["setpriv", "--pdeathsig", "KILL", "nsenter", "-t", str(self.holder.pid), "--net", "--mount", "--pid",
                 "--uts", "--ipc", "--", *argv]
 
-    def run(self, *argv, timeout=PATIENCE_S, env=None, given=None):
+    def run(self, *argv, timeout=LONG_S, env=None, given=None):
         """Runs a command to its end: .returncode, .stdout, .stderr. `given`: its stdin."""
         return subprocess.run(self.command(*argv), env=self.environ(**(env or {})), capture_output=True, text=True,
                               input=given, stdin=subprocess.DEVNULL if given is None else None, timeout=timeout, check=False)
@@ -294,7 +275,7 @@ class Machine:
                 if LIBC.setns(own.fileno(), CLONE_NEWNET) != 0:
                     os._exit(1)  # never continue in the wrong network
 
-    def connect(self, host, port, timeout_s=PATIENCE_S):
+    def connect(self, host, port, timeout_s=LONG_S):
         with self.network():
             return socket.create_connection((host, port), timeout=timeout_s)
 

@@ -5,9 +5,9 @@ import math
 import os
 import sys
 import threading
-import time
 
 from cluster_lib import SHARED, Cluster, main
+from processes.waiting import let_pass
 
 TOLERANCE = 1e-4  # as tests/integration/golden
 STEPS = int(os.environ.get("DDP_STEPS", "10"))  # 150 are an epoch
@@ -66,7 +66,7 @@ def test_golden_losses_and_a_pulled_cable():
         job = start_training(cluster)
         cluster.wait_job(job, lambda one: (one["progress"]["step"] or 0) >= 1, "past the first step")
         two.cut()
-        time.sleep(3)  # this duration is what the test is about
+        let_pass(3)  # this duration is what the test is about
         two.mend()
         finish(cluster, job, expected)
     return None
@@ -104,7 +104,7 @@ class Caller(threading.Thread):
                     pass
                 if len(socks) > 300:
                     socks.pop(0).close()
-            time.sleep(0.02)  # leave processor time to the ranks
+            let_pass(0.02)  # leave processor time to the ranks
         for sock in socks:
             sock.close()
 

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 sys.dont_write_bytecode = True
-from ddpproto import run_tests
+from processes.runner import run_tests
 from edge import PATIENCE_S, Edge
 
 # What a victim has: the C library's own results, which Python would hide (it repeats calls that got EINTR).

@@ -17,6 +17,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 import layers  # noqa: E402
+import waits  # noqa: E402
 
 SOURCE = os.environ.get("SOURCE_ROOT") or os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
@@ -416,6 +417,11 @@ def check_layers():
     return report(findings, f"{len(found)} includes")
 
 
+def check_waits():
+    paths = tracked()
+    return report(waits.findings(paths, text_of), f"{len(paths)} files")
+
+
 def is_shell(path):
     return re.match(r"#!/bin/sh|#!/bin/dash|#!/usr/bin/env sh", text_of(path)) is not None
 
@@ -513,7 +519,7 @@ def check_tidy():
 def main():
     checks = {"format": check_format, "headers": check_headers, "sizes": check_sizes, "paths": check_paths,
               "cores": check_cores, "core-words": check_core_words, "layers": check_layers, "loop": check_loop, "shell": check_shell,
-              "tidy": check_tidy}
+              "waits": check_waits, "tidy": check_tidy}
     if len(sys.argv) != 2 or sys.argv[1] not in checks:
         sys.exit(f"use: lint.py {'|'.join(checks)}")
     sys.exit(checks[sys.argv[1]]())

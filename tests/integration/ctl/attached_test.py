@@ -17,7 +17,10 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
 import pytorch  # noqa: E402
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, idle_words, let_pass, PATIENCE_S, Stopwatch, wait_for
 
 RUN = ("run", "--standalone", "--max-restarts", "0", "-q")
 BOTH = ("import os, sys\nrank = os.environ['RANK']\nfor i in range(200):\n"
@@ -62,14 +65,14 @@ def a_pager_that_waits_gets_everything():
     """The server does not read from a client that does not read; others are served, and then the whole log comes."""
     with Case() as case, Cluster(case) as cluster:
         program = script(case, "import sys\nfor i in range(160000):\n    sys.stdout.write('line %d %s\\n' % (i, 'x' * 80))\n")
-        job = case.ctl("--server", cluster.server, "submit", "-q", "--", "python3", program).stdout.strip()
-        pager = case.start("--server", cluster.server, "logs", "-f", job)
+        job = case.ctl("--server", cluster.address, "submit", "-q", "--", "python3", program).stdout.strip()
+        pager = case.start("--server", cluster.address, "logs", "-f", job)
         try:
             equal(pager.stdout.readline(), f"line 0 {'x' * 80}\n")
-            equal(case.ctl("--server", cluster.server, "wait", job).returncode, 0)
+            equal(case.ctl("--server", cluster.address, "wait", job).returncode, 0)
             equal(pager.poll(), None)  # 14 MB wait for it
             rest = pager.stdout.read()
-            equal(pager.wait(WAIT_S), 0)
+            equal(pager.wait(PATIENCE_S), 0)
         finally:
             pager.kill()
             pager.communicate()
@@ -100,14 +103,13 @@ def streams_are_selected():
 
 def times_are_those_of_the_program():
     with Case() as case, Cluster(case) as cluster:
-        go = f"{case.dir}/go"
+        go = Gate(f"{case.dir}/go")
         begin = time.time()
-        job = cluster.submit("-n", "2", "--", "sh", "-c", f"echo first; while ! test -e {go}; do sleep 0.05; done; echo second >&2")
-        wait_until("the first line", lambda: cluster.ctl("logs", job, "--rank", "1", "--raw").stdout == "first\n")
+        job = cluster.submit("-n", "2", "--", "sh", "-c", f"echo first; {go.wait}; echo second >&2")
+        wait_for("the first line", lambda: cluster.ctl("logs", job, "--rank", "1", "--raw").stdout == "first\n")
         seen = time.time()
-        time.sleep(1)
-        with open(go, "w", encoding="ascii"):
-            pass
+        let_pass(1)  # between the two lines
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
         end = time.time()
         lines = cluster.ctl("logs", job, "--rank", "1", "--timestamps").stdout.splitlines()
@@ -131,10 +133,8 @@ def at_a_terminal(case, *args, size=(24, 80), both=True, steps=(), environ=None)
     os.close(slave)
     if not both:
         os.close(out)
-    text, seen, steps, limit = b"", 0, list(steps), time.monotonic() + WAIT_S
-    while time.monotonic() < limit:
-        if not select.select([master], [], [], 1)[0]:
-            continue
+    text, seen, steps, watch = b"", 0, list(steps), Stopwatch()
+    while select.select([master], [], [], max(0, PATIENCE_S - watch.passed_s))[0]:
         try:
             more = os.read(master, 65536)
         except OSError:
@@ -150,7 +150,7 @@ def at_a_terminal(case, *args, size=(24, 80), both=True, steps=(), environ=None)
             else:
                 process.send_signal(action)
     assert not steps, f"{steps[0][0]} did not come: {text}"
-    code = process.wait(WAIT_S)
+    code = process.wait(PATIENCE_S)
     os.close(master)
     return text, code
 
@@ -170,10 +170,10 @@ def a_terminal_has_prefixes_a_file_has_none():
 
 def what_is_typed_after_a_cancel_is_not_for_ddpctl():
     with Case() as case, Cluster(case) as cluster:
-        program = "trap 'echo once' INT; trap '' TERM; echo up; while :; do sleep 0.1; done"
+        program = f"trap 'echo once' INT; trap '' TERM; echo up; {idle_words(f'{case.dir}/idle')}"
         steps = ((b"up\r\n", signal.SIGINT), (b"Ctrl-C cancels --\r\n", b"c\n"), (b"Ctrl-C again sends SIGTERM --\r\n", b""),
                  (b"once\r\n", b"\n"), (b"\r\n", signal.SIGINT), (b"Ctrl-C again kills it --\r\n", signal.SIGINT))
-        text, code = at_a_terminal(case, "--server", cluster.server, "run", "--grace", "300s", "--", "sh", "-c", program, steps=steps)
+        text, code = at_a_terminal(case, "--server", cluster.address, "run", "--grace", "300s", "--", "sh", "-c", program, steps=steps)
         assert b"going on" not in text and text.count(b"c and Enter cancel it") == 1, text
         equal(code, 130, text)
 
@@ -189,10 +189,10 @@ def a_progress_bar_stays_in_its_place():
 def restarts_are_said_once():
     """A restart prints once why it happened, from where the job goes on, and where the logs of the crashed generation are."""
     with Case() as case, Cluster(case) as cluster:
-        go = f"{case.dir}/go"
-        command = f"test $TORCHELASTIC_RESTART_COUNT = 2 && while ! test -e {go}; do sleep 0.05; done && exit 0; exit 7"
-        process = case.start("--server", cluster.server, "run", "--max-restarts", "2", "--", "sh", "-c", command)
-        wait_until("the third generation", lambda: cluster.ctl("ps", "-q").stdout
+        go = Gate(f"{case.dir}/go")
+        command = f"test $TORCHELASTIC_RESTART_COUNT = 2 && {go.wait} && exit 0; exit 7"
+        process = case.start("--server", cluster.address, "run", "--max-restarts", "2", "--", "sh", "-c", command)
+        wait_for("the third generation", lambda: cluster.ctl("ps", "-q").stdout
                    and [cluster.status("1")[key] for key in ("state", "generation")] == ["running", 3])
         said = cluster.ctl("status", "@last").stdout
         assert "crashed    ddpctl logs 1 -g 2 --rank 0\n" in said, said
@@ -200,10 +200,9 @@ def restarts_are_said_once():
         while errors[-1] != "-- job 1 runs again, generation 3 --":  # it is not said of a job that has ended meanwhile
             errors.append(process.stderr.readline().rstrip())
             assert errors[-1], f"the end of its output: {errors}"
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         errors += process.stderr.read().splitlines()
-        equal(process.wait(WAIT_S), 0, errors)
+        equal(process.wait(PATIENCE_S), 0, errors)
         process.stdout.close()
         process.stderr.close()
         # Where a restart takes more than a second, it also says that the job waits for it, each time.
@@ -225,19 +224,19 @@ def a_crash_is_found_behind_a_failed_restart():
 
 
 def a_silent_node_is_said():
-    with Case() as case, Cluster(case, nodes=2, server_options=("--lost", "45s")) as cluster:
-        process = case.start("--server", cluster.server, "run", "--nodes", "2", "--", "sleep", "600")
-        wait_until("the job", lambda: cluster.ctl("ps", "-q").stdout and cluster.status("@last")["state"] == "running")
-        cluster.daemons["node1"].send_signal(signal.SIGSTOP)
+    with Case(gated=True) as case, Cluster(case, nodes=2, server_options=("--lost", "45s")) as cluster:
+        process = case.start("--server", cluster.address, "run", "--nodes", "2", "--", "sleep", "600")
+        wait_for("the job", lambda: cluster.ctl("ps", "-q").stdout and cluster.status("@last")["state"] == "running")
+        cluster.daemons["node1"].signal(signal.SIGSTOP)
         first = process.stderr.readline()
         while "does not answer" not in first:
             assert first, "the end of its output"
             first = process.stderr.readline()
         assert re.fullmatch(r"-- job 1: its node node1 does not answer: silent for \d+ s --\n", first), first
-        cluster.daemons["node1"].send_signal(signal.SIGCONT)
+        cluster.daemons["node1"].signal(signal.SIGCONT)
         equal(process.stderr.readline(), "-- job 1: its node node1 answers again --\n")
         equal(cluster.ctl("cancel", "1", "--now").returncode, 0)
-        process.communicate(timeout=WAIT_S)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def what_is_not_sent_is_said():
@@ -268,8 +267,8 @@ def what_a_killed_run_has_left_is_removed():
             done = case.ctl(*RUN, "--", "true")  # the first still runs
             equal((done.returncode, sorted(os.listdir(case.temp))), (0, sorted([*left, "ddp-abcdef", "ddp-abcdeg", "ddp-abcdeh"])))
         process.kill()
-        process.communicate(timeout=WAIT_S)
-        wait_until("the daemons' end", lambda: not case.processes())
+        process.communicate(timeout=PATIENCE_S)
+        wait_for("the daemons' end", lambda: not case.processes())
         done = case.ctl("run", "--standalone", "--", "true")
         equal((done.returncode, sorted(os.listdir(case.temp))), (0, ["ddp-abcdef", "ddp-abcdeh"]), done.stderr)
         assert "removed 2 temporary folders of earlier runs that were killed" in done.stderr, done.stderr
@@ -288,7 +287,7 @@ def torchrun_prints_the_same():
     with Case() as case:
         path = script(case, "import os, sys\nfor i in range(50):\n    print('line', i, '\\t\\xe9\\x1b[31m')\n"
                             "    sys.stderr.write(f'\\rbar {i}')\nsys.stdout.write('no end')\n")
-        theirs = subprocess.run([torchrun, "--standalone", "--nproc-per-node", "1", path], capture_output=True, timeout=4 * WAIT_S,
+        theirs = subprocess.run([torchrun, "--standalone", "--nproc-per-node", "1", path], capture_output=True, timeout=4 * PATIENCE_S,
                                 env=case.environ(PYTHONUNBUFFERED="1", TMPDIR=case.dir, TORCHINDUCTOR_CACHE_DIR=f"{case.dir}/inductor"), check=True)
         ours = case.ctl("run", "--standalone", "-q", "--nproc-per-node", "1", path, raw=True)
         equal(ours.returncode, 0, ours.stderr)
@@ -297,7 +296,7 @@ def torchrun_prints_the_same():
 
 
 if __name__ == "__main__":
-    run_tests([streams_are_apart, bytes_of_each_stream_are_exact, a_pager_that_waits_gets_everything, a_long_line_is_whole, streams_are_selected,
+    run_and_exit([streams_are_apart, bytes_of_each_stream_are_exact, a_pager_that_waits_gets_everything, a_long_line_is_whole, streams_are_selected,
                times_are_those_of_the_program, a_terminal_has_prefixes_a_file_has_none, what_is_typed_after_a_cancel_is_not_for_ddpctl, a_progress_bar_stays_in_its_place,
                restarts_are_said_once, a_crash_is_found_behind_a_failed_restart, a_silent_node_is_said,
                what_is_not_sent_is_said, what_a_killed_run_has_left_is_removed, torchrun_prints_the_same], side_by_side=4)

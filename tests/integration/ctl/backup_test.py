@@ -7,14 +7,18 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
-from ctl_lib import BUILD, Case, Cluster, clean_environ, equal, run_tests, wait_until
-from ddpproto import new_boot
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, clean_environ, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, wait_for
+from processes.wire import new_boot
 
 # Prints its process and job, and runs until it is told to end.
-SCRIPT = ("import os, time\n"
+SCRIPT = ("import fcntl, os\n"
           "print(os.getpid(), os.environ['DDP_GENERATION'], flush=True)\n"
-          "while not os.path.exists({!r}): time.sleep(0.05)\n")
+          "fcntl.flock(open({!r}), fcntl.LOCK_SH)\n")
 
 
 class Moving(Cluster):
@@ -23,33 +27,27 @@ class Moving(Cluster):
     state = "first"
 
     def start_server(self):
-        path, log = os.path.join(BUILD, "rendezvous", "rendezvous"), open(f"{self.case.dir}/rendezvous.log", "ab")
-        daemon = subprocess.Popen([path, "--socket", f"{self.case.dir}/rendezvous.sock", "--state-dir", self.folder(),
-                                   "--exit-with-parent", *self.server_options],
-                                  env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
-        log.close()
-        assert daemon.stdout.readline(), "the server did not get ready"
-        self.daemons["rendezvous"] = daemon
+        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.server_options, state=self.folder())
 
     def folder(self):
         return f"{self.case.dir}/{self.state}"
 
     def stop_server(self):
-        self.daemons["rendezvous"].terminate()
-        self.daemons["rendezvous"].wait()
+        self.daemons["rendezvous"].end()
 
     def running(self, job):
-        wait_until("the job runs", lambda: self.status(job)["state"] == "running")
-        wait_until("who it is", lambda: self.ctl("logs", "--raw", job).stdout.endswith("\n"))
+        wait_for("the job runs", lambda: self.status(job)["state"] == "running")
+        wait_for("who it is", lambda: self.ctl("logs", "--raw", job).stdout.endswith("\n"))
         return self.ctl("logs", "--raw", job).stdout
 
 
 def start_job(case, cluster):
-    return cluster.submit("--name", "stays", "--max-restarts", "3", "--", "python3", "-c", SCRIPT.format(f"{case.dir}/go"))
+    cluster.gate = Gate(f"{case.dir}/go")
+    return cluster.submit("--name", "stays", "--max-restarts", "3", "--", "python3", "-c", SCRIPT.format(cluster.gate.path))
 
 
-def end_job(case, cluster, job):
-    open(f"{case.dir}/go", "w").close()
+def end_job(cluster, job):
+    cluster.gate.open()
     equal(cluster.ctl("wait", job).returncode, 0)
 
 
@@ -76,7 +74,7 @@ def a_moved_state_takes_its_jobs_along():
         cluster.start_server()
         equal(cluster.running(job), before, "the same process of the same generation")
         equal(int(cluster.submit("--", "true")), int(job) + 1)
-        end_job(case, cluster, job)
+        end_job(cluster, job)
         equal(cluster.status(job)["restarts"], 0)
 
 
@@ -99,9 +97,9 @@ def a_copy_gives_no_number_twice():
         events = cluster.ctl("events").stdout
         assert "restored from a backup of 20" in events, events
         equal(cluster.ctl("cancel", job).returncode, 0)
-        wait_until("the end of the job", lambda: cluster.status(job)["state"] == "cancelled")
-        open(f"{case.dir}/go", "w").close()
-        wait_until("the end of what ran before", lambda: not any(b"import os, time" in command for command in commands(case)))
+        wait_for("the end of the job", lambda: cluster.status(job)["state"] == "cancelled")
+        cluster.gate.open()
+        wait_for("the end of what ran before", lambda: not any(b"import fcntl, os" in command for command in commands(case)))
 
 
 def a_server_does_not_name_a_state():
@@ -109,13 +107,13 @@ def a_server_does_not_name_a_state():
     with Case() as case, Moving(case) as cluster:
         folder, file = cluster.folder(), f"{case.dir}/state.ddp"
         for verb, does in (("backup", "reads"), ("restore", "writes")):
-            for args in (("--server", cluster.server, verb, file), (verb, "--state-dir", folder, "--server", cluster.server, file)):
+            for args in (("--server", cluster.address, verb, file), (verb, "--state-dir", folder, "--server", cluster.address, file)):
                 done = case.ctl(*args)
                 equal((done.returncode, done.stdout), (2, ""))
                 equal(done.stderr, f"ddpctl: {verb} {does} a state directory or etcd, not a server\n  give --state-dir DIR or --store URL\n")
             assert "No server is asked: --server is refused" in case.ctl("help", verb).stdout
         assert not os.path.exists(file)
-        done = case.ctl("backup", "--state-dir", folder, file, DDP_SERVER=cluster.server)
+        done = case.ctl("backup", "--state-dir", folder, file, DDP_SERVER=cluster.address)
         equal((done.returncode, done.stderr), (0, "-- DDP_SERVER is not used: backup asks no server --\n"))
         assert re.fullmatch(f"{file}: cluster [0-9a-f]{{32}} of {folder}: 0 jobs, [0-9]+ rows\n", done.stdout), done.stdout
         done = case.ctl("restore", "--state-dir", f"{case.dir}/second", file)
@@ -125,7 +123,7 @@ def a_server_does_not_name_a_state():
 
 def a_folder_that_was_put_back_is_found_out():
     """In another boot the server gives a number again before any node calls; then it goes on above, and the logs of the two jobs are apart."""
-    with Case() as case, Moving(case, server_options=("--lease", "2s")) as cluster:
+    with Case(gated=True) as case, Moving(case, server_options=("--lease", "2s")) as cluster:
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         cluster.stop_server()
         shutil.copytree(cluster.folder(), f"{case.dir}/kept", symlinks=True)
@@ -133,17 +131,14 @@ def a_folder_that_was_put_back_is_found_out():
         lost = cluster.submit("--", "echo", "secret")
         equal((cluster.ctl("wait", lost).returncode, cluster.ctl("logs", "--raw", lost).stdout), (0, "secret\n"))
         cluster.stop_server()
-        node = cluster.daemons.pop("node0")
-        node.terminate()
-        node.wait()
-        node.stdout.close()
+        cluster.daemons.pop("node0").end()
         shutil.rmtree(cluster.folder())
         os.rename(f"{case.dir}/kept", cluster.folder())
         with new_boot():
             cluster.start_server()
             again = cluster.submit("--wait-for-nodes", "--", "echo", "mine")
             equal(again, lost, "no node has called, so nobody knows of it")
-            cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "4", "--allow-root")
+            cluster.start_node("node0")
             equal(cluster.ctl("wait", again, timeout=180).returncode, 0)  # after a lease: 60 s, since a longer one may have been given
             equal(cluster.ctl("logs", "--raw", again).stdout, "mine\n")
             equal(cluster.status(again)["generation"], 2, "its first one is the other job's")
@@ -232,6 +227,6 @@ def what_a_killed_restore_leaves_is_refused():
 
 
 if __name__ == "__main__":
-    run_tests([what_a_killed_restore_leaves_is_refused, a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
+    run_and_exit([what_a_killed_restore_leaves_is_refused, a_moved_state_takes_its_jobs_along, a_copy_gives_no_number_twice, a_server_does_not_name_a_state,
                a_file_that_was_put_back_is_not_laid_to_the_nodes, one_reason_is_said_of_a_folder_that_is_refused,
                what_is_in_the_way_is_named, a_folder_that_was_put_back_is_found_out])

@@ -4,8 +4,13 @@ import json
 import os
 import re
 import signal
+import sys
 
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, UnixRelay, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster, DDPCTL
+from processes.relay import UnixRelay
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, PATIENCE_S, wait_for
 
 
 def every_verb_speaks_json():
@@ -49,7 +54,7 @@ def submit_prints_the_number_and_the_next_commands():
 def a_failed_run_names_why():
     with Case() as case, Cluster(case) as cluster:
         failed = cluster.ctl("run", "--max-restarts", "0", "--", "sh", "-c", "exit 3")
-        more = f"-- more: ddpctl --server {cluster.server} why 1 --"
+        more = f"-- more: ddpctl --server {cluster.address} why 1 --"
         equal((failed.returncode, failed.stderr.splitlines()[-1]), (3, more))
         told = cluster.ctl("why", "1").stdout
         assert told.startswith("sh (1) failed: rank 0 on node0 exited with code 3\n"), told
@@ -67,11 +72,11 @@ def logs_follow_to_the_last_byte():
                    "'x' * 90))")
         job = cluster.submit("-n", "2", "--max-restarts", "0", "--", "python3", "-c", program)
         for rank in ("1", "0"):
-            done = cluster.ctl("logs", "-f", job, "--rank", rank, "--raw", raw=True, timeout=4 * WAIT_S)
+            done = cluster.ctl("logs", "-f", job, "--rank", rank, "--raw", raw=True, timeout=4 * PATIENCE_S)
             equal(done.returncode, 0, done.stderr)
             expected = b"".join(b"%s %d %s\n" % (rank.encode(), i, b"x" * 90) for i in range(50000))
             assert done.stdout == expected, f"{len(done.stdout)} bytes, not {len(expected)}"
-        lines = cluster.ctl("logs", job, timeout=4 * WAIT_S).stdout.splitlines()
+        lines = cluster.ctl("logs", job, timeout=4 * PATIENCE_S).stdout.splitlines()
         equal(len(lines), 100000)
         equal([line for line in lines if line.startswith(" 1 ")],
               [f" 1 node0 | 1 {i} {'x' * 90}" for i in range(50000)])
@@ -84,14 +89,13 @@ def logs_follow_to_the_last_byte():
 
 def logs_go_through_restarts():
     with Case() as case, Cluster(case) as cluster:
-        go = os.path.join(case.dir, "go")
-        script = 'echo "g$TORCHELASTIC_RESTART_COUNT r$RANK"; while ! test -e $GO; do sleep 0.02; done; test "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 || exit 4; ' \
+        go = Gate(f"{case.dir}/go")
+        script = 'echo "g$TORCHELASTIC_RESTART_COUNT r$RANK"; flock -s $GO true; test "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 || exit 4; ' \
                  'test "$TORCHELASTIC_RESTART_COUNT" = 1 || exec sleep 600'
-        job = cluster.submit("-n", "2", "-e", f"GO={go}", "--", "sh", "-c", script)
-        follow = case.start("--server", cluster.server, "logs", "-f", job)
+        job = cluster.submit("-n", "2", "-e", f"GO={go.path}", "--", "sh", "-c", script)
+        follow = case.start("--server", cluster.address, "logs", "-f", job)
         equal(sorted(follow.stdout.readline() for _ in range(2)), [" 0 node0 | g0 r0\n", " 1 node0 | g0 r1\n"])
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         output, errors = follow.communicate(timeout=60)
         equal(sorted(output.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
         told = [line for line in errors.splitlines() if " waits to start again: " not in line]  # said only if the restart takes long enough
@@ -105,16 +109,15 @@ def logs_go_through_restarts():
 
 def logs_name_the_node_of_their_generation():
     with Case() as case, Cluster(case, nodes=2, slots=1) as cluster:
-        go = os.path.join(case.dir, "go")
-        script = 'echo "on $DDP_NODE_NAME"; test $DDP_GENERATION = 2 && exit; while ! test -e $GO; do sleep 0.02; done; exit 4'
+        go = Gate(f"{case.dir}/go")
+        script = 'echo "on $DDP_NODE_NAME"; test $DDP_GENERATION = 2 && exit; flock -s $GO true; exit 4'
         equal(cluster.ctl("node", "drain", "node1").returncode, 0)
-        job = cluster.submit("-e", f"GO={go}", "--", "sh", "-c", script)
-        follow = case.start("--server", cluster.server, "logs", "-f", "--prefix", "always", job)
+        job = cluster.submit("-e", f"GO={go.path}", "--", "sh", "-c", script)
+        follow = case.start("--server", cluster.address, "logs", "-f", "--prefix", "always", job)
         equal(follow.stdout.readline(), " 0 node0 | on node0\n")
         equal((cluster.ctl("node", "resume", "node1").returncode, cluster.ctl("node", "drain", "node0").returncode), (0, 0))
-        with open(go, "w", encoding="ascii"):
-            pass
-        equal(follow.communicate(timeout=WAIT_S)[0], " 0 node1 | on node1\n")
+        go.open()
+        equal(follow.communicate(timeout=PATIENCE_S)[0], " 0 node1 | on node1\n")
         equal(cluster.ctl("logs", "--prefix", "always", job).stdout, " 0 node1 | on node1\n")
         for older in (("-g", "1"), ("-p",)):  # the server tells the nodes of the newest generation alone
             equal(cluster.ctl("logs", *older, "--prefix", "always", job).stdout, " 0 | on node0\n")
@@ -143,7 +146,7 @@ def a_rank_asks_about_other_jobs():
         equal(cluster.ctl("wait", other).returncode, 0)
         script = 'env | grep ^DDP_; test $DDP_GENERATION = 2 || exit 1; shift; "$0" --server $S logs $1 && "$0" --server $S metrics $1 && ' \
                  '"$0" --server $S logs -p $DDP_JOB_ID > /dev/null'
-        done = cluster.ctl("run", "-q", "-e", f"S={cluster.server}", "--", "sh", "-c", script, DDPCTL, "ddpctl", other)
+        done = cluster.ctl("run", "-q", "-e", f"S={cluster.address}", "--", "sh", "-c", script, DDPCTL, "ddpctl", other)
         equal(done.returncode, 0, done.stdout + done.stderr)
         assert "\nsaid\n" in done.stdout, done.stdout
         names = set(re.findall(r"^(DDP_\w+)=", done.stdout, re.M))
@@ -170,7 +173,7 @@ def wait_knows_its_conditions():
 
 
 def wait_asks_once_when_its_time_is_over():
-    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.server[5:]) as relay:
+    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.address[5:]) as relay:
         runs = cluster.submit("--", "sleep", "600")
         well = cluster.submit("--", "true")
         seven = cluster.submit("--max-restarts", "0", "--", "sh", "-c", "exit 7")
@@ -183,9 +186,9 @@ def wait_asks_once_when_its_time_is_over():
         assert "there is no job 999" in done.stderr, done.stderr
         equal(case.ctl("--server", f"unix:{case.dir}/none.sock", "wait", "--timeout", "0", "1").returncode, 125)
         waiter = case.start("--server", relay.address, "wait", "--timeout", "1s", runs)
-        assert relay.answered.wait(WAIT_S), "the server did not answer `wait`"
+        assert relay.answered.wait(PATIENCE_S), "the server did not answer `wait`"
         cluster.kill_server()
-        said = waiter.communicate(timeout=WAIT_S)[1]
+        said = waiter.communicate(timeout=PATIENCE_S)[1]
         equal(waiter.returncode, 124, said)
         cluster.start_server()
         equal(cluster.ctl("cancel", "--now", "--wait", runs).returncode, 0)
@@ -209,7 +212,7 @@ class BetweenRequests(UnixRelay):
 def with_newer(case, cluster, number, newer, *args):
     """Runs ddpctl; before its request `number`, newer() makes another job that its word would mean."""
     path = f"{case.dir}/between.sock"
-    with BetweenRequests(path, cluster.server[5:], number, newer) as relay:
+    with BetweenRequests(path, cluster.address[5:], number, newer) as relay:
         done = case.ctl("--server", relay.address, *args)
     os.unlink(path)
     return done
@@ -217,12 +220,12 @@ def with_newer(case, cluster, number, newer, *args):
 
 def a_word_names_the_same_job_to_the_end():
     with Case() as case, Cluster(case) as cluster:
-        gate = os.path.join(case.dir, "gate")
-        held = ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 4")
+        gate = Gate(f"{case.dir}/gate")
+        held = ("sh", "-c", f"{gate.wait}; exit 4")
 
         def newer():
             cluster.submit("--name", "nm", "--", "true")
-            open(gate, "w", encoding="ascii").close()
+            gate.open()
 
         for verb in (("wait", "nm"), ("wait", "@last"), ("status", "-w", "--json", "nm"), ("status", "-w", "--json", "@last")):
             first = cluster.submit("--name", "nm", "--max-restarts", "0", "--", *held)
@@ -234,7 +237,7 @@ def a_word_names_the_same_job_to_the_end():
                 equal({job["id"] for job in jobs}, {int(first)}, verb)
                 equal((done.returncode, jobs[-1]["state"]), (0, "failed"), verb)
             equal(cluster.ctl("wait", first, "@last").returncode, 4)
-            os.unlink(gate)
+            gate.close()
 
 
 def cancel_waits_for_what_it_has_cancelled():
@@ -259,10 +262,10 @@ def cancel_waits_for_what_it_has_cancelled():
 
 def cancel_says_how_to_watch_the_job_end():
     with Case() as case, Cluster(case) as cluster:
-        job = cluster.submit("--name", "deaf", "--grace", "600s", "--", "sh", "-c", "trap '' TERM; echo up; while true; do sleep 0.02; done")
-        wait_until("its trap", lambda: cluster.ctl("logs", job, "--raw").stdout == "up\n")
-        equal(cluster.ctl("cancel", job).stderr, f"cancelling deaf ({job})\n  watch  ddpctl --server {cluster.server} status -w {job}\n")
-        equal(cluster.ctl("cancel", job, DDP_SERVER=cluster.server).stderr, f"cancelling deaf ({job})\n  watch  ddpctl status -w {job}\n")
+        job = cluster.submit("--name", "deaf", "--grace", "600s", "--", "sh", "-c", "trap '' TERM; echo up; exec sleep 600")
+        wait_for("its trap", lambda: cluster.ctl("logs", job, "--raw").stdout == "up\n")
+        equal(cluster.ctl("cancel", job).stderr, f"cancelling deaf ({job})\n  watch  ddpctl --server {cluster.address} status -w {job}\n")
+        equal(cluster.ctl("cancel", job, DDP_SERVER=cluster.address).stderr, f"cancelling deaf ({job})\n  watch  ddpctl status -w {job}\n")
         equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
 
 
@@ -273,21 +276,20 @@ def a_time_limit_exits_124():
 
 
 def a_server_killed_under_run_is_survived():
-    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.server[5:]) as relay:
-        go = os.path.join(case.dir, "go")
-        process = case.start("--server", cluster.server, "run", "-n", "2", "--", "sh", "-c",
-                             f'echo up; while ! test -e {go}; do sleep 0.05; done; echo end')
+    with Case() as case, Cluster(case) as cluster, UnixRelay(f"{case.dir}/relay.sock", cluster.address[5:]) as relay:
+        go = Gate(f"{case.dir}/go")
+        process = case.start("--server", cluster.address, "run", "-n", "2", "--", "sh", "-c",
+                             f'echo up; {go.wait}; echo end')
         equal([process.stdout.readline() for _ in range(2)], ["up\n", "up\n"])
-        follow = case.start("--server", cluster.server, "logs", "-f", "@last", "--rank", "0")
+        follow = case.start("--server", cluster.address, "logs", "-f", "@last", "--rank", "0")
         equal(follow.stdout.readline(), " 0 node0 | up\n")
         waiter = case.start("--server", relay.address, "wait", "@last")
         assert relay.answered.wait(60), "the server did not answer `wait`"  # before that it is not patient
         for _ in range(2):
             cluster.kill_server()
             cluster.start_server()
-        wait_until("the node", lambda: '"up"' in cluster.ctl("nodes", "--json").stdout)
-        with open(go, "w", encoding="ascii"):
-            pass
+        wait_for("the node", lambda: '"up"' in cluster.ctl("nodes", "--json").stdout)
+        go.open()
         output, errors = process.communicate(timeout=60)
         equal(process.returncode, 0, errors)
         equal(output, "end\nend\n")
@@ -300,9 +302,9 @@ def a_server_killed_under_run_is_survived():
 
 def signalled_run(case, cluster, number):
     """A run of a job without end that got signal `number` and has ended."""
-    process = case.start("--server", cluster.server, "run", "--", "sh", "-c", "echo up; exec sleep 600")
+    process = case.start("--server", cluster.address, "run", "--", "sh", "-c", "echo up; exec sleep 600")
     process.stdout.readline()
-    wait_until("the job", lambda: cluster.status("@last")["state"] == "running")
+    wait_for("the job", lambda: cluster.status("@last")["state"] == "running")
     process.send_signal(number)
     process.communicate(timeout=60)
     return process
@@ -355,7 +357,7 @@ def a_job_file_is_taken_as_it_is():
 
 def a_watched_list_survives_the_server():
     with Case() as case, Cluster(case) as cluster:
-        watch = case.start("--server", cluster.server, "ps", "-a", "-w")
+        watch = case.start("--server", cluster.address, "ps", "-a", "-w")
         cluster.submit("--name", "first", "--", "true")
         while "first" not in watch.stdout.readline():
             assert watch.poll() is None, watch.stderr.read()
@@ -389,7 +391,7 @@ def no_server_is_said_at_once():
 
 
 if __name__ == "__main__":
-    run_tests([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, a_failed_run_names_why, logs_follow_to_the_last_byte,
+    run_and_exit([every_verb_speaks_json, submit_prints_the_number_and_the_next_commands, a_failed_run_names_why, logs_follow_to_the_last_byte,
                logs_go_through_restarts, wait_knows_its_conditions, wait_asks_once_when_its_time_is_over,
                a_word_names_the_same_job_to_the_end, cancel_waits_for_what_it_has_cancelled,
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,

@@ -2,16 +2,16 @@
 import json
 import os
 import re
-import signal
 import socket
 import struct
 import sys
 
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
-from gpu_lib import GpuCluster  # noqa: E402
-from unix_relay import UnixRelay  # noqa: E402
+from processes.case import Case, Cluster
+from processes.gpus import GpuCluster
+from processes.relay import UnixRelay
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 
 def doctor(cluster, *args, **more):
@@ -81,7 +81,7 @@ def of_a_job():
                        "echo noise\necho torch_sees_gpu=0\n[ \"$MARK\" = yes ] && exec sleep 600 <&- >&- 2>&-\n")
         os.chmod(python, 0o755)
         job = cluster.submit("--cwd", folder, "--env", "MARK=no", "--nproc-per-node", "4", "--", python, "train.py")
-        wait_until("the end of the job", lambda: cluster.status(job)["state"] in ("succeeded", "failed"))
+        wait_for("the end of the job", lambda: cluster.status(job)["state"] in ("succeeded", "failed"))
         found = doctor(cluster, job)
         nodes = {node for check, node in found if check == "memory"}
         equal(len(nodes), 1)
@@ -103,7 +103,7 @@ def a_python_that_fails():
             file.write("#!/bin/sh\necho 'Traceback (most recent call last):' >&2\necho 'ImportError: libfoo.so' >&2\nexit 1\n")
         os.chmod(python, 0o755)
         job = cluster.submit("--env", f"PATH={case.dir}:/usr/bin:/bin", "--", "python3", "x.py")
-        wait_until("the end of the job", lambda: cluster.status(job)["state"] in ("succeeded", "failed"))
+        wait_for("the end of the job", lambda: cluster.status(job)["state"] in ("succeeded", "failed"))
         found = doctor(cluster, job)
         equal(found[("python", "node0")][0][0], "warn")
         assert "ImportError: libfoo.so" in found[("python", "node0")][0][1], found
@@ -135,14 +135,13 @@ def nobody_holds_up_launcherd():
     """launcherd refuses further questions, with a reason, when too many are open at once; when it ends, no process of a question is left."""
     with Case() as case, GpuCluster(case) as cluster:
         cluster.gpus.set("hang", "hang")
-        asking = [case.start("--server", cluster.server, "doctor", "--json") for _ in range(10)]
-        wait_until("answers to those that were refused", lambda: sum(one.poll() is not None for one in asking) >= 2)
+        asking = [case.start("--server", cluster.address, "doctor", "--json") for _ in range(10)]
+        wait_for("answers to those that were refused", lambda: sum(one.poll() is not None for one in asking) >= 2)
         texts = [one.communicate()[0] for one in asking if one.poll() is not None]
         equal(len(texts), 2)
         assert all("it answers others; ask again" in text for text in texts), texts
         cluster.gpus.clear("hang")
-        cluster.daemons["node0"].send_signal(signal.SIGTERM)
-        cluster.daemons.pop("node0").wait(60)
+        cluster.end_node()
         for one in asking:
             one.wait(60)
             one.stdout.close()
@@ -158,7 +157,7 @@ def one_user_takes_half_of_the_places():
         equal(case.ctl("login", cluster.ctl("user", "add", "nobody", "-q").stdout.strip()).returncode, 0)
         cluster.gpus.set("hang", "hang")
         asking = [case.start("doctor", "--json") for _ in range(10)]
-        wait_until("answers to those that were refused", lambda: sum(one.poll() is not None for one in asking) >= 6)
+        wait_for("answers to those that were refused", lambda: sum(one.poll() is not None for one in asking) >= 6)
         texts = [one.communicate()[0] for one in asking if one.poll() is not None]
         equal(len(texts), 6, texts)
         for text in texts:
@@ -193,8 +192,8 @@ class Silent(UnixRelay):
 def a_node_that_does_not_answer():
     """It is asked once, not once for each of four rounds of a minute; only "answer" fails, and nothing blames the network."""
     with Case() as case, Cluster(case, nodes=3) as cluster:
-        with Silent(f"{case.dir}/between.sock", cluster.server.removeprefix("unix:")) as relay:
-            cluster.server = relay.address
+        with Silent(f"{case.dir}/between.sock", cluster.address.removeprefix("unix:")) as relay:
+            cluster.address = relay.address
             found = doctor(cluster)
         equal(relay.asked, 1)
         equal(found[("answer", "node1")], [("fail", "the node does not answer")])
@@ -205,6 +204,6 @@ def a_node_that_does_not_answer():
 
 
 if __name__ == "__main__":
-    sys.exit(run_tests([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd,
+    sys.exit(run_and_exit([two_nodes, without_a_server, of_a_job, a_python_that_fails, gpus_by_nvml, nobody_holds_up_launcherd,
                         one_user_takes_half_of_the_places, a_node_that_does_not_answer],
                        side_by_side=3))

@@ -5,7 +5,10 @@ import os
 import subprocess
 import sys
 
-from ctl_lib import BUILD, DDPCTL, Case, Cluster, clean_environ, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, clean_environ, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, wait_for
 
 RUN = ("run", "--standalone", "--max-restarts", "0")
 STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
@@ -210,20 +213,19 @@ def our_own_programs_are_found_by_their_name():
 
 def logs_of_a_queued_job_say_why_it_waits():
     with Case() as case, Cluster(case, nodes=1, slots=1) as cluster:
-        go = f"{case.dir}/go"
-        cluster.submit("--", "sh", "-c", f"while ! test -e {go}; do sleep 0.05; done")
+        go = Gate(f"{case.dir}/go")
+        cluster.submit("--", "sh", "-c", f"{go.wait}")
         job = cluster.submit("--name", "second", "--", "echo", "hello")
         reason = cluster.status(job)["reason"]
         assert reason, "it waits for no reason"
         done = cluster.ctl("logs", job)
         equal((done.returncode, done.stdout, done.stderr), (0, "", f"-- second (2) waits: {reason} --\n"))
-        follow = case.start("--server", cluster.server, "logs", "-f", job)
+        follow = case.start("--server", cluster.address, "logs", "-f", job)
         equal(follow.stderr.readline(), f"-- second (2) waits: {reason} --\n")
-        run = case.start("--server", cluster.server, "run", "--name", "third", "--", "true")
+        run = case.start("--server", cluster.address, "run", "--name", "third", "--", "true")
         while "-- third (3) waits: " not in (line := run.stderr.readline()):
             assert line, "run did not say why it waits"
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         output, errors = follow.communicate(timeout=60)
         equal((follow.returncode, output), (0, "hello\n"), errors)
         run.communicate(timeout=60)
@@ -274,7 +276,7 @@ def verbs_of_other_programs_are_understood():
             equal(cluster.ctl("list", "-q").stdout, job + "\n")
             done = cluster.ctl(verb, job)
             equal(done.returncode, 0, done.stderr)
-            wait_until("the end of the job", lambda j=job: cluster.status(j)["state"] == "cancelled")
+            wait_for("the end of the job", lambda j=job: cluster.status(j)["state"] == "cancelled")
         equal(cluster.ctl("ls", "-q").stdout, "")
         for verb, answer in (("rm", "ddpctl cancel JOB"), ("delete", "ddpctl cancel JOB"), ("queue", "ddpctl ps"),
                              ("info", "ddpctl status JOB"), ("attach", "ddpctl logs -f JOB")):
@@ -326,8 +328,8 @@ def a_few_dummy_steps_end_without_a_validation():
 
 if __name__ == "__main__":
     if "--in-namespace" in sys.argv:
-        run_tests([in_namespace])
-    run_tests([standalone_nodes_divide_the_gpus, the_user_s_visible_gpus_are_divided, fewer_gpus_than_workers_are_told,
+        run_and_exit([in_namespace])
+    run_and_exit([standalone_nodes_divide_the_gpus, the_user_s_visible_gpus_are_divided, fewer_gpus_than_workers_are_told,
                launcherd_refuses_gpus_that_are_not_there, a_user_s_programs_find_one_another,
                root_s_programs_find_one_another, our_own_programs_are_found_by_their_name,
                logs_of_a_queued_job_say_why_it_waits, nothing_wrong_is_queued, verbs_of_other_programs_are_understood,

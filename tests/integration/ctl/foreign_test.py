@@ -12,7 +12,9 @@ import own_namespace  # noqa: E402  pylint: disable=wrong-import-position
 
 own_namespace.enter()
 
-from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
+from processes.case import BUILD, Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 from keys_test import Server  # pylint: disable=wrong-import-position
 
 NOBODY = 65534
@@ -81,7 +83,7 @@ def a_copy_of_a_killed_runs_folder_stays():
         equal(process.stdout.readline(), "up\n")
         process.kill()
         process.communicate(timeout=60)
-        wait_until("the daemons' end", lambda: not case.processes())
+        wait_for("the daemons' end", lambda: not case.processes())
         (name,) = os.listdir(case.temp)
         path = f"{case.temp}/{name}"
         subprocess.run(["cp", "-a", path, f"{case.temp}/ddp-saved1"], check=True)
@@ -165,6 +167,6 @@ def a_backup_is_not_written_through_a_link_of_others():
 
 
 if __name__ == "__main__":
-    run_tests([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours, a_copy_of_a_killed_runs_folder_stays,
+    run_and_exit([what_others_have_put_into_a_killed_runs_folder_stays, a_lock_that_names_no_machine_is_not_ours, a_copy_of_a_killed_runs_folder_stays,
                a_lock_of_another_machine_of_our_name_is_not_ours, a_machine_without_dev_null_or_proc_is_told,
                login_makes_no_folder_through_a_link_of_others, a_backup_is_not_written_through_a_link_of_others])

@@ -11,7 +11,9 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "pytorch"))
 import pytorch  # noqa: E402
-from ctl_lib import Case, equal, run_tests  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case
+from processes.runner import equal, run_and_exit
 
 PYTHON = os.path.join(pytorch.cache(), "horovod", "bin", "python")
 # The virtual environment is there before Horovod, whose build takes its time or may have failed.
@@ -44,4 +46,4 @@ def after_a_killed_rank_the_next_generation_trains():
 
 
 if __name__ == "__main__":
-    run_tests([four_ranks_train_as_one_process, after_a_killed_rank_the_next_generation_trains])
+    run_and_exit([four_ranks_train_as_one_process, after_a_killed_rank_the_next_generation_trains])

@@ -3,8 +3,12 @@
 in the scopes global, local_HOST and cross_LOCALRANK each puts its address under its rank, reads those of the others until they are
 there, and deletes its own; a second hvd.init() does the same again."""
 import json
+import os
+import sys
 
-from ctl_lib import Case, equal, run_tests
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case
+from processes.runner import equal, run_and_exit
 
 RANK = r"""
 import http.client, json, os, time
@@ -101,4 +105,4 @@ def what_the_job_sets_itself_stands():
 
 
 if __name__ == "__main__":
-    run_tests([ranks_meet_in_all_scopes_twice, a_connection_ends_after_its_last_answer, what_the_job_sets_itself_stands])
+    run_and_exit([ranks_meet_in_all_scopes_twice, a_connection_ends_after_its_last_answer, what_the_job_sets_itself_stands])

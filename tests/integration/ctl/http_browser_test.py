@@ -5,9 +5,11 @@ import os
 import subprocess
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
-from gpu_lib import GpuCluster  # noqa: E402
-from ctl_lib import Case, equal, run_tests, wait_until  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case
+from processes.gpus import GpuCluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 from http_test import PROGRAM, Http  # noqa: E402
 from report_browser_test import BROWSER, SKIPPED, browse, check  # noqa: E402
 
@@ -35,7 +37,7 @@ def said_by_browser(case, url):
 
 def pages_are_readable_everywhere():
     lines = {f"g{i}": f"gauges {i} {12 * i} {40 + i} {100000 * i} 700000" for i in range(8)}
-    with Case() as case, GpuCluster(case, gpus=8, lines=lines) as cluster, Http(case, cluster.server) as page:
+    with Case() as case, GpuCluster(case, gpus=8, lines=lines) as cluster, Http(case, cluster.address) as page:
         go = os.path.join(case.dir, "go")
         failed = cluster.submit("--max-restarts", "0", "--name", "failed", "--", "sh", "-c", "echo " + "word" * 200 + "; exit 7")
         equal(cluster.ctl("wait", failed).returncode, 7)
@@ -43,10 +45,10 @@ def pages_are_readable_everywhere():
         for i in range(3):
             cluster.submit("-n", "8", "--name", f"waits-{i}", "--", "true")
         user = cluster.status(job)["user"]
-        wait_until("the step", lambda: page.metric(f'ddp_job_step{{job="{job}",name="{LONG}",user="{user}"}}') == 50)
+        wait_for("the step", lambda: page.metric(f'ddp_job_step{{job="{job}",name="{LONG}",user="{user}"}}') == 50)
         equal(cluster.ctl("node", "drain", "node0", "--slot", "7", "--reason", "a reason of many words, and one " + "w" * 100).returncode, 0)
-        wait_until("the drain", lambda: "a reason of many words" in page.ok("/"))
-        wait_until("the gauges", lambda: "84 %" in page.ok("/"))
+        wait_for("the drain", lambda: "a reason of many words" in page.ok("/"))
+        wait_for("the gauges", lambda: "84 %" in page.ok("/"))
         check(case, keep(case, page, "/", "index.html", "."), 0)
         os.mkdir(os.path.join(case.dir, "jobs"))
         check(case, keep(case, page, f"/jobs/{job}", "jobs/job.html", ".."), 2)
@@ -65,4 +67,4 @@ if __name__ == "__main__":
     if BROWSER is None:
         print("skipped: there is no Chromium here (Debian's package chromium), so nobody looked at the pages")
         sys.exit(SKIPPED)
-    run_tests([pages_are_readable_everywhere])
+    run_and_exit([pages_are_readable_everywhere])

@@ -4,8 +4,12 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 
-from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, Cluster, DDPCTL
+from processes.proc import command_of
+from processes.runner import equal, run_and_exit
 
 # Prints the signals that it gets; `last`: the signal at which it exits with 0.
 # A signal may come while the line before is written, which print does not bear.
@@ -28,7 +32,7 @@ while True:
             is_up = True
             say("up")
         while True:
-            time.sleep(0.05)
+            signal.pause()
     except KeyboardInterrupt:
         said("KeyboardInterrupt", "INT")
 """
@@ -72,7 +76,7 @@ def each_ctrl_c_goes_a_step_further():
 
 def a_job_that_ends_well_after_ctrl_c_is_cancelled():
     with Case() as case, Cluster(case) as cluster:
-        process = begin(case, "--server", cluster.server, "run", "--max-restarts", "3", last="INT")
+        process = begin(case, "--server", cluster.address, "run", "--max-restarts", "3", last="INT")
         send(process, signal.SIGINT, "KeyboardInterrupt")
         equal(process.stdout.readline(), "written\n")
         end(process, 130)
@@ -160,6 +164,6 @@ def ctrl_c_lets_ddp_worker_write_its_checkpoint():
 
 
 if __name__ == "__main__":
-    run_tests([each_ctrl_c_goes_a_step_further, a_job_that_ends_well_after_ctrl_c_is_cancelled, the_first_signal_can_be_chosen,
+    run_and_exit([each_ctrl_c_goes_a_step_further, a_job_that_ends_well_after_ctrl_c_is_cancelled, the_first_signal_can_be_chosen,
                sigterm_leaves_the_grace, the_grace_ends, a_hangup_stops_a_standalone_run, nohup_survives_a_hangup,
                ctrl_c_lets_ddp_worker_write_its_checkpoint])

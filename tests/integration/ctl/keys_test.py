@@ -7,8 +7,13 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 
-from ctl_lib import BUILD, WAIT_S, Case, Relay, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case
+from processes.relay import Relay
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S, wait_for
 
 LAUNCHERD = os.path.join(BUILD, "launcherd", "launcherd")
 RENDEZVOUS = os.path.join(BUILD, "rendezvous", "rendezvous")
@@ -37,7 +42,7 @@ class Server:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(WAIT_S)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
     def __enter__(self):
@@ -102,7 +107,7 @@ class Node:
     def stop(self):
         if self.process.poll() is None:
             self.process.terminate()
-        self.process.wait(WAIT_S)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
 
 
@@ -129,7 +134,7 @@ def secret_of(url):
 def launch_fails(case, *args, state="failed", stdin=None, code=2):
     """Runs a launcherd that must exit by itself with `code`: 2 says that starting it again does not help. Returns its stderr, without notes such as that this machine has no cgroups."""
     done = subprocess.run([LAUNCHERD, *args, "--state-dir", f"{case.dir}/{state}"], env=case.environ(),
-                          capture_output=True, text=True, timeout=WAIT_S, input=stdin or "")
+                          capture_output=True, text=True, timeout=PATIENCE_S, input=stdin or "")
     equal(done.returncode, code, done.stderr)
     equal(done.stdout, "")
     return "".join(line for line in done.stderr.splitlines(keepends=True) if not re.match(r"\S+ info ", line))
@@ -149,7 +154,7 @@ def a_node_joins_once_and_comes_back_without_a_key():
             assert secret_of(url) not in node.proc(name), f"the secret is in /proc/PID/{name}"
         assert "ddp://" not in node.proc("cmdline"), "the key is in the command line"
         path = f"{case.dir}/node/key"
-        wait_until("the key in the state directory", lambda: os.path.exists(path))
+        wait_for("the key in the state directory", lambda: os.path.exists(path))
         equal(stat.S_IMODE(os.stat(path).st_mode), 0o600)
         with open(path, encoding="ascii") as f:
             equal(f.read().strip() == url, True)
@@ -158,7 +163,7 @@ def a_node_joins_once_and_comes_back_without_a_key():
         equal(node.process.returncode, 0)
         node = server.node()
         node.ready()
-        wait_until("the node", lambda: server.node_row("gpu01")["state"] == "up")
+        wait_for("the node", lambda: server.node_row("gpu01")["state"] == "up")
         assert secret_of(url) not in node.log(), "the secret is in the log"
         node.stop()
         os.unlink(path)
@@ -173,7 +178,7 @@ def a_node_that_cannot_keep_its_key_has_not_joined():
         os.chmod(state, 0o700)
         for code, said in ((1, "the key could not be kept"), (0, "gpu01 has joined")):
             done = subprocess.run([LAUNCHERD, "--state-dir", state, "--gpus", "none", "--join", "-", "--join-only"], env=case.environ(),
-                                  input=url, capture_output=True, text=True, timeout=WAIT_S, check=False)
+                                  input=url, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
             equal(done.returncode, code, done.stdout + done.stderr)
             assert said in done.stdout + done.stderr and ("has joined" in done.stdout) == (code == 0), (done.stdout, done.stderr)
             equal(os.path.exists(f"{state}/key"), code == 0)
@@ -198,7 +203,7 @@ def a_key_that_is_not_taken_ends_the_node_and_keeps_the_good_one():
         good = server.key("node", "n1")
         node = server.node("--join", good)
         node.ready()
-        wait_until("the key", lambda: os.path.exists(f"{case.dir}/node/key"))
+        wait_for("the key", lambda: os.path.exists(f"{case.dir}/node/key"))
         node.stop()
         wrong = good.split("#")[0] + "#" + OTHER_SECRET
         said = launch_fails(case, "--join", wrong, state="node")
@@ -263,7 +268,7 @@ def a_node_whose_key_is_removed_lets_its_jobs_go_on():
         pid = json.loads(server.admin("status", job, "--json").stdout)["job"]["ranks"][0]["pid"]
         done = server.admin("node", "remove", "n1")
         assert "its connection was cut" in done.stderr, done.stderr
-        wait_until("the line about it", lambda: "trying again every 30 s" in node.log())
+        wait_for("the line about it", lambda: "trying again every 30 s" in node.log())
         equal(node.process.poll(), None)
         os.kill(pid, 0)
 
@@ -271,20 +276,20 @@ def a_node_whose_key_is_removed_lets_its_jobs_go_on():
 def a_node_waits_for_its_server_and_says_so_once():
     with Case() as case, Proxy() as proxy, Server(case) as server:
         node = server.node("--join", server.key("node", "n1"), "--server", proxy.address)
-        wait_until("the line about it", lambda: "trying again" in node.log())
+        wait_for("the line about it", lambda: "trying again" in node.log())
         equal(node.process.poll(), None)
         proxy.target = server.address
         node.ready()
-        wait_until("the key", lambda: os.path.exists(f"{case.dir}/node/key"))
+        wait_for("the key", lambda: os.path.exists(f"{case.dir}/node/key"))
         with open(f"{case.dir}/node/key", encoding="ascii") as f:
             assert f.read().startswith(f"ddp://{proxy.address}/n1#"), "the kept key names another server"
         equal(node.log().count("trying again"), 1, node.log())
         proxy.target = None
         server.stop()
-        wait_until("the second line", lambda: node.log().count("trying again") == 2)
+        wait_for("the second line", lambda: node.log().count("trying again") == 2)
         server.start()
         proxy.target = server.address
-        wait_until("the node again", lambda: "connected to" in node.log().split("trying again")[2])
+        wait_for("the node again", lambda: "connected to" in node.log().split("trying again")[2])
         equal(node.log().count("trying again"), 2, node.log())
 
 
@@ -296,12 +301,12 @@ def a_server_of_another_cluster_does_not_end_a_node_that_waits_for_its_own():
         node.ready()
         proxy.target = None
         server.stop()
-        wait_until("the refusal", lambda: "does not accept the key of n1" in node.log())
-        wait_until("the end, or the line about it", lambda: node.process.poll() is not None or "trying the other addresses" in node.log())
+        wait_for("the refusal", lambda: "does not accept the key of n1" in node.log())
+        wait_for("the end, or the line about it", lambda: node.process.poll() is not None or "trying the other addresses" in node.log())
         equal(node.process.poll(), None, node.log())
         server.start()
         proxy.target = server.address
-        wait_until("the node again", lambda: f"connected to {proxy.address}" in node.log())
+        wait_for("the node again", lambda: f"connected to {proxy.address}" in node.log())
         equal(node.log().count("trying the other addresses"), 1, node.log())
 
 
@@ -347,7 +352,7 @@ def a_user_logs_in_and_out():
         url = server.key("user", "alice", "--admin")
         for given, stdin in ((url, None), ("-", url)):
             done = subprocess.run([os.path.join(BUILD, "ddpctl", "ddpctl"), "login", given], env=case.environ(),
-                                  capture_output=True, text=True, timeout=WAIT_S, input=stdin or "")
+                                  capture_output=True, text=True, timeout=PATIENCE_S, input=stdin or "")
             equal((done.returncode, done.stdout), (0, ""), done.stderr)
             assert f"logged in to {server.address} as alice" in done.stderr, done.stderr
             assert secret_of(url) not in done.stderr, "the secret is shown"
@@ -380,13 +385,13 @@ def a_user_logs_in_and_out():
 
 
 def a_login_hides_its_argument_and_ends_when_nobody_answers():
-    with Case() as case, socket.create_server(("127.0.0.1", 0)) as listener:
+    with Case(gated=True) as case, socket.create_server(("127.0.0.1", 0)) as listener:
         url = "ddp://127.0.0.1:%d/alice#%s" % (listener.getsockname()[1], OTHER_SECRET)
         login = case.start("login", url)
         silent = listener.accept()[0]  # by now it has read its arguments
         with open(f"/proc/{login.pid}/cmdline", "rb") as f:
             assert b"ddp://" not in f.read(), "the key is in the command line"
-        said = login.communicate(timeout=WAIT_S)[1]
+        said = login.communicate(timeout=PATIENCE_S)[1]
         silent.close()
         equal(login.returncode, 5, said)
         assert "cannot be reached: no answer within 10 s" in said, said
@@ -442,19 +447,19 @@ def a_job_runs_with_a_users_key_over_tls():
         account = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
         equal(case.ctl("login", server.key("user", account)).returncode, 0)
         done = case.ctl("run", "-n", "2", "--raw", "--max-restarts", "0", "--", "python3", "-c",
-                        "print('x' * 3000000, end='')", timeout=4 * WAIT_S)
+                        "print('x' * 3000000, end='')", timeout=4 * PATIENCE_S)
         equal(done.returncode, 0, done.stderr)
         equal(len(done.stdout), 6000000)
         run = case.start("run", "--", "sleep", "600")
-        wait_until("the job", lambda: json.loads(case.ctl("status", "@last", "--json").stdout)["job"]["state"] == "running")
+        wait_for("the job", lambda: json.loads(case.ctl("status", "@last", "--json").stdout)["job"]["state"] == "running")
         run.send_signal(signal.SIGINT)
-        said = run.communicate(timeout=WAIT_S)[1]
+        said = run.communicate(timeout=PATIENCE_S)[1]
         equal(run.returncode != 0, True, said)
         equal(json.loads(case.ctl("status", "@last", "--json").stdout)["job"]["state"], "cancelled")
 
 
 if __name__ == "__main__":
-    run_tests([a_node_joins_once_and_comes_back_without_a_key, a_node_that_cannot_keep_its_key_has_not_joined, a_key_comes_from_stdin_or_a_file,
+    run_and_exit([a_node_joins_once_and_comes_back_without_a_key, a_node_that_cannot_keep_its_key_has_not_joined, a_key_comes_from_stdin_or_a_file,
                a_key_that_is_not_taken_ends_the_node_and_keeps_the_good_one,
                what_a_command_line_can_be_wrong_about_is_said_at_once, a_node_whose_key_is_removed_lets_its_jobs_go_on,
                a_node_waits_for_its_server_and_says_so_once,

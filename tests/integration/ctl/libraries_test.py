@@ -3,8 +3,13 @@
 other libraries, and 4 MB of memory."""
 import os
 import subprocess
+import sys
 
-from ctl_lib import BUILD, Case, Cluster, DDPCTL, command_of, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, Cluster, DDPCTL
+from processes.proc import command_of
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 LATER = ("libssl", "libcrypto", "libarchive", "libcurl", "libmicrohttpd")  # loaded when they are first needed
 LAUNCHERD, RENDEZVOUS = (os.path.join(os.path.abspath(BUILD), name, name) for name in ("launcherd", "rendezvous"))
@@ -30,7 +35,7 @@ def the_programs_start_without_them():
 def a_shim_needs_none():
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("--nproc-per-node", "2", "--", "sleep", "600")
-        wait_until("the job runs", lambda: cluster.status(job)["ranks_running"] == 2)  # so each child of the shim has become its program
+        wait_for("the job runs", lambda: cluster.status(job)["ranks_running"] == 2)  # so each child of the shim has become its program
         shims = [pid for pid in case.processes() if "--shim" in command_of(pid)]
         equal(len(shims), 1)
         equal(loaded(shims[0]), [])
@@ -51,4 +56,4 @@ def a_server_with_tls_needs_openssl():
 
 
 if __name__ == "__main__":
-    run_tests([the_programs_start_without_them, a_shim_needs_none, daemons_on_a_unix_socket_need_none, a_server_with_tls_needs_openssl])
+    run_and_exit([the_programs_start_without_them, a_shim_needs_none, daemons_on_a_unix_socket_need_none, a_server_with_tls_needs_openssl])

@@ -4,8 +4,11 @@ import os
 import re
 import resource
 import subprocess
+import sys
 
-from ctl_lib import BUILD, Case, clean_environ, equal, run_tests
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, clean_environ
+from processes.runner import equal, run_and_exit
 from full_disk import FullDisk
 
 PROGRAMS = (("ddpctl", ["--server", "localhost:1", "nodes"]), ("rendezvous", []), ("launcherd", ["--server", "unix:/none"]), ("worker", []))
@@ -71,4 +74,4 @@ def a_run_has_no_room_for_its_state():
 
 
 if __name__ == "__main__":
-    run_tests([no_threads_are_left, a_run_may_write_no_files, a_small_stack_is_raised_or_refused, a_run_has_no_room_for_its_state])
+    run_and_exit([no_threads_are_left, a_run_may_write_no_files, a_small_stack_is_raised_or_refused, a_run_has_no_room_for_its_state])

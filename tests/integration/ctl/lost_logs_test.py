@@ -14,7 +14,9 @@ import own_namespace  # noqa: E402  pylint: disable=wrong-import-position
 
 own_namespace.enter()
 
-from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
+from processes.case import BUILD, Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 from full_disk import FullDisk  # pylint: disable=wrong-import-position
 
 LOST = "[... all output, 12 bytes, is lost: it could not be written to the disk of the logs ...]"
@@ -25,7 +27,7 @@ class Small(Cluster):
 
     def __init__(self, case, disk):
         super().__init__(case, nodes=0)
-        self.launch("node0", "launcherd", "--server", self.server, "--name", "node0", "--slots", "4", "--allow-root", "--log-dir", disk)
+        self.start_node("node0", 4, "--log-dir", disk)
 
 
 def fill(disk):
@@ -155,10 +157,10 @@ def a_killed_launcherd_that_hangs_in_the_kernel_is_named():
                  "--keep-trying", "--state-dir", f"{case.dir}/state"]
         hanging = subprocess.Popen([*words, "--log-dir", f"{disk}/logs"], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         try:
-            wait_until("a thread that hangs", lambda: "D" in states(hanging.pid) and os.path.exists(f"{case.dir}/state/lock")
+            wait_for("a thread that hangs", lambda: "D" in states(hanging.pid) and os.path.exists(f"{case.dir}/state/lock")
                        and os.path.getsize(f"{case.dir}/state/lock"))
             hanging.kill()
-            wait_until("its first thread to end", lambda: states(hanging.pid)[0] in "ZX")
+            wait_for("its first thread to end", lambda: states(hanging.pid)[0] in "ZX")
             done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
             assert done.returncode != 0 and re.search(
                 rf"launcherd, pid {hanging.pid}, holds the state directory {case.dir}/state: it was killed, but its thread \d+ hangs in the "
@@ -171,7 +173,7 @@ def a_killed_launcherd_that_hangs_in_the_kernel_is_named():
 
 
 if __name__ == "__main__":
-    run_tests([a_log_that_is_lost_as_a_whole_is_told, a_private_run_goes_on_when_its_own_logs_fill_the_disk,
+    run_and_exit([a_log_that_is_lost_as_a_whole_is_told, a_private_run_goes_on_when_its_own_logs_fill_the_disk,
                logs_that_cannot_be_read_are_a_failure,
                a_staged_directory_that_does_not_fit_is_a_failure_of_the_node,
                a_disk_that_loses_a_staged_directory_after_the_writes_is_noticed,

@@ -2,11 +2,15 @@
 """MPI programs under ddpctl run, with real Open MPI and MPICH. With --env-style mpi, MPI_Init of a rank fails where it would otherwise make
 a world of one. A single rank works, and so does mpirun as the program. Skips (77) where neither has a compiler (libopenmpi-dev,
 libmpich-dev) and its mpirun."""
+import os
 import shutil
 import subprocess
 import sys
 
-from ctl_lib import WAIT_S, Case, Cluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S, wait_for
 
 PROGRAM = r"""
 #include <mpi.h>
@@ -37,14 +41,14 @@ def program(case, kind):
 
 def run(case, ranks, *command):
     return case.ctl("run", "--standalone", "--max-restarts", "0", "--nproc-per-node", str(ranks), "--env-style", "mpi", *AS_ROOT,
-                    "--", *command, timeout=4 * WAIT_S)
+                    "--", *command, timeout=4 * PATIENCE_S)
 
 
 def ranks_are_refused_and_why_says_what_works():
     for kind in KINDS:
         with Case() as case, Cluster(case) as cluster:
             job = cluster.submit("--max-restarts", "0", "--nproc-per-node", "2", "--env-style", "mpi", *AS_ROOT, "--", program(case, kind))
-            wait_until("the end", lambda: cluster.status(job)["state"] == "failed")
+            wait_for("the end", lambda: cluster.status(job)["state"] == "failed")
             assert "a world of" not in cluster.ctl("logs", job).stdout, kind
             why = cluster.ctl("why", job).stdout
             assert "hint: ranks that ddpctl starts are no MPI world: run mpirun as the program" in why, (kind, why)
@@ -69,4 +73,4 @@ if __name__ == "__main__":
         print("skip: neither Open MPI nor MPICH with its compiler is installed (openmpi-bin libopenmpi-dev mpich libmpich-dev)")
         sys.exit(77)
     print("with", *KINDS)
-    run_tests([ranks_are_refused_and_why_says_what_works, a_rank_alone_works, mpirun_as_the_program_works])
+    run_and_exit([ranks_are_refused_and_why_says_what_works, a_rank_alone_works, mpirun_as_the_program_works])

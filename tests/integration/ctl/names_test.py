@@ -2,36 +2,25 @@
 """A node's name comes back from another state directory: nothing runs twice, nothing of others is stopped, and people are told."""
 import os
 import shutil
-import subprocess
 import sys
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from ctl_lib import BUILD, Case, Cluster, clean_environ, wait_until  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.waiting import wait_for
 
 # Notes whether the process of an earlier generation still lives.
 PROGRAM = """if [ -f {0}/pid ] && kill -0 $(cat {0}/pid) 2> {0}/dead; then touch {0}/both; fi
-echo $$ > {0}/pid.new; mv {0}/pid.new {0}/pid; trap '' TERM; while :; do sleep 0.1; done"""
+echo $$ > {0}/pid.new; mv {0}/pid.new {0}/pid; trap '' TERM; exec sleep 600"""
 
 
 def launch(case, cluster, name, state, ready=True):
     """Not with --exit-with-parent: its shims outlive it."""
-    with open(f"{case.dir}/{state}.log", "ab") as log:
-        daemon = subprocess.Popen([os.path.join(BUILD, "launcherd", "launcherd"), "--server", cluster.server, "--name", name, "--slots", "1",
-                                   "--allow-root", "--state-dir", f"{case.dir}/{state}"], env=clean_environ(),
-                                  stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
-    assert not ready or daemon.stdout.readline(), f"{state} did not get ready"
-    cluster.daemons[state] = daemon
-    return daemon
+    return cluster.launch(state, "launcherd", "--server", cluster.address, "--name", name, "--slots", "1", "--allow-root", outlives=True, ready=ready)
 
 
 def end(cluster, state, kill=False):
     daemon = cluster.daemons.pop(state)
-    if kill:
-        daemon.kill()
-    else:
-        daemon.terminate()
-    daemon.wait()
-    daemon.stdout.close()
+    return daemon.kill() if kill else daemon.end()
 
 
 def said(case, state, words):
@@ -41,7 +30,7 @@ def said(case, state, words):
 
 def a_twin_is_refused_and_shown(case, cluster, first):
     launch(case, cluster, "n", "twin", ready=False)
-    wait_until("the refusal", lambda: said(case, "twin", f"a node named n is connected already: pid {first.pid} at 127.0.0.1; choose"))
+    wait_for("the refusal", lambda: said(case, "twin", f"a node named n is connected already: pid {first.pid} at 127.0.0.1; choose"))
     shown = cluster.ctl("nodes").stdout
     assert f"n: another launcherd wants this name: pid {cluster.daemons['twin'].pid} at 127.0.0.1" in shown, shown
     end(cluster, "twin", kill=True)
@@ -64,9 +53,9 @@ def another_state_directory_waits_for_the_lease(case, cluster, job):
     os.kill(pid, 0)  # its shim and worker live on
     launch(case, cluster, "n", "second")
     assert said(case, "second", "whose ranks may run for"), "it had to wait"
-    wait_until("the second generation", lambda: (s := cluster.status(job))["generation"] == 2 and s["state"] == "running")
+    wait_for("the second generation", lambda: (s := cluster.status(job))["generation"] == 2 and s["state"] == "running")
     assert cluster.status(job)["ranks"][0]["node"] == "n"
-    wait_until("its process", lambda: open(f"{case.dir}/pid", encoding="utf-8").read().strip() != str(pid))
+    wait_for("its process", lambda: open(f"{case.dir}/pid", encoding="utf-8").read().strip() != str(pid))
     assert not os.path.exists(f"{case.dir}/both"), "two generations ran at once"
 
 
@@ -75,8 +64,8 @@ def main():
         first = launch(case, cluster, "n", "first")
         job = cluster.submit("--name", "j", "--nodes", "1", "--nproc-per-node", "1", "--cwd", "/", "--grace", "1s", "--", "sh", "-c",
                              PROGRAM.format(case.dir))
-        wait_until("it runs", lambda: os.path.exists(f"{case.dir}/pid"))
-        wait_until("it is shown", lambda: cluster.status(job)["state"] == "running")
+        wait_for("it runs", lambda: os.path.exists(f"{case.dir}/pid"))
+        wait_for("it is shown", lambda: cluster.status(job)["state"] == "running")
         a_twin_is_refused_and_shown(case, cluster, first)
         print("ok a twin is refused and shown")
         a_copy_touches_nothing(case, cluster, job)
@@ -84,11 +73,11 @@ def main():
         another_state_directory_waits_for_the_lease(case, cluster, job)
         print("ok another state directory waits for the lease")
         cluster.ctl("cancel", "--now", job)
-        wait_until("its end", lambda: cluster.status(job)["exit"] is not None)
-        wait_until("no shim", lambda: not os.listdir(f"{case.dir}/second/run"))
+        wait_for("its end", lambda: cluster.status(job)["exit"] is not None)
+        wait_for("no shim", lambda: not os.listdir(f"{case.dir}/second/run"))
         end(cluster, "second")
         launch(case, cluster, "n", "first")  # nothing is on the node, so the name moves at once; the ended shim is forgotten
-        wait_until("no shim", lambda: not os.listdir(f"{case.dir}/first/run"))
+        wait_for("no shim", lambda: not os.listdir(f"{case.dir}/first/run"))
         end(cluster, "first")
         print("ok the first one comes back")
 

@@ -3,8 +3,12 @@
 without space."""
 import os
 import subprocess
+import sys
 
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S
 
 LOST = "ddpctl: cannot write to standard output: No space left on device\n"
 
@@ -12,7 +16,7 @@ LOST = "ddpctl: cannot write to standard output: No space left on device\n"
 def written_to(case, path, *args, **more):
     with open(path, "wb") as out:
         return subprocess.run([DDPCTL, *args], env=case.environ(**more), stdout=out, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
-                              text=True, timeout=WAIT_S, check=False)
+                              text=True, timeout=PATIENCE_S, check=False)
 
 
 def said_once(done, code):
@@ -23,7 +27,7 @@ def every_verb_says_it():
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("--", "echo", "hello")
         equal(cluster.ctl("wait", job).returncode, 0)
-        server = ("--server", cluster.server)
+        server = ("--server", cluster.address)
         for verb in (("logs", job), ("logs", "--raw", job), ("status", job), ("ps", "-a"), ("nodes",), ("node", "show", "node0"), ("events", job), ("why", job),
                      ("server",), ("version",), ("doctor",), ("top", "--once"), ("submit", "--dry-run", "--", "true"), ("submit", "--", "true"),
                      ("report", "-o", "-", job)):
@@ -53,11 +57,11 @@ def a_closed_pipe_is_no_failure_of_ours():
         equal(cluster.ctl("wait", job).returncode, 0)
         reader, writer = os.pipe()
         os.close(reader)
-        done = subprocess.run([DDPCTL, "--server", cluster.server, "logs", job], env=case.environ(), stdout=writer, stderr=subprocess.PIPE,
-                              stdin=subprocess.DEVNULL, text=True, timeout=WAIT_S, check=False)
+        done = subprocess.run([DDPCTL, "--server", cluster.address, "logs", job], env=case.environ(), stdout=writer, stderr=subprocess.PIPE,
+                              stdin=subprocess.DEVNULL, text=True, timeout=PATIENCE_S, check=False)
         os.close(writer)
         equal((done.returncode, done.stderr), (0, ""))
 
 
 if __name__ == "__main__":
-    run_tests([every_verb_says_it, a_run_ends_in_one_way, a_closed_pipe_is_no_failure_of_ours])
+    run_and_exit([every_verb_says_it, a_run_ends_in_one_way, a_closed_pipe_is_no_failure_of_ours])

@@ -2,8 +2,12 @@
 """Jobs that wait for other jobs, job arrays, preemption, the warning before the end of --time: ddpctl against a private cluster."""
 import json
 import os
+import sys
 
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, idle_words, wait_for
 
 
 def states(cluster, *jobs):
@@ -12,8 +16,8 @@ def states(cluster, *jobs):
 
 def jobs_after_others():
     with Case() as case, Cluster(case) as cluster:
-        gate = os.path.join(case.dir, "gate")
-        hold = ("sh", "-c", f"while [ ! -e {gate} ]; do sleep 0.02; done")
+        gate = Gate(f"{case.dir}/gate")
+        hold = ("sh", "-c", f"{gate.wait}")
         first = cluster.submit("--name", "prep", "--", *hold)
         good = cluster.submit("--name", "train", "--after", "prep", "--", "true")
         last = cluster.submit("--after", "@last:ok", "--", "true")
@@ -21,9 +25,9 @@ def jobs_after_others():
         equal(cluster.ctl("why", good).stdout, "train (2) queued: waits for job 1 (prep) to succeed (--after)\n")
         cluster.kill_server()  # the wait is stored
         cluster.start_server()
-        wait_until("the job", lambda: cluster.status(first)["state"] == "running")
+        wait_for("the job", lambda: cluster.status(first)["state"] == "running")
         equal(states(cluster, good, last), ["queued", "queued"])
-        open(gate, "w").close()
+        gate.open()
         equal(cluster.ctl("wait", last).returncode, 0)
         equal(states(cluster, first, good, last), ["succeeded"] * 3)
 
@@ -74,19 +78,19 @@ def jobs_after_others():
 
 def arrays():
     with Case() as case, Cluster(case, slots=8) as cluster:
-        gate = os.path.join(case.dir, "gate")
+        gate = Gate(f"{case.dir}/gate")
         count = ("sh", "-c", f"echo $DDP_ARRAY_JOB_ID $DDP_ARRAY_INDEX of $DDP_ARRAY_COUNT $DDP_ARRAY_MIN "
-                             f"$DDP_ARRAY_MAX $SLURM_ARRAY_TASK_ID; while [ ! -e {gate} ]; do sleep 0.02; done; "
+                             f"$DDP_ARRAY_MAX $SLURM_ARRAY_TASK_ID; {gate.wait}; "
                              f"exit $((DDP_ARRAY_INDEX == 6))")
         done = cluster.ctl("submit", "--name", "sweep", "--array", "0,2-8:2%2", "--max-restarts", "0", "--env-style",
                            "slurm", "--", *count)
         equal((done.returncode, done.stdout), (0, "1\n"), done.stderr)
         assert "array 0,2-8:2%2, each with 1 rank" in done.stderr, done.stderr
-        wait_until("two jobs", lambda: states(cluster, "1_0", "1_2") == ["running", "running"])
+        wait_for("two jobs", lambda: states(cluster, "1_0", "1_2") == ["running", "running"])
         equal(states(cluster, "1_4", "1_6", "1_8"), ["queued"] * 3)
         equal(cluster.status("1_6")["array"], {"job": 1, "index": 6, "count": 5})
         after = cluster.submit("--after", "sweep:any", "--", "true")
-        wait_until("its output", lambda: cluster.ctl("logs", "1_2", "--raw").stdout == "1 2 of 5 0 8 2\n")
+        wait_for("its output", lambda: cluster.ctl("logs", "1_2", "--raw").stdout == "1 2 of 5 0 8 2\n")
 
         lines = cluster.ctl("ps").stdout.splitlines()
         equal(len(lines), 3)  # the array is one line
@@ -100,7 +104,7 @@ def arrays():
 
         cluster.kill_server()
         cluster.start_server()
-        open(gate, "w").close()
+        gate.open()
         equal(cluster.ctl("wait", "sweep").returncode, 1)  # of 1_6
         equal(cluster.ctl("wait", after).returncode, 0)
         equal(states(cluster, "1_0", "1_2", "1_4", "1_6", "1_8"), ["succeeded"] * 3 + ["failed", "succeeded"])
@@ -126,15 +130,15 @@ def arrays():
 
 def preemption():
     with Case() as case, Cluster(case, nodes=2, slots=2, server_options=("--preempt", "priority")) as cluster:
-        gate = os.path.join(case.dir, "gate")
+        gate = Gate(f"{case.dir}/gate")
         said = os.path.join(case.dir, "said")
-        hold = f"trap 'echo $DDP_GENERATION >> {said}; exit 0' TERM; echo up; while [ ! -e {gate} ]; do sleep 0.02; done"
+        hold = f"trap 'echo $DDP_GENERATION >> {said}; exit 0' TERM; echo up; {gate.wait}"
         low = cluster.submit("-n", "2", "--priority", "-5", "--name", "low", "--", "sh", "-c", hold)
         equal_one = cluster.submit("-n", "2", "--name", "usual", "--", "sh", "-c", hold)
-        wait_until("both", lambda: states(cluster, low, equal_one) == ["running", "running"])
-        wait_until("their traps", lambda: [cluster.ctl("logs", job, "--raw").stdout for job in (low, equal_one)] == ["up\nup\n"] * 2)
+        wait_for("both", lambda: states(cluster, low, equal_one) == ["running", "running"])
+        wait_for("their traps", lambda: [cluster.ctl("logs", job, "--raw").stdout for job in (low, equal_one)] == ["up\nup\n"] * 2)
         high = cluster.submit("-n", "2", "--name", "urgent", "--", "sh", "-c", hold)
-        wait_until("the urgent job", lambda: states(cluster, high) == ["running"])
+        wait_for("the urgent job", lambda: states(cluster, high) == ["running"])
         equal(cluster.status(equal_one)["generation"], 1)  # a job of equal priority runs on
         status = cluster.status(low)
         equal((status["state"], status["generation"], status["id"]), ("queued", 1, int(low)))
@@ -143,25 +147,26 @@ def preemption():
             equal(file.read().split(), ["1", "1"])  # each rank of the preempted job got SIGTERM, and no rank of the other
         cluster.kill_server()
         cluster.start_server()
-        open(gate, "w").close()
+        gate.open()
         equal(cluster.ctl("wait", high, equal_one, low).returncode, 0)
         status = cluster.status(low)
         equal((status["state"], status["generation"], status["restarts_used"]), ("succeeded", 2, 0))
 
 
 def a_warning_before_the_end_of_the_time():
-    with Case() as case, Cluster(case) as cluster:
-        saves = "trap 'echo saved; exit 0' USR1; while true; do sleep 0.02; done"
+    with Case(gated=True) as case, Cluster(case) as cluster:
+        idle = idle_words(f"{case.dir}/idle")
+        saves = f"trap 'echo saved; exit 0' USR1; {idle}"
         # The warnings come some seconds after the start, when the shells surely have their traps.
         saver = cluster.submit("-n", "2", "--time", "65s", "--warn", "60s:USR1", "--", "sh", "-c", saves)
         equal(cluster.ctl("wait", saver).returncode, 0)  # the warning came 60 s before the stop
         equal(cluster.ctl("logs", saver, "--raw").stdout, "saved\nsaved\n")
         deaf = cluster.submit("--time", "8s", "--warn", "3s:USR1", "--grace", "1s", "--max-restarts", "3", "--",
-                              "sh", "-c", "trap 'echo warned' USR1; trap '' TERM; while true; do sleep 0.02; done")
+                              "sh", "-c", f"trap 'echo warned' USR1; trap '' TERM; {idle}")
         equal(cluster.ctl("wait", deaf).returncode, 124)
         equal(cluster.ctl("logs", deaf, "--raw").stdout.splitlines()[0], "warned")
         equal(cluster.status(deaf)["restarts"], 0)
         equal(cluster.ctl("submit", "--warn", "60s:USR1", "--time", "60s", "--", "true").returncode, 2)
 
 
-run_tests([jobs_after_others, arrays, preemption, a_warning_before_the_end_of_the_time], side_by_side=4)
+run_and_exit([jobs_after_others, arrays, preemption, a_warning_before_the_end_of_the_time], side_by_side=4)

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 
-from ctl_lib import Case, Cluster, equal, run_tests
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
 
 SKIPPED = 77
 BROWSER = os.environ.get("DDP_BROWSER") or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -144,4 +146,4 @@ if __name__ == "__main__":
     if BROWSER is None:
         print("skipped: there is no Chromium here (Debian's package chromium), so nobody looked at the report")
         sys.exit(SKIPPED)
-    run_tests([a_report_is_readable_everywhere])
+    run_and_exit([a_report_is_readable_everywhere])

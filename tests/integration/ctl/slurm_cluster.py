@@ -7,7 +7,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
+
+from processes.waiting import wait_for
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "salloc", "squeue", "scancel", "scontrol", "sinfo")
 
@@ -116,12 +117,11 @@ class SlurmCluster:
         return subprocess.run(command, check=False, **options)
 
     def wait(self, what, is_true, seconds=180):
-        end = time.monotonic() + seconds
-        while not is_true():
+        def is_true_and_all_run():
             for process in self.processes:
                 assert process.poll() is None, f"{process.args[0]} ended with {process.returncode}: {self.words()}"
-            assert time.monotonic() < end, f"not within {seconds} s: {what}: {self.words()}"
-            time.sleep(0.05)
+            return is_true()
+        wait_for(lambda: f"{what}: {self.words()}", is_true_and_all_run, seconds)
 
     def words(self):
         """The last output of each daemon."""

@@ -8,8 +8,10 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 
-from ctl_lib import Case, Cluster, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
-from ddpproto import Client, Refused, encode, frame  # pylint: disable=wrong-import-position
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
+from processes.wire import Client, encode, frame, Refused
 
 CHUNK = 512 * 1024
 
@@ -100,7 +102,7 @@ def only_whole_archives_are_kept():
     with Case() as case, Cluster(case) as cluster:
         data = os.urandom(CHUNK + 1000)
         right, wrong = hashlib.sha256(data).hexdigest(), hashlib.sha256(b"x").hexdigest()
-        with Client(cluster.server) as peer:
+        with Client(cluster.address) as peer:
             for digest, end in ((wrong, "bad_request"), (right, "complete")):
                 equal([piece(peer, data, digest, 0, 0), piece(peer, data, digest, 0), piece(peer, data, digest, CHUNK)],
                       [0, CHUNK, end])
@@ -111,7 +113,7 @@ def only_whole_archives_are_kept():
             equal([piece(peer, data, other, 0, 0, 100), piece(peer, data, other, 0, CHUNK, 100)], [0, "bad_request"])
             equal(piece(peer, data, ".." + "0" * 62, 0, 0), "bad_request")
             equal([piece(peer, data, other, 0, 0), len(archives(case, "rendezvous"))], [0, 2])
-        wait_until("the end of the half", lambda: archives(case, "rendezvous") == [right + ".tar"])
+        wait_for("the end of the half", lambda: archives(case, "rendezvous") == [right + ".tar"])
 
 
 def an_upload_cannot_change_another():
@@ -121,19 +123,19 @@ def an_upload_cannot_change_another():
         digest = hashlib.sha256(data).hexdigest()
         begin = dict(hash=digest, total=str(len(data)), offset=0, bytes="")
         last = dict(begin, bytes=base64.b64encode(data).decode())
-        with Client(cluster.server) as peer:
+        with Client(cluster.address) as peer:
             equal(piece(peer, data, digest, 0, 0), 0)
             peer.send_bytes(frame(encode("stage_put", **last)) + frame(encode("stage_put", **begin)))
             equal([peer.answer()["is_complete"], peer.answer()["is_complete"]], [True, True])
             with open(os.path.join(case.dir, "rendezvous", "stage", digest + ".tar"), "rb") as f:
                 equal(hashlib.sha256(f.read()).hexdigest(), digest)
-        wait_until("the end of the second", lambda: archives(case, "rendezvous") == [digest + ".tar"])
+        wait_for("the end of the second", lambda: archives(case, "rendezvous") == [digest + ".tar"])
 
 
 def old_archives_go_if_no_job_uses_them():
     with Case() as case, Cluster(case, nodes=0) as cluster:
         hashes = []
-        with Client(cluster.server) as peer:
+        with Client(cluster.address) as peer:
             for text in (b"used", b"unused", b"young"):
                 hashes.append(hashlib.sha256(text).hexdigest())
                 equal([piece(peer, text, hashes[-1], 0, 0), piece(peer, text, hashes[-1], 0)], [0, "complete"])
@@ -165,7 +167,7 @@ def a_node_without_libarchive_runs_all_but_staged_jobs():
         os.mkdir(libraries)
         with open(os.path.join(libraries, "libarchive.so.13"), "wb"):
             pass  # the loader takes this empty one, and fails
-        cluster.launch("node0", "launcherd", "--server", cluster.server, "--name", "node0", "--slots", "1", "--allow-root",
+        cluster.launch("node0", "launcherd", "--server", cluster.address, "--name", "node0", "--slots", "1", "--allow-root",
                        LD_LIBRARY_PATH=libraries)
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
         top, _ = make_project(case)
@@ -176,7 +178,7 @@ def a_node_without_libarchive_runs_all_but_staged_jobs():
 
 
 if __name__ == "__main__":
-    run_tests([a_staged_job_runs_in_its_copy_on_every_node, a_restart_finds_the_files_that_the_job_has_made,
+    run_and_exit([a_staged_job_runs_in_its_copy_on_every_node, a_restart_finds_the_files_that_the_job_has_made,
                the_same_directory_is_sent_once, what_cannot_be_staged_is_refused_before_it_is_queued,
                only_whole_archives_are_kept, an_upload_cannot_change_another, old_archives_go_if_no_job_uses_them, a_damaged_archive_in_the_cache_of_a_node_does_no_harm,
                a_node_without_libarchive_runs_all_but_staged_jobs], 3)

@@ -7,8 +7,12 @@ import re
 import resource
 import signal
 import subprocess
+import sys
 
-from ctl_lib import BUILD, Case, DDPCTL, clean_environ, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, clean_environ, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, wait_for
 
 RUN = ("run", "--standalone", "--max-restarts", "0")
 
@@ -60,15 +64,15 @@ def an_elastic_job_gets_all_nodes():
 
 def a_spare_is_there():
     with Case() as case:
-        run = case.start("run", "--standalone", "--state-dir", f"{case.dir}/state", "--spares", "1", "--",
-                         "sh", "-c", f"while [ ! -e {case.dir}/gate ]; do sleep 0.02; done")
+        gate = Gate(f"{case.dir}/gate")
+        run = case.start("run", "--standalone", "--state-dir", f"{case.dir}/state", "--spares", "1", "--", "sh", "-c", gate.wait)
         server = f"unix:{case.dir}/state/rendezvous.sock"
 
         def is_held():
             done = case.ctl("--server", server, "status", "@last", "--json")
             return done.returncode == 0 and json.loads(done.stdout)["job"]["spares_held"] == 1
-        wait_until("the spare", is_held)
-        open(f"{case.dir}/gate", "w").close()
+        wait_for("the spare", is_held)
+        gate.open()
         equal((run.communicate(timeout=60)[0], run.returncode), ("", 0))
 
 
@@ -117,9 +121,9 @@ def a_signal_cancels_and_cleans_up():
 def killed_daemons_come_back_and_the_job_goes_on():
     with Case() as case:
         state = os.path.join(case.dir, "state")
-        go = os.path.join(case.dir, "go")
+        go = Gate(f"{case.dir}/go")
         process = case.start(*RUN, "-n", "2", "--state-dir", state, "--", "sh", "-c",
-                             f'echo up; while ! test -e {go}; do sleep 0.05; done; echo end')
+                             f'echo up; {go.wait}; echo end')
         process.stdout.readline()
         process.stdout.readline()
         server = f"unix:{state}/rendezvous.sock"
@@ -140,12 +144,11 @@ def killed_daemons_come_back_and_the_job_goes_on():
             first = daemon(name)
             assert first, f"{name} is not there"
             os.kill(first, signal.SIGKILL)
-            wait_until(f"another {name}", lambda: daemon(name) not in (None, first))
-        wait_until("the node", lambda: '"up"' in case.ctl("--server", server, "nodes", "--json").stdout)
+            wait_for(f"another {name}", lambda: daemon(name) not in (None, first))
+        wait_for("the node", lambda: '"up"' in case.ctl("--server", server, "nodes", "--json").stdout)
         job = json.loads(case.ctl("--server", server, "status", "@last", "--json").stdout)["job"]
         equal((job["generation"], job["state"]), (1, "running"))
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         output, errors = process.communicate(timeout=60)
         equal(process.returncode, 0, errors)
         equal(output, "end\nend\n")
@@ -159,7 +162,7 @@ def a_killed_ddpctl_takes_its_daemons_along():
         process.stdout.readline()
         process.kill()
         process.communicate()
-        wait_until("the end of all", lambda: not case.processes())
+        wait_for("the end of all", lambda: not case.processes())
         done = case.ctl(*RUN, "--state-dir", os.path.join(case.dir, "state"), "--", "echo", "second")
         equal((done.returncode, done.stdout), (0, "second\n"), done.stderr)
         assert "-- job 1 (sh) is cancelled: an earlier run with this --state-dir was killed and left it --" in done.stderr, done.stderr
@@ -301,7 +304,7 @@ def standard_descriptors_may_be_closed():
             path = os.path.abspath(os.path.join(BUILD, program, program))
             daemon = subprocess.Popen([path, *words, "--state-dir", "state"], env=case.environ(), cwd=case.dir, preexec_fn=close_standard)
             try:
-                wait_until("its state", lambda: os.path.exists(f"{case.dir}/state/lock"))
+                wait_for("its state", lambda: os.path.exists(f"{case.dir}/state/lock"))
                 equal([os.readlink(f"/proc/{daemon.pid}/fd/{fd}") for fd in range(3)], ["/dev/null"] * 3)
             finally:
                 daemon.terminate()
@@ -319,7 +322,7 @@ def sigchld_may_be_blocked():
 
 
 if __name__ == "__main__":
-    run_tests([exit_codes_are_the_job_s, the_first_failing_rank_decides,
+    run_and_exit([exit_codes_are_the_job_s, the_first_failing_rank_decides,
                four_ranks_on_two_nodes_get_torchrun_s_environment, an_elastic_job_gets_all_nodes, a_spare_is_there, arguments_never_see_a_shell,
                one_rank_s_bytes_are_exact, hostile_text_is_escaped, restarts_are_told, a_signal_cancels_and_cleans_up,
                killed_daemons_come_back_and_the_job_goes_on, a_killed_ddpctl_takes_its_daemons_along, a_daemon_ends_if_ddpctl_has_ended_before_it_began,

@@ -2,13 +2,19 @@
 """What keeps the start of a private run short, without a clock: which processes start, and which wait for which. Our daemons are started through
 scripts that note their calls or wait for something, so a wait in the other direction would never end."""
 import ctypes
+import glob
 import os
 import re
 import shutil
 import signal
 import struct
+import sys
 
-from ctl_lib import BUILD, Case, DDPCTL, command_of, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, DDPCTL
+from processes.proc import command_of
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, PATIENCE_S, wait_for
 
 PROGRAMS = {name: os.path.join(os.path.abspath(BUILD), name, name) for name in ("rendezvous", "launcherd")}
 
@@ -24,14 +30,32 @@ def wrap(case, **before):
     return folder
 
 
+def read(path):
+    """Its text; none if it is not there yet."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 def calls(case, name):
-    with open(f"{case.dir}/{name}.calls", encoding="utf-8") as file:
-        return file.read().splitlines()
+    return read(f"{case.dir}/{name}.calls").splitlines()
 
 
 def run_true(case, folder, *more):
     done = case.ctl("run", "--standalone", "--bindir", folder, *more, "--", "/bin/true")
     equal((done.returncode, done.stdout), (0, ""), done.stderr)
+
+
+def run_true_held(case, gate, what, condition, **before):
+    """The job runs only after the gate, which opens when the condition is true."""
+    run = case.start("run", "--standalone", "--bindir", wrap(case, **before), "--", "/bin/true")
+    wait_for(what, condition)
+    assert run.poll() is None, "the job is over"
+    gate.open()
+    out, err = run.communicate(timeout=PATIENCE_S)
+    equal((run.returncode, out), (0, ""), err)
 
 
 def has_driver():
@@ -54,14 +78,15 @@ def nobody_asks_for_gpus_without_a_driver():
 
 def nodes_start_while_the_server_starts():
     with Case() as case:
-        wait = f"until grep -q -- --server {case.dir}/launcherd.calls 2> /dev/null; do sleep 0.02; done"
-        run_true(case, wrap(case, rendezvous=wait))
+        gate = Gate(f"{case.dir}/gate")
+        run_true_held(case, gate, "the start of launcherd", lambda: any("--server" in call for call in calls(case, "launcherd")), rendezvous=gate.wait)
 
 
 def a_job_is_submitted_before_its_node_is_ready():
     with Case() as case:
-        wait = f"until grep -q 'was submitted' {case.temp}/ddp-*/rendezvous.log 2> /dev/null; do sleep 0.02; done"
-        run_true(case, wrap(case, launcherd=f'case "$*" in *--server*) {wait};; esac'))
+        gate = Gate(f"{case.dir}/gate")
+        run_true_held(case, gate, "the submit", lambda: any("was submitted" in read(log) for log in glob.glob(f"{case.temp}/ddp-*/rendezvous.log")),
+                      launcherd=f'case "$*" in *--server*) {gate.wait};; esac')
 
 
 def a_state_that_is_kept_is_cleared_first():
@@ -75,7 +100,7 @@ def a_state_that_is_kept_is_cleared_first():
 
 def a_node_that_never_gets_ready_is_named():
     """Though the job was submitted meanwhile."""
-    with Case() as case:
+    with Case(gated=True) as case:
         folder = wrap(case, launcherd='case "$*" in *--server*) exec sleep 600;; esac')
         done = case.ctl("run", "--standalone", "--bindir", folder, "--", "/bin/true")
         equal(done.returncode, 125, done.stderr)
@@ -88,13 +113,13 @@ def servers(case):
 
 def the_server_s_socket_outlives_it():
     with Case() as case:
-        run = case.start("run", "--standalone", "--", "sh", "-c",
-                         f"echo up; while [ ! -e {case.dir}/gate ]; do sleep 0.02; done")
+        gate = Gate(f"{case.dir}/gate")
+        run = case.start("run", "--standalone", "--", "sh", "-c", f"echo up; {gate.wait}")
         equal(run.stdout.readline(), "up\n")
         server, = servers(case)
         os.kill(server, signal.SIGKILL)
-        wait_until("the restart", lambda: set(servers(case)) - {server})
-        open(f"{case.dir}/gate", "w", encoding="ascii").close()
+        wait_for("the restart", lambda: set(servers(case)) - {server})
+        gate.open()
         out, err = run.communicate(timeout=60)
         equal((out, run.returncode), ("", 0), err)
         assert "rendezvous ended unexpectedly" in err, err
@@ -134,7 +159,6 @@ def groups_folder():
 
 
 def what_a_killed_start_has_left_is_swept_while_a_job_runs():
-    """Its rank ends when the group is gone."""
     with Case() as case:
         run_true(case, wrap(case))
         folder = groups_folder()
@@ -149,8 +173,13 @@ def what_a_killed_start_has_left_is_swept_while_a_job_runs():
         os.mkdir(group)
         os.utime(group, (1, 1))
         try:
-            done = case.ctl("run", "--standalone", "--", "sh", "-c", f"while [ -e {group} ]; do sleep 0.02; done")
-            equal(done.returncode, 0, done.stderr)
+            gate = Gate(f"{case.dir}/gate")
+            run = case.start("run", "--standalone", "--", "sh", "-c", gate.wait)
+            wait_for("the group to go", lambda: not os.path.exists(group))
+            assert run.poll() is None, "the job is over"
+            gate.open()
+            error = run.communicate(timeout=60)[1]
+            equal(run.returncode, 0, error)
         finally:
             if os.path.exists(group):
                 os.rmdir(group)
@@ -175,7 +204,7 @@ def threads_carry_no_large_buffer():
 
 
 if __name__ == "__main__":
-    run_tests([nobody_asks_for_gpus_without_a_driver, nodes_start_while_the_server_starts, a_job_is_submitted_before_its_node_is_ready,
+    run_and_exit([nobody_asks_for_gpus_without_a_driver, nodes_start_while_the_server_starts, a_job_is_submitted_before_its_node_is_ready,
                a_state_that_is_kept_is_cleared_first, a_node_that_never_gets_ready_is_named, the_server_s_socket_outlives_it,
                only_a_state_that_was_there_makes_a_node_look_at_all_processes, what_a_killed_start_has_left_is_swept_while_a_job_runs,
                threads_carry_no_large_buffer])

@@ -11,17 +11,18 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from ddpproto import Client  # noqa: E402
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+from processes.case import Case, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S, wait_for
+from processes.wire import Client
 
 RUN = ("run", "--standalone", "--max-restarts", "0", "-q")
 
 
 def feed(case, data, *args):
-    done = subprocess.run([DDPCTL, *args], env=case.environ(), input=data, capture_output=True, timeout=WAIT_S, check=False)
+    done = subprocess.run([DDPCTL, *args], env=case.environ(), input=data, capture_output=True, timeout=PATIENCE_S, check=False)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -44,7 +45,7 @@ def every_byte_arrives_once():
             file.write(data)
         with open(f"{case.dir}/data", "rb") as file:
             done = subprocess.run([DDPCTL, *RUN, "--stdin", "0", "--", "sha256sum"], env=case.environ(), stdin=file,
-                                  capture_output=True, timeout=WAIT_S, check=False)
+                                  capture_output=True, timeout=PATIENCE_S, check=False)
         equal((done.returncode, done.stdout.split()[0].decode()), (0, wanted))
 
 
@@ -54,7 +55,7 @@ def a_file_is_read_from_where_the_caller_is():
             file.write("one\ntwo\nthree\n")
         script = '( read x; echo "got $x"; "$0" "$@"; echo "left: $(cat)" ) < "$LINES_FILE"'
         done = subprocess.run(["sh", "-c", script, DDPCTL, *RUN, "--stdin", "0", "--", "cat"], env=case.environ(LINES_FILE=f"{case.dir}/lines"),
-                              capture_output=True, timeout=WAIT_S, check=False)
+                              capture_output=True, timeout=PATIENCE_S, check=False)
         equal(done.stdout, b"got one\ntwo\nthree\nleft: \n", done.stderr)
 
 
@@ -63,7 +64,7 @@ def lost_connections_lose_nothing():
     with Case() as case, Cluster(case) as cluster:
         reader = ("import hashlib, sys, time\nh = hashlib.sha256()\n"
                   "while b := sys.stdin.buffer.read(50000): h.update(b); time.sleep(0.03)\nprint(h.hexdigest())")
-        process = subprocess.Popen([DDPCTL, "--server", cluster.server, "run", "-q", "--stdin", "0", "--", "python3", "-c", reader],
+        process = subprocess.Popen([DDPCTL, "--server", cluster.address, "run", "-q", "--stdin", "0", "--", "python3", "-c", reader],
                                    env=case.environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         process.stdin.write(data[:700_000])
         process.stdin.flush()
@@ -72,7 +73,7 @@ def lost_connections_lose_nothing():
         process.stdin.write(data[700_000:])
         process.stdin.close()
         equal(process.stdout.read().decode().strip(), hashlib.sha256(data).hexdigest(), process.stderr.read())
-        equal(process.wait(WAIT_S), 0)
+        equal(process.wait(PATIENCE_S), 0)
         process.stdout.close()
         process.stderr.close()
 
@@ -80,7 +81,7 @@ def lost_connections_lose_nothing():
 def who_writes_to_a_rank_that_has_enough_hears_of_it():
     with Case() as case:
         done = subprocess.run(["sh", "-c", 'yes | "$0" "$@"; true', DDPCTL, *RUN, "--stdin", "0", "--", "sh", "-c",
-                               "head -2; exec 0<&-; sleep 0.3; echo end"], env=case.environ(), capture_output=True, timeout=WAIT_S, check=False)
+                               "head -2; exec 0<&-; sleep 0.3; echo end"], env=case.environ(), capture_output=True, timeout=PATIENCE_S, check=False)
         equal(done.stdout, b"y\ny\nend\n", done.stderr)
 
 
@@ -105,17 +106,17 @@ class Terminal:
                                         start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
 
     def wait_for(self, text, count=1):
-        end = time.monotonic() + WAIT_S
-        while self.text.count(text) < count:
-            assert time.monotonic() < end, f"{text!r} did not come: {self.text!r}"
-            if select.select([self.master], [], [], 0.2)[0]:
+        def has_come():
+            if self.text.count(text) < count and select.select([self.master], [], [], 0.2)[0]:
                 self.text += os.read(self.master, 65536)
+            return self.text.count(text) >= count
+        wait_for(lambda: f"{text!r}: {self.text!r}", has_come)
 
     def type(self, keys):
         os.write(self.master, keys)
 
     def end(self):
-        code = self.process.wait(WAIT_S)
+        code = self.process.wait(PATIENCE_S)
         while select.select([self.master], [], [], 0)[0]:
             self.text += os.read(self.master, 65536)
         equal(termios.tcgetattr(self.slave)[:4], self.before[:4], "the terminal is as it was")
@@ -148,9 +149,9 @@ def a_rank_has_our_terminal():
 
 def keys_let_go_of_a_job():
     with Case() as case, Cluster(case) as cluster:
-        one = Terminal(case, "--server", cluster.server, "run", "--tty", "--stdin", "0", "--", "sh", "-c", "stty -echo; echo up; exec cat > /dev/null")
+        one = Terminal(case, "--server", cluster.address, "run", "--tty", "--stdin", "0", "--", "sh", "-c", "stty -echo; echo up; exec cat > /dev/null")
         one.wait_for(b"up\r\n")
-        wait_until("the job", lambda: cluster.status("1")["state"] == "running")
+        wait_for("the job", lambda: cluster.status("1")["state"] == "running")
         one.type(b"\x1d\x1d\x1d")
         one.wait_for(b"detached, the job goes on; its output: ddpctl logs -f 1")
         equal(one.end(), 0, one.text)
@@ -171,8 +172,8 @@ def terminals_without_a_keyboard():
 def only_the_owner_types():
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("--", "sleep", "600")
-        wait_until("the job", lambda: cluster.status(job)["state"] == "running")
-        with Client(cluster.server) as client:
+        wait_for("the job", lambda: cluster.status(job)["state"] == "running")
+        with Client(cluster.address) as client:
             wanted = dict(request_id=5, job_id=int(job), generation=1, rank=0, offset=0, bytes="", is_end=False, rows=0, columns=0)
             equal([client.ask("input", **wanted)[key] for key in ("request_id", "is_closed", "problem")],
                   [5, True, "this rank has no stdin; run --stdin gives it one"])
@@ -182,6 +183,6 @@ def only_the_owner_types():
 
 
 if __name__ == "__main__":
-    run_tests([nobody_gets_any_unless_asked, every_byte_arrives_once, a_file_is_read_from_where_the_caller_is, lost_connections_lose_nothing,
+    run_and_exit([nobody_gets_any_unless_asked, every_byte_arrives_once, a_file_is_read_from_where_the_caller_is, lost_connections_lose_nothing,
                who_writes_to_a_rank_that_has_enough_hears_of_it, a_restart_begins_at_the_end, a_rank_has_our_terminal,
                keys_let_go_of_a_job, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)

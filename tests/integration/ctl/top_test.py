@@ -10,11 +10,12 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "gpu"))
-from gpu_lib import GpuCluster  # noqa: E402
-from ctl_lib import DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster, DDPCTL
+from processes.gpus import GpuCluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 BEGIN, END = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
 
@@ -51,10 +52,7 @@ class Top:
         return text.decode().replace("\r", "").split("\n")
 
     def wait(self, what, condition):
-        end = time.monotonic() + WAIT_S
-        while not condition(self.lines()):
-            assert time.monotonic() < end, f"{what} did not come: {self.lines()}"
-            self.read(0.1)
+        wait_for(lambda: f"{what}: {self.lines()}", lambda: condition(self.lines()) or self.read(0.1) and False)
 
     def shows(self, text):
         self.wait(repr(text), lambda lines: any(text in line for line in lines))
@@ -64,10 +62,7 @@ class Top:
 
     def ended(self, code):
         """Waits for its end and checks that the terminal is restored."""
-        end = time.monotonic() + WAIT_S
-        while self.process.poll() is None:
-            assert time.monotonic() < end, "it goes on"
-            self.read(0.05)
+        wait_for("its end", lambda: self.process.poll() is not None or self.read(0.05) and False)
         while self.read(0):
             pass
         equal(self.process.returncode, code)
@@ -90,7 +85,7 @@ def it_shows_the_cluster_and_takes_keys():
     with Case() as case, GpuCluster(case, gpus=2, lines={"g0": "gauges 0 87 64 412500 700000"}) as cluster:
         job = cluster.submit("-n", "2", "--name", "r50", "--", "sleep", "600")
         waits = cluster.submit("-n", "2", "--name", "behind", "--", "true")
-        with Top(case, cluster.server) as top:
+        with Top(case, cluster.address) as top:
             top.shows("1 running, 1 waiting  1 of 1 nodes up  0 of 2 slots free")
             top.wait("the gauges", lambda lines: any(line.startswith("node0") and " 87 " in line for line in lines))
             lines = top.lines()
@@ -108,7 +103,7 @@ def it_shows_the_cluster_and_takes_keys():
             top.wait("the new size", lambda lines: len(lines) == 10 and all(len(line) <= 60 for line in lines))
             top.key("kq")  # the first key closes the help
             equal(top.ended(0), "")
-        with Top(case, cluster.server, "r50") as top:
+        with Top(case, cluster.address, "r50") as top:
             top.wait("the ranks", lambda lines: any(line.split()[:3] == ["1", "node0", "1"] for line in lines))
             top.key("q")
             equal(top.ended(0), "")
@@ -124,22 +119,22 @@ def it_shows_the_cluster_and_takes_keys():
 def it_ends_when_it_should():
     with Case() as case, Cluster(case) as cluster:
         for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-            with Top(case, cluster.server) as top:
+            with Top(case, cluster.address) as top:
                 top.shows("no jobs wait or run")
                 top.process.send_signal(number)
                 equal(top.ended(code), "")
-        with Top(case, cluster.server) as top:
+        with Top(case, cluster.address) as top:
             top.shows("no jobs wait or run")
             top.key("\x03")  # Ctrl-C: in raw mode a key, not a signal
             equal(top.ended(130), "")
-        with Top(case, cluster.server) as top:  # a crash: the terminal is restored all the same
+        with Top(case, cluster.address) as top:  # a crash: the terminal is restored all the same
             top.shows("no jobs wait or run")
             top.process.send_signal(signal.SIGABRT)
             equal(top.ended(-signal.SIGABRT), "")
-        with Top(case, cluster.server) as top:
+        with Top(case, cluster.address) as top:
             top.shows("no jobs wait or run")
             top.process.send_signal(signal.SIGTSTP)
-            wait_until("the stop", lambda: os.waitid(os.P_PID, top.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None)
+            wait_for("the stop", lambda: os.waitid(os.P_PID, top.process.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None)
             while top.read(0):
                 pass
             equal((top.data.count(END), termios.tcgetattr(top.far)), (1, top.before))
@@ -153,7 +148,7 @@ def it_ends_when_it_should():
 
 def a_server_that_is_gone_is_said():
     with Case() as case, Cluster(case) as cluster:
-        with Top(case, cluster.server) as top:
+        with Top(case, cluster.address) as top:
             top.shows("no jobs wait or run")
             cluster.kill_server()
             top.shows("the server does not answer:")
@@ -162,7 +157,7 @@ def a_server_that_is_gone_is_said():
             top.key("q")
             equal(top.ended(0), "")
         cluster.kill_server()
-        with Top(case, cluster.server, "--patience", "0") as top:
+        with Top(case, cluster.address, "--patience", "0") as top:
             text = top.ended(5)
             assert "cannot be reached" in text, text
 
@@ -180,4 +175,4 @@ def wrong_uses_are_refused():
 
 
 if __name__ == "__main__":
-    run_tests([it_shows_the_cluster_and_takes_keys, it_ends_when_it_should, a_server_that_is_gone_is_said, wrong_uses_are_refused], side_by_side=2)
+    run_and_exit([it_shows_the_cluster_and_takes_keys, it_ends_when_it_should, a_server_that_is_gone_is_said, wrong_uses_are_refused], side_by_side=2)

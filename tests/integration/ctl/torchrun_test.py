@@ -9,7 +9,9 @@ import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "pytorch"))
 import pytorch  # noqa: E402
-from ctl_lib import DDPCTL, Case, Cluster, clean_environ, equal, run_tests  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, clean_environ, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
 
 # What a rank gets: its arguments, and the variables of torchrun's contract.
 SHOW = ("import json, os, sys\n"
@@ -188,6 +190,6 @@ def every_option_of_torchrun_is_in_the_table():
 
 
 if __name__ == "__main__":
-    run_tests([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, a_program_is_started_as_torchrun_does,
+    run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, a_program_is_started_as_torchrun_does,
                scripts_of_the_old_launcher_get_their_argument, variables_stand_for_options, what_has_no_effect_is_said,
                other_launchers_variables_are_there_on_request, the_server_says_how_many_ranks_a_node_can_have])

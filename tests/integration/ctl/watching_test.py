@@ -13,11 +13,12 @@ import struct
 import subprocess
 import sys
 import termios
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 import small_data  # noqa: E402
-from ctl_lib import BUILD, DDPCTL, WAIT_S, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+from processes.case import BUILD, Case, Cluster, DDPCTL
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S, Stopwatch, wait_for
 
 # Rank 0 writes a line for each step. Generation 1 fails after step 150, and generation 2 resumes after step 100.
 PROGRAM = r'''
@@ -89,14 +90,14 @@ def metrics_are_followed_to_the_end_of_the_job():
         pipe = os.path.join(case.dir, "pipe")
         os.mkfifo(pipe)
         job = cluster.submit("--", "sh", "-c", f"cat {pipe} >> $DDP_METRICS")
-        follow = subprocess.Popen([DDPCTL, "--server", cluster.server, "metrics", "-f", "--json", job], stdout=subprocess.PIPE,
+        follow = subprocess.Popen([DDPCTL, "--server", cluster.address, "metrics", "-f", "--json", job], stdout=subprocess.PIPE,
                                   text=True, env=case.environ())
         with open(pipe, "w", encoding="ascii") as file:
             for step in range(1, 4):
                 file.write(json.dumps({"step": step}) + "\n")
                 file.flush()
                 equal(json.loads(follow.stdout.readline())["step"], step)
-        equal((follow.stdout.read(), follow.wait(WAIT_S)), ("", 0))
+        equal((follow.stdout.read(), follow.wait(PATIENCE_S)), ("", 0))
         follow.stdout.close()
 
 
@@ -126,7 +127,7 @@ def a_report_is_one_page():
         for part in ("r50 (1) succeeded after", "rank 0 exited with code 3", ">g2</text>", "2 of 352 lines", "Generation 2", "node0"):
             assert part in text, part
         equal(cluster.ctl("report", "1", "-o", "-").stdout.count("</html>"), 1)
-        subprocess.run([DDPCTL, "--server", cluster.server, "report", "1", "-q"], env=case.environ(), cwd=case.temp, check=True)
+        subprocess.run([DDPCTL, "--server", cluster.address, "report", "1", "-q"], env=case.environ(), cwd=case.temp, check=True)
         equal(os.listdir(case.temp), ["report-r50-1.html"])
         os.unlink(os.path.join(case.temp, "report-r50-1.html"))
         job = cluster.submit("--name", "evil", "--max-restarts", "0", "--", "sh", "-c",
@@ -136,7 +137,7 @@ def a_report_is_one_page():
         equal((Elements(text).names.count("script"), text.count("&lt;script&gt;alert(1)")), (0, 2))  # command, last lines
         assert "This job has no metrics" in text
         running = cluster.submit("--name", "runs", "--", "sleep", "600")
-        wait_until("its start", lambda: cluster.status(running)["state"] == "running")
+        wait_for("its start", lambda: cluster.status(running)["state"] == "running")
         assert "as of " in cluster.ctl("report", running, "-o", "-").stdout
         cluster.ctl("cancel", "--now", running)
         for words, code, said in ((("no-such",), 3, "no-such"), ((), 2, "which job?"), (("1", "-o", f"{case.dir}/none/x"), 1, "cannot write"),
@@ -156,7 +157,7 @@ def each_job_has_a_report_of_its_own():
         os.mkdir(folder)
         modes = {}
         for job, mask in ((first, "022"), (second, "027"), (f"{array}_0", "077"), (f"{array}_3", "000")):
-            subprocess.run(["sh", "-c", 'umask $1; shift; exec "$@"', "sh", mask, DDPCTL, "--server", cluster.server, "report", "-q", job],
+            subprocess.run(["sh", "-c", 'umask $1; shift; exec "$@"', "sh", mask, DDPCTL, "--server", cluster.address, "report", "-q", job],
                            env=case.environ(), cwd=folder, check=True)
             modes[f"report-r50-{job}.html"] = 0o666 & ~int(mask, 8)
         equal({name: stat.S_IMODE(os.stat(os.path.join(folder, name)).st_mode) for name in os.listdir(folder)}, modes)
@@ -169,7 +170,7 @@ def ddp_worker_writes_what_is_shown():
         job = cluster.submit("-n", "2", "--name", "dummy", "--", os.path.join(os.path.abspath(BUILD), "worker", "ddp-worker"),
                              "--device", "cpu", "--epochs", "2", "-b", "16", "-p", "1", "--checkpoint-dir", os.path.join(case.dir, "ckpt"),
                              small_data.write_data(os.path.join(case.dir, "data"), 640))
-        equal(cluster.ctl("wait", job, timeout=4 * WAIT_S).returncode, 0)
+        equal(cluster.ctl("wait", job, timeout=4 * PATIENCE_S).returncode, 0)
         lines = [json.loads(line) for line in cluster.ctl("metrics", "--json", job).stdout.splitlines()]
         steps = [line for line in lines if line["kind"] == "step"]
         equal([line["step"] for line in steps], list(range(1, 41)))
@@ -187,7 +188,7 @@ def a_report_that_does_not_fit_leaves_the_old_one():
         path = os.path.join(case.dir, "r.html")
         with open(path, "w", encoding="ascii") as file:
             file.write("old")
-        done = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh", DDPCTL, "--server", cluster.server,
+        done = subprocess.run(["sh", "-c", 'trap "" XFSZ; ulimit -f 8; exec "$@"', "sh", DDPCTL, "--server", cluster.address,
                                "report", "short", "-o", path], env=case.environ(), capture_output=True, text=True, check=False)
         equal(done.returncode, 1, done.stderr)
         assert "cannot write" in done.stderr, done.stderr
@@ -218,13 +219,12 @@ class Terminal:
         os.close(slave)
         self.text = ""
 
-    def read(self, until, seconds=WAIT_S):
+    def read(self, until, seconds=PATIENCE_S):
         """Reads until `until(text)` is true; None: to the end."""
-        deadline = time.monotonic() + seconds
+        watch = Stopwatch()
         while until is None or not until(self.text):
-            assert time.monotonic() < deadline, f"not within {seconds} s: {self.text!r}"
-            if not select.select([self.master], [], [], 0.1)[0]:
-                continue
+            if not select.select([self.master], [], [], max(0, seconds - watch.passed_s))[0]:
+                raise AssertionError(f"not within {seconds} s: {self.text!r}")
             try:
                 data = os.read(self.master, 65536)
             except OSError:
@@ -235,7 +235,7 @@ class Terminal:
             self.text += data.decode()
 
     def close(self):
-        code = self.process.wait(WAIT_S)
+        code = self.process.wait(PATIENCE_S)
         os.close(self.master)
         return code
 
@@ -260,7 +260,7 @@ def lines_on_screen(text):
 def run_with_bar(cluster, case, steps, columns=100, options=(), environ=None, **more):
     pipe = os.path.join(case.dir, f"pipe{columns}")
     os.mkfifo(pipe)
-    terminal = Terminal([DDPCTL, "--server", cluster.server, "run", *options, "--", sys.executable, "-c", TELLS, pipe], columns,
+    terminal = Terminal([DDPCTL, "--server", cluster.address, "run", *options, "--", sys.executable, "-c", TELLS, pipe], columns,
                         case.environ(**{"TERM": "xterm", **(environ or {})}), **more)
     with open(pipe, "w", encoding="ascii") as file:
         for step in steps:
@@ -306,12 +306,12 @@ def no_bar_where_nobody_wants_one():
         for columns, options, environ, more in ((80, ("--no-progress",), {}, {}), (81, (), {"TERM": "dumb"}, {}), (82, ("-q",), {}, {}),
                                                 (83, (), {"DDP_NO_PROGRESS": "1"}, {}), (84, (), {}, {"stdout": subprocess.DEVNULL})):
             for terminal, step in run_with_bar(cluster, case, (100,), columns, options, environ, **more):
-                wait_until("its progress", lambda step=step: cluster.status("@last")["progress"]["step"] == step)
+                wait_for("its progress", lambda step=step: cluster.status("@last")["progress"]["step"] == step)
             assert "%" not in terminal.text and "\x1b[K" not in terminal.text, (columns, terminal.text)
 
 
 if __name__ == "__main__":
-    run_tests([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
+    run_and_exit([metrics_of_all_generations_are_printed, metrics_are_followed_to_the_end_of_the_job,
                a_report_is_one_page, each_job_has_a_report_of_its_own, ddp_worker_writes_what_is_shown, a_report_that_does_not_fit_leaves_the_old_one, a_report_replaces_no_pipe,
                a_terminal_has_a_progress_bar_apart_from_the_logs,
                a_line_that_comes_in_pieces_stays_whole, a_bar_is_as_wide_as_its_terminal, no_bar_where_nobody_wants_one])

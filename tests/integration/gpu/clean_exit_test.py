@@ -5,9 +5,13 @@ import json
 import os
 import pwd
 import subprocess
-import time
+import sys
 
-from gpu_lib import Case, Cluster, GpuCluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.gpus import GpuCluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, lasting, Stopwatch, wait_for
 
 USER = pwd.getpwuid(os.getuid()).pw_name
 
@@ -29,26 +33,25 @@ def what_a_job_leaves_holds_its_slot():
     """A GPU process of the job that NVML still lists after the job's end."""
     with Case() as case, GpuCluster(case, gpus=1, timeout="2s") as cluster:
         pid_file = os.path.join(case.dir, "pid")
-        go = os.path.join(case.dir, "go")
+        go = Gate(f"{case.dir}/go")
         job = cluster.submit("--", "sh", "-c",
                              f"echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; "
-                             f"while ! test -e {go}; do sleep 0.02; done")
-        wait_until("the worker", lambda: os.path.exists(pid_file))
+                             f"{go.wait}")
+        wait_for("the worker", lambda: os.path.exists(pid_file))
         with open(pid_file, encoding="ascii") as file:
             pid = int(file.read())
         cluster.gpus.set("process", f"process 0 {pid} 1830")
         cluster.gpus.set("memory", f"memory 0 2330")
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
-        begin = time.monotonic()
+        watch = Stopwatch()
         second = cluster.submit("--", "true")
         cluster.wait_reason(second, "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of node0 "
                                     "is being proved free after its last job")
         equal((cluster.slot(0)["state"], cluster.slot(0)["reason"]), ("checking", None))
         reason = f"pid {pid} (gone, or in another container) holds 1830 MiB"
         slot = cluster.wait_slot(0, "quarantined", reason)
-        assert time.monotonic() - begin > 1, "the usual end of a process gets its time"
+        watch.check("the time for the usual end of a process", 1)
         assert slot["since"] and slot["drained_by"] is None, slot
         cluster.wait_reason(second, "wants 1 slot on one node; 0 have them free, the best other has 0; slot 0 of node0 "
                                     f"is quarantined: {reason}")
@@ -71,10 +74,8 @@ def a_gpu_is_free_again_at_once():
         second = cluster.submit("--", "true")
         equal(cluster.status(second)["state"], "queued")
         cluster.gpus.clear("memory")
-        begin = time.monotonic()
-        equal(cluster.ctl("wait", second).returncode, 0)
-        took = time.monotonic() - begin
-        assert took < 5, f"{took} s"
+        with lasting("the proof that a slot is free", at_most=5):
+            equal(cluster.ctl("wait", second).returncode, 0)
         assert not [e for e in cluster.events() if "quarantined" in e], cluster.events()
 
 
@@ -131,9 +132,8 @@ def a_hanging_nvml_stops_nothing():
         cluster.wait_slot(0, "free")
         cluster.gpus.set("hang", "hang")
         reason = "NVML has not answered for 1 s: the driver hangs, or the GPU does"
-        begin = time.monotonic()
-        cluster.wait_slot(0, "unknown", reason)
-        assert time.monotonic() - begin < 15
+        with lasting("a hang of NVML until it is told", at_most=15):
+            cluster.wait_slot(0, "unknown", reason)
         job = cluster.submit("--", "sh", "-c", "echo alive")  # on the other slot
         equal(cluster.ctl("wait", job).returncode, 0)
         equal(cluster.ctl("logs", job, "--raw").stdout, "alive\n")
@@ -145,9 +145,8 @@ def a_hanging_nvml_stops_nothing():
         cluster.wait_event("node node0: slot 0 is open again")
         cluster.gpus.set("hang", "hang")
         cluster.wait_slot(0, "unknown", reason)
-        begin = time.monotonic()
-        equal(cluster.end_node(), 0)  # with a thread that is stuck
-        assert time.monotonic() - begin < 10
+        with lasting("the end with a thread that is stuck", at_most=10):
+            equal(cluster.end_node(), 0)
 
 
 def a_node_whose_nvml_hangs_from_the_start():
@@ -190,6 +189,6 @@ def without_nvml_slots_are_cpu_shares():
 
 
 if __name__ == "__main__":
-    run_tests([the_slots_are_the_gpus, what_a_job_leaves_holds_its_slot, a_gpu_is_free_again_at_once,
+    run_and_exit([the_slots_are_the_gpus, what_a_job_leaves_holds_its_slot, a_gpu_is_free_again_at_once,
                a_stranger_is_named, memory_without_a_process, what_is_no_idle_gpu_at_the_first_look, a_hanging_nvml_stops_nothing,
                a_node_whose_nvml_hangs_from_the_start, errors_of_nvml, without_nvml_slots_are_cpu_shares], side_by_side=3)

@@ -1,16 +1,21 @@
 #!/usr/bin/env python3
 """Xids, memory errors, and operators who drain and resume, seen through ddpctl."""
 import os
+import sys
 
-from gpu_lib import Case, GpuCluster, equal, run_tests
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case
+from processes.gpus import GpuCluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import Gate
 
 OFF_THE_BUS = "Xid 79: the GPU has fallen off the bus; restart the machine"
 FULL = "wants 2 slots on one node; 0 have them free, the best other has 1; "
 
 
 def running_job(cluster, *args):
-    go = os.path.join(cluster.case.dir, "go")
-    job = cluster.submit(*args, "--", "sh", "-c", f"while ! test -e {go}; do sleep 0.02; done")
+    go = Gate(f"{cluster.case.dir}/go")
+    job = cluster.submit(*args, "--", "sh", "-c", f"{go.wait}")
     cluster.wait_job(job, "running")
     return job, go
 
@@ -24,8 +29,7 @@ def an_xid_drains_its_slot_and_no_other():
         cluster.wait_event("node node0: GPU 0: Xid 79: the GPU has fallen off the bus")
         cluster.wait_event(f"node node0: slot 0 is drained: {OFF_THE_BUS}")
         equal(cluster.status(job)["state"], "running")  # the fault does not end the job
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
         waiting = cluster.submit("-n", "2", "--", "true")
         cluster.wait_reason(waiting, FULL + f"slot 0 of node0 is drained: {OFF_THE_BUS}")
@@ -69,8 +73,7 @@ def a_harmless_xid_is_an_event():
         cluster.gpus.xid(0, 31)
         cluster.wait_event("node node0: GPU 0: Xid 31: a memory page fault, mostly a bad access of the program")
         equal(cluster.slot(0)["state"], "busy")
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
         equal(cluster.ctl("wait", cluster.submit("--", "true")).returncode, 0)
 
@@ -105,8 +108,7 @@ def operators_drain_and_resume():
         equal((slot["state"], slot["job_id"], slot["reason"], slot["drained_by"]),
               ("drained", int(job), "fan is loud", user))
         equal(cluster.status(job)["state"], "running")
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
         waiting = cluster.submit("--", "true")
         cluster.wait_reason(waiting, "wants 1 slot on one node; 0 have them free, the best other has 0; 2 slots are "
@@ -146,6 +148,6 @@ def mistakes_are_reported():
 
 
 if __name__ == "__main__":
-    run_tests([an_xid_drains_its_slot_and_no_other, a_damaged_record_is_reported_and_ignored,
+    run_and_exit([an_xid_drains_its_slot_and_no_other, a_damaged_record_is_reported_and_ignored,
                a_harmless_xid_is_an_event, memory_errors,
                operators_drain_and_resume, mistakes_are_reported], side_by_side=3)

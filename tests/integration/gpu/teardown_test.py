@@ -5,11 +5,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "gpu", "standin"))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "lib"))
 import standin  # noqa: E402
+from processes.waiting import Stopwatch  # noqa: E402
 
 HANG_S = 120
 WITHIN_S = 60  # ddp-worker's own deadline is 8
@@ -24,7 +25,7 @@ def main():
     failed = 0
     with tempfile.TemporaryDirectory(prefix="ddp-teardown-") as folder:
         environ = standin.environ(build, folder, STANDIN_RESET_MS=str(HANG_S * 1000), STANDIN_BUILD_MS="0")
-        begin = time.monotonic()
+        watch = Stopwatch()
         workers = {name: subprocess.Popen([os.path.join(build, "worker", "ddp-worker"), "--device", "cuda", "--dummy", "--image-size", "12",
                                            "-b", "4", *args], env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                    for name, (args, _) in cases.items()}
@@ -34,7 +35,7 @@ def main():
             except subprocess.TimeoutExpired:
                 worker.kill()
                 said, _ = worker.communicate()
-            took = time.monotonic() - begin
+            took = watch.passed_s
             good = worker.returncode == cases[name][1]
             failed += not good
             print(f"{'ok' if good else 'not ok'} {name}: exit code {worker.returncode} after {took:.1f} s of a GPU's {HANG_S} s")

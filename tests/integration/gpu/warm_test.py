@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """A process that waits on the GPU of a spare node does not count as a stranger, and launcherd checks that it is gone when it should be."""
 import os
+import sys
 
-from gpu_lib import BUILD, Case, GpuCluster, equal, run_tests, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case
+from processes.gpus import GpuCluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 
 def warm_pid(folder):
@@ -22,13 +27,13 @@ def warm_pid(folder):
 def begin(case, cluster):
     """A job on a node without GPUs, whose spare is node0, and the process that waits there."""
     equal(cluster.ctl("node", "drain", "node0", "--reason", "later").returncode, 0)
-    cluster.launch("cpus", "launcherd", "--server", cluster.server, "--name", "cpus", "--slots", "1", "--allow-root")
+    cluster.launch("cpus", "launcherd", "--server", cluster.address, "--name", "cpus", "--slots", "1", "--allow-root")
     job = cluster.submit("--spares", "1", "--", os.path.join(BUILD, "worker", "ddp-worker"), "--device", "cpu", "-a", "toynet", "-b", "4",
                          "--epochs", "1000", "-p", "1000")
     cluster.wait_job(job, "running")
     equal(cluster.ctl("node", "resume", "node0").returncode, 0)
-    wait_until("a warm spare", lambda: cluster.status(job)["spares_warm"] == 1)
-    return job, wait_until("its process", lambda: warm_pid(f"{case.dir}/node0/"))
+    wait_for("a warm spare", lambda: cluster.status(job)["spares_warm"] == 1)
+    return job, wait_for("its process", lambda: warm_pid(f"{case.dir}/node0/"))
 
 
 def what_waits_is_no_stranger():
@@ -39,13 +44,13 @@ def what_waits_is_no_stranger():
             cluster.gpus.set("process", f"process 0 {pid} 600")
             cluster.gpus.set("memory", "memory 0 1100")
             cluster.gpus.set("stranger", f"process 1 {os.getpid()} {700 + turn}")
-            wait_until("a stranger", lambda: cluster.slot(1)["state"] == "quarantined")
+            wait_for("a stranger", lambda: cluster.slot(1)["state"] == "quarantined")
             cluster.gpus.clear("stranger")
             cluster.wait_slot(1, "free")
         assert cluster.slot(0)["state"] != "quarantined", cluster.slot(0)
         equal((cluster.status(job)["spares_held"], cluster.status(job)["spares_warm"]), (1, 1))
         cluster.ctl("cancel", job)
-        wait_until("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
+        wait_for("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
         cluster.wait_slot(0, "quarantined", f"pid {pid} (gone, or in another container) holds 600 MiB")
         cluster.gpus.clear("process", "memory")
         cluster.wait_slot(0, "free")
@@ -57,11 +62,11 @@ def a_stranger_beside_it_is_named():
         job, pid = begin(case, cluster)
         cluster.gpus.set("process", f"process 0 {pid} 600")
         cluster.gpus.set("stranger", f"process 0 {os.getpid()} 700")
-        slot = wait_until("a stranger", lambda: cluster.slot(0) if cluster.slot(0)["state"] == "quarantined" else None)
+        slot = wait_for("a stranger", lambda: cluster.slot(0) if cluster.slot(0)["state"] == "quarantined" else None)
         assert slot["reason"].startswith(f"pid {os.getpid()} "), slot
-        wait_until("no spare", lambda: cluster.status(job)["spares_held"] == 0)  # and the waiting process ends
-        wait_until("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
+        wait_for("no spare", lambda: cluster.status(job)["spares_held"] == 0)  # and the waiting process ends
+        wait_for("its end", lambda: warm_pid(f"{case.dir}/node0/") is None)
 
 
 if __name__ == "__main__":
-    run_tests([what_waits_is_no_stranger, a_stranger_beside_it_is_named])
+    run_and_exit([what_waits_is_no_stranger, a_stranger_beside_it_is_named])

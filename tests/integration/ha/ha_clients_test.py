@@ -7,9 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
-from ha_lib import NO_ANSWER, PATIENCE_S, Cluster, Daemon, ddpproto, run_tests, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes import wire
+from processes.etcd import wait_for
+from processes.servers import Cluster, Member, NO_ANSWER, run_tests
+from processes.waiting import Gate, lasting, LONG_S
 
 
 FAR = "192.0.2.1:7400"  # an address that no machine has (RFC 5737)
@@ -23,9 +26,9 @@ def standbys(cluster):
 def fail_over(cluster, number=signal.SIGKILL):
     """Ends the leader, waits until another server leads, and starts the first one again."""
     leader, token = cluster.leader(), cluster.seen.newest()
-    leader.end(number)
+    leader.end_by(number)
     cluster.seen.wait_above(token)
-    leader.start().ready()
+    leader.start()
 
 
 def a_standby_refers(cluster):
@@ -33,11 +36,11 @@ def a_standby_refers(cluster):
         found = cluster.ctl("nodes", "--json", servers=server.address)
         assert found.returncode == 0, found
         assert len(json.loads(found.stdout)["nodes"]) == 2, found.stdout
-    with ddpproto.Peer(standbys(cluster)[0].address) as peer:
-        peer.send("client_hello", **ddpproto.CLIENT_HELLO)
+    with wire.Peer(standbys(cluster)[0].address) as peer:
+        peer.send("client_hello", **wire.CLIENT_HELLO)
         assert peer.recv_until_closed() == referred_to(cluster.leader())
-    with ddpproto.Peer(standbys(cluster)[0].address) as peer:
-        peer.send("submit", **ddpproto.submission())
+    with wire.Peer(standbys(cluster)[0].address) as peer:
+        peer.send("submit", **wire.submission())
         (answer,) = peer.recv_until_closed()
         assert (answer["type"], answer["code"]) == ("error", "bad_request"), answer
 
@@ -77,9 +80,9 @@ def a_dead_address_in_the_list_is_passed_over(cluster):
 
 def attached_verbs_go_on(cluster):
     """run, logs -f and wait survive a leader that is killed, one after the other."""
-    go = cluster.folder + "/go"
+    gate = Gate(cluster.folder + "/go")
     argv = [cluster.build + "/ddpctl/ddpctl", "--server", cluster.list]
-    script = "echo first; while [ ! -e %s ]; do sleep 0.05; done; echo last; exit 3" % go
+    script = "echo first; %s; echo last; exit 3" % gate.wait
     run = subprocess.Popen([*argv, "run", "--name", "attached", "--max-restarts", "0", "--", "/bin/sh", "-c", script],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert run.stdout.readline() == "first\n"
@@ -89,21 +92,19 @@ def attached_verbs_go_on(cluster):
     for _ in range(2):
         fail_over(cluster)
         assert run.poll() is None and logs.poll() is None and wait.poll() is None
-    with open(go, "w", encoding="ascii"):
-        pass
-    out, err = run.communicate(timeout=PATIENCE_S)
+    gate.open()
+    out, err = run.communicate(timeout=LONG_S)
     assert (run.returncode, out) == (3, "last\n"), (run.returncode, out, err)
-    assert logs.communicate(timeout=PATIENCE_S)[0] == "last\n"
-    wait.communicate(timeout=PATIENCE_S)
+    assert logs.communicate(timeout=LONG_S)[0] == "last\n"
+    wait.communicate(timeout=LONG_S)
     assert wait.returncode == 3, wait.returncode
     with cluster.client() as client:
         assert client.job("attached")["jobs"][0]["generation"] == 1
 
 
 def a_server_that_is_told_to_end_hands_over(cluster):
-    begun = time.monotonic()
-    fail_over(cluster, signal.SIGTERM)
-    assert time.monotonic() - begun < PATIENCE_S / 4  # another leads before the lease is over; for the times see docs/results
+    with lasting("the hand-over", at_most=30):  # another leads before the lease is over; for the times see docs/results
+        fail_over(cluster, signal.SIGTERM)
 
 
 def referred_to(server):
@@ -113,10 +114,10 @@ def referred_to(server):
 def what_a_key_gets(server, key):
     """The answers to a client's hello, or how the connection ended without any."""
     try:
-        with ddpproto.Peer(server.address, key=key) as peer:
-            peer.send("client_hello", **ddpproto.CLIENT_HELLO)
+        with wire.Peer(server.address, key=key) as peer:
+            peer.send("client_hello", **wire.CLIENT_HELLO)
             return peer.recv_until_closed() or peer.tunnel_end()
-    except ddpproto.Closed as closed:
+    except wire.Closed as closed:
         return str(closed)
 
 
@@ -130,8 +131,8 @@ def keys_stay_while_etcd_is_silent(cluster):
     try:
         wait_for("the keys are not read", lambda: "the keys could not be read" in server.said())
         assert what_a_key_gets(server, user) == referred_to(leader), what_a_key_gets(server, user)
-        server.end(signal.SIGKILL)
-        server.start().ready()
+        server.end_by(signal.SIGKILL)
+        server.start()
         wait_for("the keys are not read", lambda: "the keys could not be read" in server.said())
         got = what_a_key_gets(server, user)
         assert "Connection refused" in got, got  # by the kernel: nobody listens
@@ -150,17 +151,17 @@ def keys_name_all_servers(cluster):
     assert sorted(addresses) == sorted(server.address for server in cluster.servers), addresses
     for server in standbys(cluster):
         wait_for("the standby knows the key", lambda: what_a_key_gets(server, user) == referred_to(cluster.leader()))
-        with ddpproto.Peer(server.address, key=user[:-6] + "AAAAAA") as peer:
+        with wire.Peer(server.address, key=user[:-6] + "AAAAAA") as peer:
             try:
-                peer.send("client_hello", **ddpproto.CLIENT_HELLO)
-            except ddpproto.Closed:
+                peer.send("client_hello", **wire.CLIENT_HELLO)
+            except wire.Closed:
                 pass
             assert peer.recv_until_closed() == [], "a wrong key was referred"
             assert "BUSY" in peer.tunnel_end(), peer.tunnel_end()  # a standby may not know the newest key
     with open(cluster.folder + "/key", "w", encoding="ascii", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
         file.write(key)
-    node = Daemon([cluster.build + "/launcherd/launcherd", "--join", "@" + cluster.folder + "/key", "--slots", "1",
-                   "--allow-root", "--state-dir", cluster.folder + "/tls0"], cluster.folder + "/tls0.log").start()
+    node = Member([cluster.build + "/launcherd/launcherd", "--join", "@" + cluster.folder + "/key", "--slots", "1",
+                   "--allow-root", "--state-dir", cluster.folder + "/tls0"], cluster.folder + "/tls0.log").begin()
     node.ready()
     cluster.nodes.append(node)
     fail_over(cluster)
@@ -196,7 +197,7 @@ def main():
         tests = [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]]
         if not tests:
             continue
-        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes)
+        cluster = Cluster(sys.argv[1], ["--leader-lease", "2s", *options], nodes=nodes, every_s=0.05)
         try:
             failed += run_tests(cluster, tests)
         finally:

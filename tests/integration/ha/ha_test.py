@@ -10,9 +10,12 @@ import os
 import random
 import signal
 import sys
-import time
 
-from ha_lib import PATIENCE_S, Cluster, ddpproto, restore, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes import wire
+from processes.etcd import restore, wait_for
+from processes.servers import Cluster
+from processes.waiting import Stopwatch
 from ha_times import Times
 
 LEASE = "2s"
@@ -21,17 +24,17 @@ SLOW_S = 3.0  # a failover that takes longer has its phases printed
 
 def kill(cluster, leader):
     """kill -9; the server is started again when another one leads."""
-    leader.end(signal.SIGKILL)
+    leader.end_by(signal.SIGKILL)
     yield
-    leader.start().ready()
+    leader.start()
 
 
 def terminate(cluster, leader):
     """SIGTERM: the leader hands over by itself."""
-    leader.end(signal.SIGTERM)
+    leader.end_by(signal.SIGTERM)
     assert leader.process.returncode == 0, leader.process.returncode
     yield
-    leader.start().ready()
+    leader.start()
 
 
 def schedule(pid, policy, cpus):
@@ -47,14 +50,14 @@ def stop(cluster, leader):
     """SIGSTOP: when the server wakes up while another one leads, it must not answer pending requests. The thread that renews its lease
     would end it soon; here that thread runs last, so that the server's own check of the clock is tested."""
     pid, cpus = leader.process.pid, os.sched_getaffinity(0)
-    clients = [ddpproto.Client(leader.asked) for _ in range(20)]
+    clients = [wire.Client(leader.asked) for _ in range(20)]
     tokens = [client.ask("server_get", request_id=1)["token"] for client in clients]
     schedule(pid, os.SCHED_IDLE, {min(cpus)})
     leader.signal(signal.SIGSTOP)
     yield
     for client in clients:
         client.send("server_get", request_id=2)
-    clients[0].send("submit", **ddpproto.submission(name="stale"))
+    clients[0].send("submit", **wire.submission(name="stale"))
     leader.signal(signal.SIGCONT)
     answers = [answer for client in clients for answer in client.recv_until_closed()]
     assert answers == [], "the server with token %d woke up and answered: %s" % (tokens[0], answers)
@@ -84,15 +87,15 @@ def run_fault(cluster, fault):
     leader, token = cluster.leader(), cluster.seen.newest()
     times = Times(cluster, fault.__name__, leader)
     begun = fault(cluster, leader)
-    at = time.monotonic()
+    watch = Stopwatch()
     next(begun)
-    found_at = cluster.seen.wait_above(token)
+    took = cluster.seen.wait_above(token) - watch.begun
     for _ in begun:
         pass
     cluster.check()
-    if found_at - at > SLOW_S:
-        times.show(found_at - at)
-    return found_at - at
+    if took > SLOW_S:
+        times.show(took)
+    return took
 
 
 def train(cluster):
@@ -143,8 +146,8 @@ def main():
         print("seed %d" % seed, flush=True)
         show(took)
         for server in cluster.servers:
-            with open(server.log, encoding="utf-8") as log:
-                print(server.log, *log.read().splitlines()[-8:], sep="\n  ")
+            with open(server.log_path, encoding="utf-8") as log:
+                print(server.log_path, *log.read().splitlines()[-8:], sep="\n  ")
         raise
     finally:
         cluster.close()

@@ -22,13 +22,13 @@ class Times:
 
     def __init__(self, cluster, fault, leader):
         self.cluster, self.fault, self.leader = cluster, fault, leader
-        self.sizes = [os.path.getsize(server.log) for server in cluster.servers]
+        self.sizes = [os.path.getsize(server.log_path) for server in cluster.servers]
         self.had_rows = [HAS_ROWS in server.said() for server in cluster.servers if server is not leader]
         self.at = time.time()
         self.load = os.getloadavg()[0]
 
     def since(self, i, server):
-        with open(server.log, "rb") as log:
+        with open(server.log_path, "rb") as log:
             log.seek(self.sizes[i])
             for line in log.read().decode().splitlines():
                 at = time_of(line)

@@ -1,29 +1,30 @@
 """Work on several servers with the default lease, while leaders are killed: an array of so many tasks that they do not fit into one
-transaction of etcd, and a training of ddp-worker. Usage: ha_work_test.py BUILD [TEST...]"""
+transaction of etcd, and a job of four ranks that step. Usage: ha_work_test.py BUILD [TEST...]"""
 
 import base64
 import collections
 import json
+import os
 import signal
 import sys
 import threading
-import time
 import urllib.request
 
-from ha_lib import NO_ANSWER, WORK_S, Cluster, all_jobs, ddpproto, run_tests, wait_for
-from pace import paced
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes import wire
+from processes.etcd import wait_for
+from processes.servers import all_jobs, Cluster, NO_ANSWER, run_tests, WORK_S
+from processes.stepper import Stepper
 
 TASKS = 400  # several commits of more than 126 writes each
 RANKS = 4
-STEPS = 1500
-MOST_STEPS_PER_S = 40  # so that it still trains when the second leader is replaced
 
 
 def kill_leader(cluster):
     leader, token = cluster.leader(), cluster.seen.newest()
-    leader.end(signal.SIGKILL)
+    leader.end_by(signal.SIGKILL)
     cluster.seen.wait_above(token)
-    leader.start().ready()
+    leader.start()
 
 
 # -- an array --
@@ -35,19 +36,20 @@ class Submission(threading.Thread):
     def __init__(self, cluster, **fields):
         super().__init__(daemon=True)
         self.cluster, self.fields, self.job = cluster, fields, 0
-        self.request = ddpproto.request_id()
+        self.request = wire.request_id()
         self.start()
 
     def run(self):
-        end = time.monotonic() + WORK_S
-        while self.job == 0 and time.monotonic() < end:
-            for server in self.cluster.servers:
-                try:
-                    with ddpproto.Client(server.asked) as client:
-                        self.job = client.submit(self.request, **self.fields)["job_id"]
-                        return
-                except NO_ANSWER:
-                    time.sleep(0.02)  # between two tries
+        self.job = wait_for("an answer", self.ask, WORK_S)
+
+    def ask(self):
+        for server in self.cluster.servers:
+            try:
+                with wire.Client(server.asked) as client:
+                    return client.submit(self.request, **self.fields)["job_id"]
+            except NO_ANSWER:
+                pass
+        return None
 
 
 def is_staged(etcd):
@@ -93,33 +95,7 @@ def an_array_is_whole_and_runs_once(cluster):
     assert len(tasks) == TASKS and {job["state"] for job in tasks} == {"succeeded"}, len(tasks)
 
 
-# -- a training --
-
-
-def train(cluster, name, steps):
-    """Submits the training and returns the job's number; each rank writes the loss of each step."""
-    program = [cluster.build + "/worker/ddp-worker", "-a", "convnet", "--dummy", "-b", "20", "--lr", "0.01", "--momentum", "0.9",
-               "--epochs", str(steps // 750 + 1), "--max-steps", str(steps), "--loss-log",
-               "%s/%s.loss.%%r" % (cluster.folder, name)]
-    done = cluster.ctl("submit", "--name", name, "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3", "--", *program)
-    assert done.returncode == 0, done
-    return int(done.stdout.split()[0])
-
-
-def losses(cluster, name):
-    files = []
-    for rank in range(RANKS):
-        with open("%s/%s.loss.%d" % (cluster.folder, name, rank), encoding="ascii") as file:
-            files.append(file.read())
-    return files
-
-
-def steps_done(cluster, name):
-    try:
-        with open("%s/%s.loss.0" % (cluster.folder, name), encoding="ascii") as file:
-            return file.read().count("\n")
-    except FileNotFoundError:
-        return 0
+# -- a job that steps --
 
 
 def finish(cluster, job):
@@ -137,45 +113,35 @@ def processes(cluster, job):
     return [] if None in pids else pids
 
 
-def disturb(cluster, name, steps):
-    """Kills two leaders while the job trains. Returns None if it had ended before that."""
-    job = train(cluster, name, steps)
-    log = "%s/%s.loss." % (cluster.folder, name)
-    with paced(log + "0", log, MOST_STEPS_PER_S):
-        for least in (1, steps // 5):
-            wait_for("it trains", lambda one=least: steps_done(cluster, name) > one, WORK_S)
-            pids = wait_for("the leader knows the processes", lambda: processes(cluster, job), WORK_S)
-            kill_leader(cluster)
-    trained_on = steps_done(cluster, name) < steps
+def a_job_notices_nothing(cluster):
+    """It steps on while no server leads, in its first generation, with the same processes."""
+    stepper = Stepper(cluster.folder + "/steps", RANKS)
+    done = cluster.ctl("submit", "--name", "steps", "--nodes", "2", "--nproc-per-node", "2", "--max-restarts", "3", "--", *stepper.argv)
+    assert done.returncode == 0, done
+    job, seen = int(done.stdout.split()[0]), []
+    for kills in range(2):
+        assert stepper.step() == (1, 2 * kills + 1)
+        seen.append(wait_for("the leader knows the processes", lambda: processes(cluster, job), WORK_S))
+        leader, token = cluster.leader(), cluster.seen.newest()
+        leader.end_by(signal.SIGKILL)
+        assert stepper.step() == (1, 2 * kills + 2)
+        cluster.seen.wait_above(token)
+        leader.start()
+    assert stepper.step() == (1, 5)
+    stepper.say("exit 0")
     at_end = finish(cluster, job)
-    assert at_end == pids and len(set(pids)) == RANKS, (pids, at_end)
-    return job if trained_on else None
-
-
-def a_training_notices_nothing(cluster):
-    steps = STEPS
-    for _ in range(4):
-        name = "disturbed%d" % steps
-        if disturb(cluster, name, steps):
-            break
-        print("%d steps had ended before the second leader was replaced: once more" % steps, flush=True)
-        steps *= 3
-    else:
-        raise AssertionError("it never trained long enough")
-    finish(cluster, train(cluster, "calm", steps))
-    calm, disturbed = losses(cluster, "calm"), losses(cluster, name)
-    assert calm[0].count("\n") == steps, calm[0][-200:]
-    assert calm == disturbed, "the losses differ"
+    assert seen == [at_end] * 2 and len(set(at_end)) == RANKS, (seen, at_end)
+    stepper.close()
 
 
 def main():
     cluster = Cluster(sys.argv[1], every_s=0.2)
     try:
-        tests = (an_array_is_whole_and_runs_once, a_training_notices_nothing)
+        tests = (an_array_is_whole_and_runs_once, a_job_notices_nothing)
         failed = run_tests(cluster, [test for test in tests if len(sys.argv) < 3 or test.__name__ in sys.argv[2:]])
         if failed:
             for server in cluster.servers:
-                print(server.log, *server.said().splitlines()[-8:], sep="\n  ")
+                print(server.log_path, *server.said().splitlines()[-8:], sep="\n  ")
     finally:
         cluster.close()
     sys.exit(failed > 0)

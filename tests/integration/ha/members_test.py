@@ -10,7 +10,9 @@ import ssl
 import sys
 import urllib.error
 
-from ha_lib import Cluster, Etcd, count_servers, run_tests, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.etcd import Etcd, wait_for
+from processes.servers import Cluster, count_servers, run_tests
 from secure_etcd import Authority
 
 QUOTA = 24 << 20
@@ -74,9 +76,9 @@ def goes_on(cluster):
 
 def fail_over(cluster):
     leader, token = cluster.leader(), cluster.seen.newest()
-    leader.end(signal.SIGKILL)
+    leader.end_by(signal.SIGKILL)
     cluster.seen.wait_above(token)
-    leader.start().ready()
+    leader.start()
     goes_on(cluster)
 
 
@@ -121,7 +123,7 @@ def certificates_end(cluster):
             etcd.kill(i)
             etcd.start(i)
         wait_for("each server says that a certificate has ended",
-                 lambda said=words: all(said in server.all_said() for server in cluster.servers))
+                 lambda said=words: all(said in server.log() for server in cluster.servers))
         etcd.put(who, good)
         goes_on(cluster)
 
@@ -166,7 +168,7 @@ def there_is_no_room(cluster):
     etcd = cluster.etcd
     fill(etcd)
     wait_for("a server says that etcd has no room",
-             lambda: any("has no room" in server.all_said() for server in cluster.servers))
+             lambda: any("has no room" in server.log() for server in cluster.servers))
     acked = len(cluster.submitter.acked)
     etcd.ask(0, "v3/kv/deleterange", {"key": coded("junk/"), "range_end": coded("junk0")}, 30)
     compact(etcd)
@@ -201,8 +203,8 @@ def run_group(build, make_etcd, tests):
         failed = run_tests(cluster, [train, *tests, all_ran_once])
         if failed:
             for server in cluster.servers:
-                lines = [line for line in server.all_said().splitlines() if " job " not in line]
-                print(server.log, *lines[-25:], sep="\n  ")
+                lines = [line for line in server.log().splitlines() if " job " not in line]
+                print(server.log_path, *lines[-25:], sep="\n  ")
     finally:
         for process in cluster.etcd.processes:
             process.send_signal(signal.SIGCONT)

@@ -10,7 +10,9 @@ import sys
 import urllib.error
 import urllib.request
 
-from ha_lib import PATIENCE_S, free_port, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.etcd import free_port, wait_for
+from processes.waiting import LONG_S
 
 
 def write(path, text):
@@ -85,7 +87,7 @@ class SecureEtcd:
     def open(self, path, data=None, token=None):
         url = "%s://127.0.0.1:%d/%s" % ("https" if self.scheme == "etcds" else "http", self.port, path)
         request = urllib.request.Request(url, data, {"Authorization": token} if token else {})
-        return urllib.request.urlopen(request, timeout=PATIENCE_S, context=self.context)
+        return urllib.request.urlopen(request, timeout=LONG_S, context=self.context)
 
     def call(self, path, body, token=None):
         """etcd's answer to POST /v3/PATH, also if it refuses."""

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 
-from ha_lib import Cluster, Daemon, run_tests, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.etcd import wait_for
+from processes.servers import Cluster, Member, run_tests
 from secure_etcd import ShortEtcd, TlsEtcd, UsersEtcd
 
 
@@ -30,9 +32,9 @@ def work_goes_on(cluster):
 
 def fail_over(cluster):
     leader, token = cluster.leader(), cluster.seen.newest()
-    leader.end(signal.SIGKILL)
+    leader.end_by(signal.SIGKILL)
     cluster.seen.wait_above(token)
-    leader.start().ready()
+    leader.start()
 
 
 def change_leaders(cluster):
@@ -55,14 +57,14 @@ def leaders_change(cluster):
 def says(cluster, words, options, url=None):
     """A server with these options logs these words, never leads, and ends when it is told to."""
     name = "%s/wrong%d" % (cluster.folder, len(os.listdir(cluster.folder)))
-    server = Daemon([cluster.build + "/rendezvous/rendezvous", "--state-dir", name, "--store", url or cluster.etcd.url(),
-                     *options], name + ".log").start()
+    server = Member([cluster.build + "/rendezvous/rendezvous", "--state-dir", name, "--store", url or cluster.etcd.url(),
+                     *options], name + ".log").begin()
     cluster.nodes.append(server)  # is ended with the others
     server.ready()
     words = [*words, "the keys could not be read"]  # logged once two attempts to read the keys have failed
-    wait_for("%s is said in %s" % (words, server.log), lambda: all(word in server.said() for word in words))
+    wait_for("%s is said in %s" % (words, server.log_path), lambda: all(word in server.said() for word in words))
     assert "etcd answers again" not in server.said(), server.said()
-    server.end(signal.SIGTERM)
+    server.end_by(signal.SIGTERM)
     assert server.process.returncode == 0, server.process.returncode
     assert "this server leads" not in server.said()
 
@@ -189,7 +191,7 @@ def run_group(build, make_etcd, tests):
         failed = run_tests(cluster, [*tests, all_ran_once])
         if failed:
             for server in cluster.servers:
-                print(server.log, *server.said().splitlines()[-12:], sep="\n  ")
+                print(server.log_path, *server.said().splitlines()[-12:], sep="\n  ")
     finally:
         cluster.close()
     return failed

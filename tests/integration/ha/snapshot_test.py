@@ -4,6 +4,7 @@ acknowledged afterwards is confused with an earlier one, and the log says what h
 Usage: snapshot_test.py BUILD [TEST...]"""
 
 import base64
+import os
 import re
 import shutil
 import signal
@@ -11,7 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ha_lib import NO_ANSWER, WORK_S, Cluster, Etcd, all_jobs, run_tests, wait_for
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.etcd import Etcd, wait_for
+from processes.servers import all_jobs, Cluster, NO_ANSWER, run_tests, WORK_S
 
 BACK = "etcd has an earlier state than this server has seen"
 BACK_IDS = BACK + r" \(commit \d+ of cluster (\w+); commit \d+ of cluster (\w+) was seen"
@@ -125,7 +128,7 @@ def check_back(cluster, given, acked_before, with_training):
     assert "later" not in jobs, jobs["later"]
     if with_training:  # once the leases of the nodes are over
         wait_for("the training begins again", lambda: cluster.ctl("wait", "--for", "running", "train", patience_s=WORK_S).returncode == 0)
-    assert any(BACK in server.all_said() for server in cluster.servers), "no server says what happened"
+    assert any(BACK in server.log() for server in cluster.servers), "no server says what happened"
     submitter.go_on()
 
 
@@ -137,9 +140,9 @@ def under_running_servers(cluster):
 def all_start_again(cluster):
     """Restarts all servers, so that they know only what is in their files."""
     for server in cluster.servers:
-        server.end(signal.SIGKILL)
+        server.end_by(signal.SIGKILL)
     for server in cluster.servers:
-        server.start().ready()
+        server.start()
 
 
 def under_servers_that_start_again(cluster):
@@ -153,7 +156,7 @@ def under_servers_that_start_again(cluster):
     cluster.etcd.put_back(lambda: (all_start_again(cluster), cluster.seen.forget()))
     cluster.submitter.go_on()
     check_back(cluster, given, acked, False)
-    said = [found for server in cluster.servers for found in re.findall(BACK_IDS, server.all_said())]
+    said = [found for server in cluster.servers for found in re.findall(BACK_IDS, server.log())]
     assert any(now != seen for now, seen in said), "nobody has noticed the second time: %s" % said
 
 
@@ -163,7 +166,7 @@ def a_moved_state_is_no_earlier_one(cluster):
     work_goes_on(cluster, 40)
     cluster.submitter.pause()
     for server in cluster.servers:
-        server.end(signal.SIGTERM)
+        server.end_by(signal.SIGTERM)
     url, file = cluster.servers[0].links.url, cluster.folder + "/moved"
     ddpctl = cluster.build + "/ddpctl/ddpctl"
     subprocess.run([ddpctl, "backup", "--move", "--store", url, file], check=True, timeout=120)
@@ -171,13 +174,13 @@ def a_moved_state_is_no_earlier_one(cluster):
     cluster.seen.forget()
     for server in cluster.servers:
         server.argv[server.argv.index("--store") + 1] += "/other"
-        server.start().ready()
+        server.start()
     cluster.submitter.go_on()
     work_goes_on(cluster, 20)
     with cluster.client() as client:
         train = {job["name"]: job for job in all_jobs(client)}["train"]
     assert (train["state"], train["generation"]) == ("running", 1), train
-    assert not any(BACK in server.all_said() for server in cluster.servers)
+    assert not any(BACK in server.log() for server in cluster.servers)
     cluster.check_jobs(train["job_id"])
 
 
@@ -203,27 +206,27 @@ def a_leader_that_knows_less_is_told(cluster):
 
     def swap():
         for daemon in cluster.nodes + cluster.servers:
-            daemon.end(signal.SIGKILL)
+            daemon.end_by(signal.SIGKILL)
         seen_file(first).write_bytes(old)
         seen_file(away).write_bytes(old)
         cluster.seen.forget()
-        first.start().ready()
+        first.start()
 
     cluster.etcd.put_back(swap)
     cluster.seen.wait_above(0)
     assert cluster.leader() is first
-    knows.start().ready()
+    knows.start()
     wait_for("the standby has the rows", lambda: "this server stands by with the rows" in knows.said())
     acked = set(cluster.submitter.acked)
     cluster.submitter.go_on()
     wait_for("submits are answered", lambda: len(cluster.submitter.acked) >= len(acked) + 40)
     check_numbers(cluster, given, acked)
     for node in cluster.nodes:
-        node.start().ready()
+        node.start()
     check_back(cluster, given, acked, False)
-    assert TOLD in knows.all_said(), knows.all_said()
-    assert DID_NOT_KNOW in first.all_said(), first.all_said()
-    away.start().ready()
+    assert TOLD in knows.log(), knows.log()
+    assert DID_NOT_KNOW in first.log(), first.log()
+    away.start()
 
 
 LOST = "has no state, but this server has seen cluster"
@@ -243,7 +246,7 @@ def an_empty_etcd_is_no_new_cluster(cluster):
     for server in cluster.servers:
         wait_for("%s is written" % seen_file(server), seen_file(server).exists)
     cluster.submitter.pause()
-    cluster.servers[0].end(signal.SIGKILL)
+    cluster.servers[0].end_by(signal.SIGKILL)
     cluster.etcd.lose()
     cluster.seen.forget()
     cluster.servers[0].start()
@@ -279,7 +282,7 @@ def main():
             failed += run_tests(cluster, [test])
             if failed:
                 for server in cluster.servers:
-                    print(server.log, *[line for line in server.all_said().splitlines() if " job " not in line], sep="\n  ")
+                    print(server.log_path, *[line for line in server.log().splitlines() if " job " not in line], sep="\n  ")
         finally:
             cluster.close()
     sys.exit(failed > 0)

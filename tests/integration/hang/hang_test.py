@@ -12,33 +12,28 @@ import re
 import shutil
 import signal
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch"), os.path.join(HERE, "..", "..", "lib")]
+sys.path[:0] = [os.path.join(HERE, "..", "..", "pytorch"), os.path.join(HERE, "..", "..", "lib")]
 import pytorch  # noqa: E402
-import ctl_lib  # noqa: E402
-from ctl_lib import BUILD, Case, Cluster, ptrace_scope  # noqa: E402
-from ddpproto import Skip, run_tests  # noqa: E402
+from processes.case import BUILD, Case, Cluster
+from processes.proc import ptrace_scope
+from processes.runner import run_tests, Skip
+from processes.waiting import Stopwatch, wait_for
 
 PATIENCE_S = 120
 LEAST_S = 3
 
 
 def wait_until(what, condition):
-    return ctl_lib.wait_until(what, condition, PATIENCE_S)
+    return wait_for(what, condition, PATIENCE_S)
 
 
 class Nodes(Cluster):
     """Two nodes of two slots."""
 
     def __init__(self, case, *options):
-        self.options = options
-        super().__init__(case, nodes=2, slots=2)
-
-    def start_server(self):
-        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", "--hang-after", f"{LEAST_S}s",
-                    *self.options)
+        super().__init__(case, nodes=2, slots=2, server_options=["--hang-after", f"{LEAST_S}s", *options])
 
     def begin(self, text, *args, python=sys.executable):
         path = os.path.join(self.case.dir, "train.py")
@@ -87,9 +82,9 @@ def steps_of_a_script_stop():
     with Case() as case, Nodes(case) as cluster:
         job = cluster.begin(STEPS, "--nodes", "2", "--nproc-per-node", "1", "--name", "steps")
         wait_until("step 19", lambda: cluster.steps(job) >= 19)
-        begun = time.monotonic()
+        watch = Stopwatch()
         failure = cluster.hang(job)
-        print(f"  found and stopped after {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"  found and stopped after {watch.passed_s:.1f} s", flush=True)
         assert failure["rank"] == 1 and failure["node"] == "node1", failure
         assert re.match(r"hang: no step for ([3-9]|[1-5][0-9]) s after step 2[12]; the others wait for rank 1 on node1, which is at step 1[0-9] of 2[12]",
                         failure["cause"]), failure["cause"]
@@ -160,10 +155,10 @@ def programs_that_tell_nothing():
         one = ["--cwd", case.dir, "--nodes", "1", "--nproc-per-node", "1", "--max-restarts", "1"]
         unbounded = cluster.submit(*one, "--", "sh", "-c", IDLE)
         busy = cluster.submit(*one, "--hang-timeout", "3s", "--", "bash", "-c", BUSY)
-        begun = time.monotonic()
+        watch = Stopwatch()
         idle = cluster.submit(*one, "--hang-timeout", "3s", "--", "sh", "-c", IDLE)
         failure = cluster.hang(idle)
-        print(f"  found and stopped {time.monotonic() - begun:.1f} s after the submit", flush=True)
+        print(f"  found and stopped {watch.passed_s:.1f} s after the submit", flush=True)
         assert failure["cause"].startswith("hang: ") and failure["decision"].startswith("restarted at once (restart 1 of 1)"), failure
         assert "rank 0" in failure["stacks"], failure
         for job in (idle, busy):
@@ -228,11 +223,11 @@ def all_stopped_processes_of_ddp_worker():
     """No rank is left that could notice the others. The server notices, since the ranks stop repeating their reports."""
     with Case() as case, Nodes(case) as cluster:
         job = begin_training(case, cluster)
-        begun = time.monotonic()
+        watch = Stopwatch()
         for rank in (0, 1):
             stop_process(case, rank)
         failure = cluster.hang(job)
-        print(f"  found and stopped after {time.monotonic() - begun:.1f} s: {failure['cause']}", flush=True)
+        print(f"  found and stopped after {watch.passed_s:.1f} s: {failure['cause']}", flush=True)
         assert "rank 0 (and 1 more) on node0, whose process is stopped (SIGSTOP, or a debugger): " in failure["cause"], failure
         assert failure["stacks"].count("state T") in (1, 2) and "state S" not in failure["stacks"], failure["stacks"]
         goes_on(cluster, job)

@@ -9,13 +9,15 @@ import signal
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
-import ctl_lib  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import PATIENCE_S, wait_for
 import pytorch  # noqa: E402
-from ctl_lib import Case, Cluster, equal, run_tests  # noqa: E402
 from libddp_test import FOREVER, pid_of, progress  # noqa: E402
 
-ctl_lib.WAIT_S = 240  # two ranks import Lightning, in two generations
+PATIENCE_S = 240  # two ranks import Lightning, in two generations
 PYTHON = os.path.join(pytorch.cache(), "callbacks", "bin", "python")
 if not os.access(PYTHON, os.X_OK):
     print(f"skip: no Lightning and transformers in {PYTHON} (tests/pytorch/setup-callbacks makes it)")
@@ -23,7 +25,7 @@ if not os.access(PYTHON, os.X_OK):
 
 
 def wait_until(what, condition):
-    return ctl_lib.wait_until(what, condition, ctl_lib.WAIT_S)
+    return wait_for(what, condition, PATIENCE_S)
 
 
 def ends(text):
@@ -63,4 +65,4 @@ def transformers_saves_stops_and_resumes():
 
 
 if __name__ == "__main__":
-    run_tests([lightning_saves_stops_and_resumes, transformers_saves_stops_and_resumes])
+    run_and_exit([lightning_saves_stops_and_resumes, transformers_saves_stops_and_resumes])

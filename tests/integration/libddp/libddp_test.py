@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
 """libddp in real jobs: the unchanged examples of docs/libddp.md, stops, restarts, and all-reduces. libddp_test.py BUILD"""
 import ctypes
-import json
 import os
 import signal
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl")]
-from ctl_lib import BUILD, Case, Cluster, equal, run_tests, wait_until  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib")]
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import BUILD, Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 SOURCE = os.path.join(HERE, "..", "..", "..")
 EXAMPLES = os.path.join(SOURCE, "libddp", "examples")
@@ -30,14 +32,14 @@ def a_script_is_stopped_and_started_without_losing_a_step():
     with Case() as case, Cluster(case) as cluster:
         folder = case.dir + "/checkpoints"
         job = cluster.submit("--grace", "30s", "--env", "PYTHONPATH=/nowhere", "--", "python3", EXAMPLES + "/train.py", folder, FOREVER)
-        wait_until("step", lambda: progress(cluster, job, "step") > 0)
+        wait_for("step", lambda: progress(cluster, job, "step") > 0)
         os.kill(pid_of(cluster, job), signal.SIGUSR1)
-        wait_until("checkpoint_step", lambda: progress(cluster, job, "checkpoint_step") > 0)
+        wait_for("checkpoint_step", lambda: progress(cluster, job, "checkpoint_step") > 0)
         saved = progress(cluster, job, "checkpoint_step")
         os.kill(pid_of(cluster, job), signal.SIGKILL)
-        wait_until("the restart", lambda: f"generation 2 begins after step {saved}\n" in cluster.ctl("logs", job).stdout)
+        wait_for("the restart", lambda: f"generation 2 begins after step {saved}\n" in cluster.ctl("logs", job).stdout)
         equal(cluster.ctl("cancel", job).returncode, 0)
-        wait_until("the end", lambda: cluster.status(job)["state"] == "cancelled")
+        wait_for("the end", lambda: cluster.status(job)["state"] == "cancelled")
         last = progress(cluster, job, "checkpoint_step")
         assert last > saved, f"nothing was saved at the stop: {last}"
         left = set(os.listdir(folder))  # the first notice of a stop may save a checkpoint one step before the last
@@ -67,7 +69,7 @@ def failures_have_their_names():
             "raise SystemExit(3)\n")
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("--max-restarts", "0", "--", "python3", "-c", code)
-        wait_until("the end", lambda: cluster.status(job)["state"] == "failed")
+        wait_for("the end", lambda: cluster.status(job)["state"] == "failed")
         equal(cluster.ctl("logs", job).stdout, "DDP_IO True\nDDP_BAD_INPUT\n")
         assert "the last words: ? ?" in cluster.ctl("status", job).stdout, cluster.ctl("status", job).stdout
 
@@ -80,9 +82,9 @@ def ranks_reduce_and_stop_together():
         equal((done.returncode, done.stdout), (0, "1 ranks, alone: all sums are right\n"), done.stderr)
     with Case() as case, Cluster(case) as cluster:
         job = cluster.submit("-n", "4", "--grace", "60s", "--", os.path.join(BUILD, "libddp/examples/allreduce-gloo"), FOREVER)
-        wait_until("steps", lambda: progress(cluster, job, "step") > 0)
+        wait_for("steps", lambda: progress(cluster, job, "step") > 0)
         equal(cluster.ctl("cancel", job).returncode, 0)
-        wait_until("the end", lambda: cluster.status(job)["state"] == "cancelled")
+        wait_for("the end", lambda: cluster.status(job)["state"] == "cancelled")
         equal(cluster.ctl("logs", job, "--raw").stdout, "4 ranks, Gloo: stopped\n")
 
 
@@ -117,5 +119,5 @@ def the_page_has_the_examples():
 
 
 if __name__ == "__main__":
-    run_tests([a_script_is_stopped_and_started_without_losing_a_step, a_script_runs_alone_too, failures_have_their_names,
+    run_and_exit([a_script_is_stopped_and_started_without_losing_a_step, a_script_runs_alone_too, failures_have_their_names,
                ranks_reduce_and_stop_together, structures_of_python_are_those_of_c, the_page_has_the_examples])

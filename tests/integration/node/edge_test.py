@@ -8,9 +8,12 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import run_tests
+from processes.proc import is_alive
+from processes.runner import run_tests
+from processes.waiting import wait_for
+from processes.world import token_holders, World
+from processes.server import CLUSTER
 from edge import Edge
-from node_lib import CLUSTER, World, is_alive, token_holders, wait_until
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 DAEMON, SHIM = "launcherd --server", "launcherd --shim"
@@ -55,7 +58,7 @@ class Moment:
 
     def wait_described(self):
         """Until the shim has described itself, in its directory and in the record."""
-        wait_until(lambda: os.path.exists(f"{self.state}/parts/{NAME}.shim"), "the record of the shim")
+        wait_for("the record of the shim", lambda: os.path.exists(f"{self.state}/parts/{NAME}.shim"))
 
     def again(self):
         """launcherd was killed, and is started again. What its hello says of the part."""
@@ -76,14 +79,14 @@ class Moment:
         report = self.server.wait_phase(1, 1, "ended")
         assert (report["cause"], self.ran()) == (cause, ran), (report, self.ran())
         self.server.forget(1, 1)
-        wait_until(lambda: os.listdir(f"{self.state}/run") == [], "the run directory to go")
+        wait_for("the run directory to go", lambda: os.listdir(f"{self.state}/run") == [])
         assert self.node.end() == 0  # it may be writing its own files until then
         self.nothing_is_left()
         ends = {m["cause"] for _, m in self.server.messages if m["type"] == "shim_report" and m["phase"] == "ended"}
         assert ends == {cause}, ends
 
     def nothing_is_left(self):
-        wait_until(lambda: os.listdir(f"{self.state}/parts") in ([], ["id.json"]), "the record to go")
+        wait_for("the record to go", lambda: os.listdir(f"{self.state}/parts") in ([], ["id.json"]))
         new = [name for _, _, names in os.walk(self.state) for name in names if name.endswith(".new")]
         assert new == [], new
 
@@ -103,7 +106,7 @@ def test_launcherd_is_killed_while_it_starts_a_job():
             note.wait()
             if is_noted:
                 note.release()
-                wait_until(lambda: not os.path.exists(f"{moment.state}/seen.new"), "its note")
+                wait_for("its note", lambda: not os.path.exists(f"{moment.state}/seen.new"))
             rule.kill()
             note.drop()
             assert os.listdir(f"{moment.state}/run/{NAME}") == ["start.msg.new"]
@@ -132,7 +135,7 @@ def test_launcherd_is_killed_before_its_child_runs_the_shim():
         moment.node.wait()
         moment.node.begin()
         assert moment.node.wait() != 0
-        assert f"another launcherd (pid {moment.first_pid}) uses the state directory" in moment.node.log_text(), moment.node.log_text()
+        assert f"another launcherd (pid {moment.first_pid}) uses the state directory" in moment.node.log(), moment.node.log()
         rule.release()
         moment.wait_described()
         assert moment.again() == [("preparing", False)]
@@ -163,7 +166,7 @@ def test_launcherd_is_killed_while_a_shim_begins():
         moment.node.process.kill()
         assert moment.again() == [("ended", False)]
         assert not is_alive(rule.pid)
-        assert f"{moment.state}/run/{NAME} lives, but its shim.json does not describe it: it is killed" in moment.node.log_text()
+        assert f"{moment.state}/run/{NAME} lives, but its shim.json does not describe it: it is killed" in moment.node.log()
         moment.finish(AWAY, 0)
     for kind, path, phase in (("rename", "*/shim.json", "ended"), ("link", f"*/parts/{NAME}.shim", "preparing")):
         with Moment() as moment:
@@ -200,7 +203,7 @@ def test_the_end_of_a_job():
                 rule.kill()
             else:
                 rule.release()
-                wait_until(lambda: os.path.exists(f"{moment.state}/run/{NAME}/end.msg"), "its end")
+                wait_for("its end", lambda: os.path.exists(f"{moment.state}/run/{NAME}/end.msg"))
             if who != "shim":
                 moment.again()
             moment.finish(cause, 1)
@@ -243,7 +246,7 @@ def test_a_lease_of_two_minutes():
         shim = moment.world.note_token(moment.node, 1, 1)
         moment.server.cut()
         cut_at = moment.edge.now()
-        wait_until(lambda: token_holders(shim["token"]) == [], "the end of the lease")
+        wait_for("the end of the lease", lambda: token_holders(shim["token"]) == [])
         lasted = moment.edge.now() - cut_at
         print(f"{lasted:.1f} s", flush=True)
         assert 100 < lasted < 150, lasted

@@ -6,8 +6,9 @@ import sys
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import run_tests
-from node_lib import World, wait_until
+from processes.runner import run_tests
+from processes.waiting import wait_for
+from processes.world import World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 SHELL = "/bin/sh"
@@ -34,8 +35,8 @@ def test_error_files_are_read_as_they_are():
 RAISE = """
 import json, os, sys, time, traceback
 def fail(text, seconds=None):
-    while seconds is None and time.time() % 1 > 0.5:
-        time.sleep(0.01)  # the file must be written in the second that it names: its own time has more digits
+    if seconds is None and time.time() % 1 > 0.5:
+        time.sleep(1.01 - time.time() % 1)  # the file must be written in the second that it names: its own time has more digits
     try:
         raise ValueError(text)
     except ValueError as error:
@@ -138,7 +139,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(6))
 fail('the first', {{seconds}})
 os.write(1, b'raised\\n')
 while True:
-    time.sleep(0.05)
+    signal.pause()
 """
         for job, seconds, state in ((1, "time.time() - 5", "exited"), (2, "time.time() + 500", "stopped")):
             world.server.start(job, 1, python(program.format(seconds=seconds)))
@@ -179,7 +180,7 @@ os._exit(5)
         for rank in (0, 1):
             with open(f"{world.folder}/go{rank}", "w", encoding="ascii") as file:
                 file.write("\n")
-        wait_until(lambda: all(state_of(pid) == "Z" for pid in pids), "both ends")
+        wait_for("both ends", lambda: all(state_of(pid) == "Z" for pid in pids))
         os.kill(shim, signal.SIGCONT)
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "rank 1 exited with code 5: ValueError: the first", report

@@ -18,8 +18,11 @@ if "DDP_FOREIGN_GUARDED" not in os.environ:
     os.execvp("unshare", ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", GUARD, "sh", sys.executable, *sys.argv])
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import run_tests
-from node_lib import CLUSTER, Node, World, wait_until, write_file
+from processes.case import write_file
+from processes.runner import run_tests
+from processes.waiting import wait_for
+from processes.world import Node, World
+from processes.server import CLUSTER
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 HEX = "0123456789abcdef" * 2
@@ -73,14 +76,14 @@ def test_what_others_put_into_the_state_directory_stays():
             os.utime(f"{state}/logs/{HEX}-{job}", (1, 1))
         node = world.node(extra=("--allow-root", "--keep-logs", "1s"))
         victim.check()
-        wait_until(lambda: not os.path.exists(f"{state}/logs/{HEX}-7"), "the old logs to be removed")
-        wait_until(lambda: "launcherd did not make \"notes\" in it" in node.log_text(), "a line about the logs that stay")
+        wait_for("the old logs to be removed", lambda: not os.path.exists(f"{state}/logs/{HEX}-7"))
+        wait_for("a line about the logs that stay", lambda: "launcherd did not make \"notes\" in it" in node.log())
         for path in theirs:
             assert os.path.exists(f"{state}/{path}"), path
         assert not os.path.exists(f"{state}/{ours[0]}")
         assert world.server.run(9, ["true"])["failed_rank"] == -1
         world.forget(node, 9, 1)
-        lines = node.log_text().splitlines()
+        lines = node.log().splitlines()
         for name in ("home", "other", f"{CLUSTER}-1-g1", f"warm/{CLUSTER}-2", f"{CLUSTER}-4-g1", f"{HEX}-6"):
             count = sum(f"/{name} " in line and ("left alone" in line) for line in lines)
             assert count == 1, f"{count} lines about {name}\n" + "\n".join(lines)
@@ -93,7 +96,7 @@ def refused(world, words, *extra):
         code = node.process.wait(20)
     finally:
         node.kill()
-    text = node.log_text()
+    text = node.log()
     assert code != 0 and words in text, (code, text)
 
 

@@ -9,12 +9,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import run_tests
-from node_lib import World, is_alive, wait_until
+from processes.case import write_file
+from processes.proc import is_alive
+from processes.runner import run_tests
+from processes.waiting import LONG_S, wait_for, wait_gone
+from processes.world import World
 
 LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 SLEEPER = ["sh", "-c", "echo begun; exec sleep 1000"]
@@ -31,7 +32,7 @@ class Disk:
 
     def freeze(self, who=""):
         for path in self.paths:
-            node_lib.write_file(path, who)
+            write_file(path, who)
 
     def thaw(self):
         for path in self.paths:
@@ -56,7 +57,7 @@ def begin_again(world, node, job):
 def silences(world, since_s):
     """The longest time without a beat since then."""
     with world.server.changed:
-        beats = [since_s] + [at for at, m in world.server.messages if m["type"] == "beat" and at > since_s] + [time.monotonic()]
+        beats = [since_s] + [at for at, m in world.server.messages if m["type"] == "beat" and at > since_s] + [world.now()]
     return max(after - before for before, after in zip(beats, beats[1:]))
 
 
@@ -73,7 +74,7 @@ def test_the_disk_of_the_logs_freezes():
         disk = Disk(world, "logs")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
-        begun = time.monotonic()
+        watch = world.watch()
         disk.freeze()
         world.server.start(2, 1, SLEEPER, slot_mask=2)
         gauges = world.server.node_ask("gauges")["problem"]
@@ -87,14 +88,14 @@ def test_the_disk_of_the_logs_freezes():
         world.server.stop(1, 1, signal.SIGTERM)
         report = world.server.wait_phase(1, 1, "ended")
         assert report["ranks"][0]["state"] == "stopped" and "killed" not in report["cause"], report
-        check_alive(world, begun)
+        check_alive(world, watch.begun)
         disk.thaw()
         world.server.forget(2, 1)
         world.forget(node, 1, 1)
         assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
         assert world.server.log_bytes(1, 1, 0) == b"begun\n"
         world.forget(node, 3, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+        wait_for("what the failed start has made to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_the_disk_of_the_logs_freezes_for_a_shim():
@@ -103,17 +104,17 @@ def test_the_disk_of_the_logs_freezes_for_a_shim():
         disk = Disk(world, "logs")
         node = world.node()
         disk.freeze("--shim")
-        begun = time.monotonic()
+        watch = world.watch()
         world.server.start(1, 1, SLEEPER, slot_mask=1)
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - begun
+        watch.check("the failed start", 9, 10 + END_S)
         assert report["cause"] == f"node node0: the disk of {node.log_dir(1)[:100]} (logs) does not answer: open took longer than 10 s", report
-        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        assert report["failed_class"] == "node", report
         disk.thaw()
         world.server.forget(1, 1)
         assert world.server.run(2, ["true"], slot_mask=1)["failed_rank"] == -1
         world.forget(node, 2, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+        wait_for("the run directories to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_the_disk_of_the_run_directories_freezes_for_a_shim():
@@ -122,12 +123,12 @@ def test_the_disk_of_the_run_directories_freezes_for_a_shim():
         disk = Disk(world, "store.sock")
         node = world.node()
         disk.freeze()
-        begun = time.monotonic()
+        watch = world.watch()
         world.server.start(1, 1, SLEEPER, slot_mask=1, launch={"store": "on"}, nodes={"node0": "127.0.0.1"})
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - begun
+        watch.check("the failed start", 9, 10 + END_S)
         assert report["cause"] == f"node node0: the disk of {node.folder}/node0 (state directory) does not answer: bind took longer than 10 s", report
-        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        assert report["failed_class"] == "node", report
         disk.thaw()
         world.forget(node, 1, 1)
 
@@ -175,14 +176,14 @@ def test_a_shim_that_is_killed_says_what_it_did():
         disk.thaw()
         for job in 1, 2:
             world.server.forget(job, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+        wait_for("the run directories to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_the_disk_of_a_ranks_program_freezes():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "exec")
         node = world.node()
-        node_lib.write_file(disk.paths[0], "hang -c")
+        write_file(disk.paths[0], "hang -c")
         world.server.start(1, 1, SLEEPER, slot_mask=1)
         world.server.go(1, 1)
         report = world.server.wait_phase(1, 1, "ended")
@@ -197,15 +198,15 @@ def test_a_rank_is_stopped_before_it_begins():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "exec")
         node = world.node()
-        node_lib.write_file(disk.paths[0], "stop -c")
+        write_file(disk.paths[0], "stop -c")
         world.server.start(1, 1, SLEEPER, slot_mask=1)
-        begun = time.monotonic()
+        watch = world.watch()
         world.server.go(1, 1)
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - begun
         assert re.fullmatch(r"rank 0: its new process \d+ was stopped \(SIGSTOP, or a debugger\) before it ran its program, and was killed after 10 s",
                             report["cause"]), report
-        assert report["failed_class"] == "node" and 9 < took < 10 + END_S, (took, report)
+        watch.check("the failed start", 9, 10 + END_S)
+        assert report["failed_class"] == "node", report
         disk.thaw()
         world.forget(node, 1, 1)
 
@@ -238,7 +239,7 @@ def test_the_check_of_a_job_is_stopped():
         node = world.node()
         disk.freeze("--shim")
         world.server.start(1, 1, SLEEPER, slot_mask=1, cwd=f"{world.folder}/stage")
-        wait_until(lambda: os.path.exists(node.run_dir(1, 1) + "/shim.json") and children_of(node.shim(1, 1)["pid"]), "the process that checks")
+        wait_for("the process that checks", lambda: os.path.exists(node.run_dir(1, 1) + "/shim.json") and children_of(node.shim(1, 1)["pid"]), LONG_S)
         checker = children_of(node.shim(1, 1)["pid"])[0]
         os.kill(checker, signal.SIGSTOP)
         report = world.server.wait_phase(1, 1, "ended")
@@ -256,36 +257,36 @@ def test_the_disk_of_the_run_directories_freezes():
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
         shim = node.shim(1, 1)["pid"]
-        begun = time.monotonic()
+        watch = world.watch()
         disk.freeze()
         world.server.start(2, 1, SLEEPER, slot_mask=2)
         os.kill(shim, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pid), "the worker to die with its shim")
+        wait_gone("the worker to die with its shim", pid, patience_s=LONG_S)
         report = world.server.wait_phase(2, 1, "ended")
         assert report["cause"].startswith(f"node node0: the disk of {node.folder}/node0 (state directory) does not answer: "), report
         assert world.server.reports[(1, 1)]["phase"] == "running", "how its shim ended cannot be known yet"
-        check_alive(world, begun)
+        check_alive(world, watch.begun)
         disk.thaw()
         report = world.server.wait_phase(1, 1, "ended")
         assert "was killed (signal 9)" in report["cause"], report
         world.server.forget(1, 1)
         world.server.forget(2, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directories to go")
+        wait_for("the run directories to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def start_that_hangs(world, node, how):
     """Orders job 2 while job 1 runs, and its shim's process does not come to run launcherd's program. Returns the cause of its end."""
     disk = Disk(world, "exec")
     pid = run_sleeper(world, node, 1, 0)
-    begun = time.monotonic()
-    node_lib.write_file(disk.paths[0], how)
+    watch = world.watch()
+    write_file(disk.paths[0], how)
     world.server.start(2, 1, SLEEPER, slot_mask=2)
     report = world.server.wait_phase(2, 1, "ended")
     assert report["failed_class"] == "node" and report["ranks"][0]["state"] == "lost", report
     assert is_alive(pid), "the job that ran is dead"
     world.server.stop(1, 1, signal.SIGTERM)
     assert world.server.wait_phase(1, 1, "ended")["ranks"][0]["state"] == "stopped"
-    check_alive(world, begun)
+    check_alive(world, watch.begun)
     disk.thaw()
     return report["cause"]
 
@@ -295,7 +296,7 @@ def run_another(world, node):
         world.server.forget(job, 1)
     assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
     world.forget(node, 3, 1)
-    wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+    wait_for("what the failed start has made to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_a_shim_is_stopped_before_it_begins():
@@ -343,9 +344,9 @@ def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "exec")
         node = world.node()
-        node_lib.write_file(disk.paths[0], "stop --shim")
+        write_file(disk.paths[0], "stop --shim")
         world.server.start(2, 1, SLEEPER, slot_mask=2)
-        wait_until(lambda: children_stopped(node), "its process to be made")
+        wait_for("its process to be made", lambda: children_stopped(node), LONG_S)
         pid = children_stopped(node)[0]
         tracer = subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if tracer.stdout.readline() != "0\n":
@@ -353,14 +354,14 @@ def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
             print("no process may be traced here", flush=True)
             return
         disk.thaw()
-        wait_until(lambda: f"process {pid} is killed" in node.log_text(), "the start to fail")
+        wait_for("the start to fail", lambda: f"process {pid} is killed" in node.log(), LONG_S)
         since = len(world.server.messages)
         world.server.wait_for("beat", lambda m: any(s["job_id"] == 2 for s in m["shims"]), since=since)
         assert (2, 1) not in world.server.reports, world.server.reports
         tracer.communicate()
         assert "was stopped" in world.server.wait_phase(2, 1, "ended")["cause"]
         world.server.forget(2, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "what the failed start has made to go")
+        wait_for("what the failed start has made to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_launcherd_ends_while_it_starts_a_shim():
@@ -368,11 +369,11 @@ def test_launcherd_ends_while_it_starts_a_shim():
     with World(LAUNCHERD) as world:
         disk = Disk(world, "exec")
         node = world.node()
-        node_lib.write_file(disk.paths[0], "stop --shim")
+        write_file(disk.paths[0], "stop --shim")
         world.server.start(1, 1, SLEEPER, slot_mask=1)
-        wait_until(lambda: children_stopped(node), "its process to be made")
+        wait_for("its process to be made", lambda: children_stopped(node), LONG_S)
         node.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: "SIGTERM: ending" in node.log_text(), "launcherd to end")
+        wait_for("launcherd to end", lambda: "SIGTERM: ending" in node.log(), LONG_S)
         disk.thaw()
         os.kill(children_stopped(node)[0], signal.SIGCONT)
         assert node.wait() == 0
@@ -391,16 +392,16 @@ def test_a_process_that_answers_questions_is_stopped_before_it_begins():
         disk = Disk(world, "exec")
         node = world.node()
         run_sleeper(world, node, 1, 0)
-        begun = time.monotonic()
-        node_lib.write_file(disk.paths[0], "stop --inspect")
+        watch = world.watch()
+        write_file(disk.paths[0], "stop --inspect")
         problem = world.server.log_read(1, 1, 0, what="stack")["problem"]
         assert problem.endswith("looking at it took too long: something hangs there"), problem
-        node_lib.write_file(disk.paths[0], "stop --doctor")
+        write_file(disk.paths[0], "stop --doctor")
         problem = world.server.node_ask("listen")["problem"]
         assert "was stopped (SIGSTOP, or a debugger) before it ran launcherd's program" in problem, problem
-        check_alive(world, begun)
+        check_alive(world, watch.begun)
         disk.thaw()
-        wait_until(lambda: not children_stopped(node), "the stopped processes to go")
+        wait_for("the stopped processes to go", lambda: not children_stopped(node), LONG_S)
         assert world.server.log_read(1, 1, 0, what="stack")["bytes"].startswith(b'{"schema":"ddp.stack.v1"')
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
@@ -414,10 +415,10 @@ def test_a_disk_cannot_give_what_a_killed_shim_has_written():
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
         shim = node.shim(1, 1)["pid"]
-        node_lib.write_file(disk.paths[0], "shim.json")
+        write_file(disk.paths[0], "shim.json")
         os.kill(shim, signal.SIGKILL)
-        wait_until(lambda: "how its shim ended is not known yet: " in node.log_text(), "the sweep to fail")
-        assert "shim.json" in node.log_text().split("not known yet: ")[1].split("\n")[0], node.log_text()
+        wait_for("the sweep to fail", lambda: "how its shim ended is not known yet: " in node.log(), LONG_S)
+        assert "shim.json" in node.log().split("not known yet: ")[1].split("\n")[0], node.log()
         since = len(world.server.messages)
         for _ in range(2):  # whatever the first sweep has posted has come by then
             world.server.wait_for("beat", lambda m: any(s["job_id"] == 1 for s in m["shims"]), since=since)
@@ -426,24 +427,24 @@ def test_a_disk_cannot_give_what_a_killed_shim_has_written():
         disk.thaw()
         assert "was killed (signal 9)" in world.server.wait_phase(1, 1, "ended")["cause"]
         world.server.forget(1, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+        wait_for("the run directory to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_a_staged_folder_that_does_not_come():
     """The server sends nothing of it for 60 s, also over a new connection: the start has failed, by that name."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node = world.node()
         world.server.start(1, 1, ["true"], cwd="stage:" + "0" * 64)
         world.server.wait_for("stage_get")
-        asked = time.monotonic()
-        wait_until(lambda: time.monotonic() > asked + 20, "a part of the limit to pass")
+        watch = world.watch()
+        watch.let_pass(20)
         world.server.cut()
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - asked
         assert report["cause"] == "node node0 cannot get the staged directory: the server sent nothing for 60 s", report
-        assert report["failed_class"] == "node" and 59 < took < 75, (took, report)
-        wait_until(lambda: not os.path.exists(f"{node.folder}/node0/stage/{'0' * 64}.part"), "what was begun of it to go")
+        watch.check("the staged directory's limit", 59, 75)
+        assert report["failed_class"] == "node", report
+        wait_for("what was begun of it to go", lambda: not os.path.exists(f"{node.folder}/node0/stage/{'0' * 64}.part"), LONG_S)
         world.server.forget(1, 1)
         assert world.server.run(2, ["true"])["failed_rank"] == -1
         world.forget(node, 2, 1)
@@ -451,22 +452,22 @@ def test_a_staged_folder_that_does_not_come():
 
 def test_an_ended_shim_leaves_when_launcherd_stays_away():
     """Its end is on the disk: a launcherd that comes later reads it there."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node = world.node()
         world.server.start(1, 1, ["sh", "-c", "exit 3"])
         world.server.go(1, 1)
         world.server.wait_phase(1, 1, "ended")
         shim = node.shim(1, 1)["pid"]
         node.kill()
-        gone = time.monotonic()
-        wait_until(lambda: not is_alive(shim), "the shim to leave")
-        assert time.monotonic() - gone > 55, "launcherd may come back"
+        watch = world.watch()
+        wait_gone("the shim to leave", shim, patience_s=LONG_S)
+        watch.check("the wait for a launcherd", 55)
         since = len(world.server.messages)
         begin_again(world, node, 1)
         report = world.server.wait_for("shim_report", since=since)
         assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report
         world.server.forget(1, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+        wait_for("the run directory to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 DAEMON = """import os, signal, sys, time
@@ -492,16 +493,16 @@ def test_the_memory_of_a_process_is_locked():
         world.server.go(1, 1)
         world.server.wait_phase(1, 1, "running")
         world.note_token(node, 1, 1)
-        wait_until(lambda: os.path.exists(told), "the daemon")
+        wait_for("the daemon", lambda: os.path.exists(told), LONG_S)
         with open(told, encoding="ascii") as file:
             pid = int(file.read())
         disk.freeze()
-        begun = time.monotonic()
+        watch = world.watch()
         world.server.stop(1, 1, signal.SIGTERM, grace_us=1_000_000)
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - begun
         assert report["ranks"][0]["state"] == "stopped" and "killed" not in report["cause"], report
-        assert not is_alive(pid) and 1 <= took < 1 + END_S, took
+        watch.check("the end", 1, 1 + END_S)
+        assert not is_alive(pid)
         disk.thaw()
         with open(f"{node.log_dir(1)}/shim-g1.log", encoding="utf-8") as file:
             text = file.read()
@@ -510,12 +511,10 @@ def test_the_memory_of_a_process_is_locked():
         world.forget(node, 1, 1)
 
 
-def check_end(world, node, job, since_s):
+def check_end(world, node, job, watch):
     """It has ended soon, and says which disk does not have its end."""
     report = world.server.wait_phase(job, 1, "ended")
-    took = time.monotonic() - since_s
-    print(f"job {job} ended {took:.1f} s after that", flush=True)
-    assert took < END_S, f"it took {took:.1f} s"
+    watch.check(f"the end of job {job}", 0, END_S)
     assert report["notice"] == (f"the end of job {job} is not stored: the disk of {node.folder}/node0 (state directory) does not answer: "
                                 "write took longer than 2 s"), report
     return report
@@ -533,15 +532,15 @@ def test_the_end_of_a_job_does_not_wait_for_the_disk_of_its_run_directory():
         world.server.wait_phase(2, 1, "running")
         world.note_token(node, 2, 1)
         disk.freeze()
-        begun = time.monotonic()
+        watch = world.watch()
         world.server.stop(1, 1, signal.SIGTERM, grace_us=30_000_000)
-        report = check_end(world, node, 1, begun)
+        report = check_end(world, node, 1, watch)
         assert (report["cause"], report["ranks"][0]["state"], report["ranks"][0]["signal"]) == ("", "stopped", signal.SIGTERM), report
-        begun = time.monotonic()
-        node_lib.write_file(f"{world.folder}/go", "\n")
-        report = check_end(world, node, 2, begun)
+        watch = world.watch()
+        write_file(f"{world.folder}/go", "\n")
+        report = check_end(world, node, 2, watch)
         assert report["cause"] == "rank 0 exited with code 3" and report["failed_rank"] == 0, report
-        check_alive(world, begun)
+        check_alive(world, watch.begun)
         disk.thaw()
         for job in (1, 2):
             report = world.server.wait_report(job, 1, lambda r: not r["notice"], "the news that its end is stored")
@@ -558,14 +557,14 @@ def test_a_shim_that_cannot_store_its_end_dies():
         shim = node.shim(1, 1)["pid"]
         disk.freeze()
         world.server.stop(1, 1, signal.SIGTERM)
-        first = check_end(world, node, 1, time.monotonic())
+        first = check_end(world, node, 1, world.watch())
         os.kill(shim, signal.SIGKILL)
-        wait_until(lambda: not is_alive(shim), "the shim to die")
+        wait_gone("the shim to die", shim, patience_s=LONG_S)
         disk.thaw()
         report = world.server.wait_report(1, 1, lambda r: r["revision"] != first["revision"], "launcherd's report")
         assert (report["ranks"], report["cause"]) == (first["ranks"], first["cause"]), report
         world.server.forget(1, 1)
-        wait_until(lambda: os.listdir(f"{node.folder}/node0/run") == [], "the run directory to go")
+        wait_for("the run directory to go", lambda: os.listdir(f"{node.folder}/node0/run") == [], LONG_S)
 
 
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
@@ -577,9 +576,9 @@ def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
         disk.freeze()
         begin_again(world, node, 1)
         world.server.stop(1, 1, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pid), "the worker to be stopped through the new launcherd")
+        wait_gone("the worker to be stopped through the new launcherd", pid, patience_s=LONG_S)
         world.server.wait_phase(1, 1, "ended")
-        assert "(logs) does not answer: mkdir took longer than 10 s: no job can start here until it does" in node.log_text()
+        assert "(logs) does not answer: mkdir took longer than 10 s: no job can start here until it does" in node.log()
         disk.thaw()
         world.forget(node, 1, 1)
 
@@ -593,7 +592,7 @@ def test_the_kernel_has_no_memory_for_a_descriptor_to_watch():
         disk.freeze(str(node.process.pid))
         world.server.cut()
         world.server.listen()
-        assert node.wait() == -signal.SIGABRT, node.log_text()
+        assert node.wait() == -signal.SIGABRT, node.log()
         disk.thaw()
         assert is_alive(pid)
         begin_again(world, node, 1)
@@ -612,7 +611,7 @@ def test_launcherd_does_not_start_without_its_state():
         node.kill()
         disk.freeze()
         assert node.begin().wait() == 1
-        assert f"the disk of {node.folder}/node0 (state directory) does not answer: " in node.log_text(), node.log_text()
+        assert f"the disk of {node.folder}/node0 (state directory) does not answer: " in node.log(), node.log()
         assert is_alive(pid)
         disk.thaw()
         begin_again(world, node, 1)

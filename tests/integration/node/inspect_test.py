@@ -15,8 +15,10 @@ import threading
 for folder in ("../../lib", "../../pytorch"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), folder))
 import pytorch
-from ddpproto import Skip, run_tests
-from node_lib import World, wait_until
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.runner import run_tests, Skip
+from processes.waiting import wait_for
+from processes.world import World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 SHELL = "/bin/sh"
@@ -61,7 +63,7 @@ def rank(argv, path=None, ready=b"ready\n", **more):
         env = {"PATH": path or "/usr/bin:/bin"}
         world.server.start(1, 1, argv, env=env, **more)
         world.server.go(1, 1)
-        wait_until(lambda: printed(world) == ready, "its first line")
+        wait_for("its first line", lambda: printed(world) == ready)
         yield world
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
@@ -81,11 +83,11 @@ def ask(world, what="stack", of=0, job=1):
 
 def ask_waiting(world, word):
     """The stack of rank 0 once it waits in the kernel: what it has printed may be read before that."""
-    return wait_until(lambda: (lambda stack: stack if stack["state"] == "S" and waits_in(stack, word) else None)(ask(world)), f"a wait in {word}")
+    return wait_for(f"a wait in {word}", lambda: (lambda stack: stack if stack["state"] == "S" and waits_in(stack, word) else None)(ask(world)))
 
 
 def ask_python(world):
-    return wait_until(lambda: (lambda stack: stack if "python" in stack else None)(ask(world)), "an answer of py-spy, which has 5 s")
+    return wait_for("an answer of py-spy, which has 5 s", lambda: (lambda stack: stack if "python" in stack else None)(ask(world)))
 
 
 def tool(world, text, name="tools"):
@@ -138,8 +140,8 @@ def test_a_shell_that_is_stopped_and_what_it_runs():
     with rank([SHELL, "-c", f"{sys.executable} -c \"$0\"; echo no\n", STUCK]) as world:
         pid = world.server.reports[(1, 1)]["ranks"][0]["pid"]
         os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: ask(world)["state"] == "T", "the stop to be seen")
-        wait_until(lambda: [child["state"] for child in ask(world)["children"]] == ["S"], "the wait of what it runs")
+        wait_for("the stop to be seen", lambda: ask(world)["state"] == "T")
+        wait_for("the wait of what it runs", lambda: [child["state"] for child in ask(world)["children"]] == ["S"])
         stack = ask(world)
         assert stack["wchan"] == "do_signal_stop" or "signal" in stack["wchan"], stack
         assert len(stack["children"]) == 1 and stack["children"][0]["state"] == "S", stack
@@ -164,7 +166,7 @@ def test_py_spy_of_the_job():
         folder = tool(world, FAKE + "echo \"uid $(id -u)\"\nprintf 'odd \\033[1m\\200\\n'\n")
         world.server.start(1, 1, stand_in(world), env={"PATH": f"{folder}:/usr/bin:/bin"}, **more)
         world.server.go(1, 1)
-        wait_until(lambda: printed(world) == b"ready\n", "its first line")
+        wait_for("its first line", lambda: printed(world) == b"ready\n")
         stack = ask_python(world)
         uid = pwd.getpwnam("nobody").pw_uid if more else os.geteuid()
         assert stack["python"].endswith(f"    <module> (stuck.py:8)\nuid {uid}\nodd ?[1m?\n"), stack
@@ -179,7 +181,7 @@ def problem_of(text):
         node = world.node()
         world.server.start(1, 1, [sys.executable, "-c", STUCK], env={"PATH": f"{tool(world, text)}:/usr/bin:/bin"})
         world.server.go(1, 1)
-        wait_until(lambda: printed(world) == b"ready\n", "its first line")
+        wait_for("its first line", lambda: printed(world) == b"ready\n")
         stack = ask(world)
         assert "python" not in stack and stack["pid"] > 0, stack
         world.server.stop(1, 1, signal.SIGKILL)
@@ -211,10 +213,10 @@ def test_py_spy_of_root_where_the_kernel_refuses_the_user():
             os.environ["PATH"] = before
         world.server.start(1, 1, stand_in(world), env={"PATH": "/usr/bin:/bin"}, user="nobody")
         world.server.go(1, 1)
-        wait_until(lambda: printed(world) == b"ready\n", "its first line")
-        wait_until(lambda: "waits_for_ever" in ask(world).get("python", ""), "an answer of py-spy, which has 5 s")
+        wait_for("its first line", lambda: printed(world) == b"ready\n")
+        wait_for("an answer of py-spy, which has 5 s", lambda: "waits_for_ever" in ask(world).get("python", ""))
         os.chmod(f"{folder}/py-spy", 0o777)  # now other users could have changed it
-        wait_until(lambda: "python_problem" in ask(world), "a new answer")
+        wait_for("a new answer", lambda: "python_problem" in ask(world))
         assert ask(world)["python_problem"].startswith("py-spy: Permission Denied"), ask(world)
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
@@ -292,7 +294,7 @@ def test_the_store():
         for pieces, problem in (([b"[1]"], "the answer of its store is no JSON object"), ([], "the answer of its store is no JSON object"),
                                 ([b"{" + b" " * (1 << 20)], "the answer of its store is longer than 1 MiB")):
             with store(world, node, pieces):
-                wait_until(lambda want=problem: str(ask(world, "store")).endswith(want), problem)
+                wait_for(problem, lambda want=problem: str(ask(world, "store")).endswith(want))
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
@@ -310,7 +312,7 @@ def test_a_store_that_hangs_holds_up_nobody():
         node = world.node()
         world.server.start(1, 1, [sys.executable, "-c", STUCK])
         world.server.go(1, 1)
-        wait_until(lambda: printed(world) == b"ready\n", "its first line")
+        wait_for("its first line", lambda: printed(world) == b"ready\n")
         with store(world, node, [b"{", None]):
             answers = []
             thread = threading.Thread(target=lambda: answers.append(ask(world, "store")))

@@ -6,12 +6,12 @@ beat that it got."""
 import os
 import signal
 import sys
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import run_tests
-from node_lib import World, is_alive, wait_until
+from processes.proc import command_of, is_alive, pids, state_of
+from processes.runner import run_tests
+from processes.waiting import LONG_S, wait_for, wait_gone
+from processes.world import token_holders, World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 LEASE_S = 6.0
@@ -24,28 +24,14 @@ def lease_world():
     return World(LAUNCHERD, lease_us=int(LEASE_S * 1e6))
 
 
-def state_of(pid):
-    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-        return file.read().rsplit(")", 1)[1].split()[0]
-
-
 def stop_process(pid):
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: state_of(pid) == "T", "the process to stop")
+    wait_for("the process to stop", lambda: state_of(pid) == "T", LONG_S)
 
 
 def guards_of(node):
     """Processes `launcherd --guard` of the job's shim that are no zombies."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-        except OSError:
-            continue
-        if words[1:3] == [b"--guard", node.run_dir(1, 1).encode()]:
-            found.append(int(pid))
-    return found
+    return [pid for pid in pids() if command_of(pid)[1:3] == ["--guard", node.run_dir(1, 1)]]
 
 
 def guarding(node):
@@ -55,12 +41,12 @@ def guarding(node):
     return [pid for pid in guards_of(node) if pid in holders]
 
 
-def kill_guard(node):
+def kill_guard(world, node):
     """Ends the guard. Returns the next one, and when it was there."""
-    (pid,) = wait_until(lambda: guarding(node), "the guard's lock")
+    (pid,) = wait_for("the guard's lock", lambda: guarding(node), LONG_S)
     os.kill(pid, signal.SIGKILL)
-    (follower,) = wait_until(lambda: [other for other in guarding(node) if other != pid], "the next guard", timeout_s=90)
-    return follower, time.monotonic()
+    (follower,) = wait_for("the next guard", lambda: [other for other in guarding(node) if other != pid], 90)
+    return follower, world.now()
 
 
 def begin(world, argv=("sleep", "1000")):
@@ -70,8 +56,8 @@ def begin(world, argv=("sleep", "1000")):
     world.server.go(1, 1)
     world.server.wait_phase(1, 1, "running")
     shim = world.note_token(node, 1, 1)
-    wait_until(lambda: guards_of(node), "the guard")
-    ranks = wait_until(lambda: len(found := node_lib.token_holders(shim["token"])) == (2 if argv == GRANDCHILD else 1) and found, "the ranks")
+    wait_for("the guard", lambda: guards_of(node), LONG_S)
+    ranks = wait_for("the ranks", lambda: len(found := token_holders(shim["token"])) == (2 if argv == GRANDCHILD else 1) and found, LONG_S)
     return node, ranks, shim["pid"]
 
 
@@ -82,14 +68,12 @@ def cut(world):
     return heard + LEASE_S + MARGIN_S
 
 
-def check_gone(ranks, until):
+def check_gone(world, ranks, until):
     """They are gone in time, and were there until their lease was over: nobody is killed for less."""
-    while any(is_alive(pid) for pid in ranks):
-        assert time.monotonic() < until, f"processes {[pid for pid in ranks if is_alive(pid)]} outlive their lease"
-        time.sleep(0.002)
-    left = until - time.monotonic()
+    wait_gone("the ranks to go", *ranks)
+    left = until - world.now()
     print(f"gone {left:.2f} s before the next generation", flush=True)
-    assert left <= MARGIN_S + 1, left  # at most a beat was not heard
+    assert 0 < left <= MARGIN_S + 1, left  # at most a beat was not heard
 
 
 def clean_up(world, node, shim):
@@ -101,14 +85,14 @@ def clean_up(world, node, shim):
         os.kill(shim, signal.SIGCONT)
     world.server.wait_phase(1, 1, "ended")
     world.forget(node, 1, 1)
-    wait_until(lambda: not guards_of(node), "the guard to go")
+    wait_for("the guard to go", lambda: not guards_of(node), LONG_S)
 
 
 def test_a_shim_is_stopped():
     with lease_world() as world:
         node, ranks, shim = begin(world)
         stop_process(shim)
-        check_gone(ranks, cut(world))
+        check_gone(world, ranks, cut(world))
         clean_up(world, node, shim)
 
 
@@ -118,8 +102,8 @@ def test_a_shim_is_stopped_and_has_no_guard():
         for pid in guards_of(node):
             os.kill(pid, signal.SIGKILL)
         stop_process(shim)
-        check_gone(ranks, cut(world))
-        assert "its shim is killed: it has not ended with its lease" in node.log_text(), node.log_text()
+        check_gone(world, ranks, cut(world))
+        wait_for("its line", lambda: "its shim is killed: it has not ended with its lease" in node.log())
         clean_up(world, node, shim)
 
 
@@ -133,8 +117,8 @@ def test_launcherd_is_started_again_meanwhile():
         until = cut(world)
         node.kill()
         node.begin()
-        check_gone(ranks, until)
-        assert "it has not ended with its lease" in node.log_text(), node.log_text()
+        check_gone(world, ranks, until)
+        wait_for("its line", lambda: "it has not ended with its lease" in node.log())
         for pid in guards_of(node):
             os.kill(pid, signal.SIGCONT)
         clean_up(world, node, shim)
@@ -146,7 +130,7 @@ def test_launcherd_does_not_come_back():
         stop_process(shim)
         until = cut(world)
         node.kill()
-        check_gone(ranks, until)
+        check_gone(world, ranks, until)
         assert is_alive(shim)
         clean_up(world, node, shim)
 
@@ -157,7 +141,7 @@ def test_launcherd_is_stopped():
         stop_process(shim)
         until = cut(world)
         stop_process(node.process.pid)
-        check_gone(ranks, until)
+        check_gone(world, ranks, until)
         node.process.send_signal(signal.SIGCONT)
         clean_up(world, node, shim)
 
@@ -168,11 +152,9 @@ def test_the_shim_and_launcherd_are_killed():
         node, ranks, shim = begin(world, GRANDCHILD)
         node.kill()
         os.kill(shim, signal.SIGKILL)
-        begun = time.monotonic()
-        wait_until(lambda: not any(is_alive(pid) for pid in ranks), "the ranks to go")
-        took = time.monotonic() - begun
-        print(f"gone {took:.2f} s after the kill", flush=True)
-        assert took < LEASE_S, took
+        watch = world.watch()
+        wait_gone("the ranks to go", *ranks)
+        watch.check("the end of the ranks after the kill", 0, LEASE_S)
         world.server.cut()
         clean_up(world, node, shim)
 
@@ -182,8 +164,7 @@ def test_a_shim_that_goes_on_has_the_lease_of_now():
     with lease_world() as world:
         node, ranks, shim = begin(world)
         stop_process(shim)
-        end = time.monotonic() + 2 * LEASE_S
-        wait_until(lambda: time.monotonic() > end, "two leases")
+        world.watch().let_pass(2 * LEASE_S)
         os.kill(shim, signal.SIGCONT)
         since = len(world.server.messages)
         world.server.wait_for("beat", lambda m: not m["silent"], since=since)
@@ -202,10 +183,12 @@ def test_a_shim_that_goes_on_without_a_renewal_kills_at_once():
         node.kill()  # before the guard, which it would replace
         for pid in guards_of(node):
             os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: time.monotonic() > until, "the lease to end")
+        wait_for("the lease to end", lambda: world.now() > until, LONG_S)
         assert all(is_alive(pid) for pid in ranks)
         os.kill(shim, signal.SIGCONT)
-        wait_until(lambda: not any(is_alive(pid) for pid in ranks), "the ranks to go", timeout_s=LEASE_S)
+        watch = world.watch()
+        wait_gone("the ranks to go", *ranks)
+        watch.check("the end of the ranks", 0, LEASE_S)
         clean_up(world, node, shim)
 
 
@@ -217,12 +200,12 @@ def test_the_guard_of_an_adopted_shim_is_the_first_one():
         for _ in range(3):
             node.kill()
             node.begin().ready()
-            wait_until(lambda: "adopted its shim" in node.log_text(), "the adoption")
-        wait_until(lambda: guards_of(node) == first, "one guard")
+            wait_for("the adoption", lambda: "adopted its shim" in node.log(), LONG_S)
+        wait_for("one guard", lambda: guards_of(node) == first, LONG_S)
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
-        wait_until(lambda: not guards_of(node), "the guard to go")
+        wait_for("the guard to go", lambda: not guards_of(node), LONG_S)
         assert not is_alive(shim)
 
 
@@ -230,13 +213,13 @@ def test_a_guard_that_is_stopped_goes_with_the_job():
     """It cannot see that its shim is gone: launcherd ends it when the job is forgotten."""
     with lease_world() as world:
         node, _, _ = begin(world)
-        (guard,) = wait_until(lambda: guarding(node), "the guard's lock")
+        (guard,) = wait_for("the guard's lock", lambda: guarding(node), LONG_S)
         stop_process(guard)
         try:
             world.server.stop(1, 1, signal.SIGKILL)
             world.server.wait_phase(1, 1, "ended")
             world.forget(node, 1, 1)
-            wait_until(lambda: not guards_of(node), "the guard to go", timeout_s=30)
+            wait_for("the guard to go", lambda: not guards_of(node), 30)
         finally:
             for pid in guards_of(node):
                 os.kill(pid, signal.SIGKILL)
@@ -245,12 +228,12 @@ def test_a_guard_that_is_stopped_goes_with_the_job():
 def test_a_guard_that_is_killed_is_replaced():
     with lease_world() as world:
         node, ranks, shim = begin(world, GRANDCHILD)
-        kill_guard(node)
-        assert "its shim has no guard now: it has ended" in node.log_text() and "signal 9" in node.log_text(), node.log_text()
+        kill_guard(world, node)
+        assert "its shim has no guard now: it has ended" in node.log() and "signal 9" in node.log(), node.log()
         stop_process(shim)
         until = cut(world)
         stop_process(node.process.pid)
-        check_gone(ranks, until)
+        check_gone(world, ranks, until)
         node.process.send_signal(signal.SIGCONT)
         clean_up(world, node, shim)
 
@@ -260,11 +243,11 @@ def test_the_guard_of_an_earlier_launcherd_is_replaced():
         node, ranks, shim = begin(world, GRANDCHILD)
         node.kill()
         node.begin().ready()
-        kill_guard(node)
+        kill_guard(world, node)
         stop_process(shim)
         until = cut(world)
         stop_process(node.process.pid)
-        check_gone(ranks, until)
+        check_gone(world, ranks, until)
         node.process.send_signal(signal.SIGCONT)
         clean_up(world, node, shim)
 
@@ -272,9 +255,9 @@ def test_the_guard_of_an_earlier_launcherd_is_replaced():
 def test_guards_that_end_at_once_are_replaced_after_a_pause():
     with lease_world() as world:
         node, _, shim = begin(world)
-        times = [kill_guard(node)[1] for _ in range(3)]
+        times = [kill_guard(world, node)[1] for _ in range(3)]
         assert times[1] - times[0] > 3.5 and times[2] - times[1] > 7.5, times
-        assert node.log_text().count("its shim has no guard now") == 1, node.log_text()
+        assert node.log().count("its shim has no guard now") == 1, node.log()
         world.server.stop(1, 1, signal.SIGKILL)
         clean_up(world, node, shim)
 

@@ -10,9 +10,12 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import run_tests
-from node_lib import Node, World, is_alive, token_holders, wait_until
+from processes.case import write_file
+from processes.proc import is_alive
+from processes.runner import run_tests
+from processes.waiting import LONG_S, wait_for, wait_gone
+from processes.world import Node, token_holders, World
+from processes.server import CLUSTER
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 REMOVED = "the shim of job 1 on node0 was ended: its run directory had been removed"
@@ -45,8 +48,8 @@ def listed(hello):
 
 def forget(world, node):
     world.server.forget(1, 1)
-    wait_until(lambda: os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"], "the record of the part to go")
-    wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+    wait_for("the record of the part to go", lambda: os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"], LONG_S)
+    wait_for("the run directory to go", lambda: not os.path.exists(node.run_dir(1, 1)), LONG_S)
 
 
 def empty(node):
@@ -108,13 +111,13 @@ def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
     for is_moved in (False, True):
         with World(LAUNCHERD) as world:
             node, pid, shim = begin(world, ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
-            wait_until(lambda: len(token_holders(shim["token"])) == 2, "both processes")
+            wait_for("both processes", lambda: len(token_holders(shim["token"])) == 2, LONG_S)
             before = world.server.find("node_hello")["state_id"]
             node.kill()
             put_back(node)
             if is_moved:
                 os.rename(f"{node.folder}/{node.name}", f"{node.folder}/moved")
-                node.arguments[node.arguments.index("--state-dir") + 1] = f"{node.folder}/moved"
+                node.argv[node.argv.index("--state-dir") + 1] = f"{node.folder}/moved"
             hello = again(world, node)
             assert not is_alive(pid) and not is_alive(shim["pid"]) and token_holders(shim["token"]) == []
             assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
@@ -128,9 +131,9 @@ def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
 
 
 def test_a_part_of_another_launcherd_is_left_alone():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node, pid, _ = begin(world)
-        other = Node(LAUNCHERD, world.folder, name="node1").begin()
+        other = Node(LAUNCHERD, world.folder, name="node1", environ=world.environ()).begin()
         world.nodes.append(other)
         other.ready()
         assert other.end() == 0 and is_alive(pid)
@@ -160,10 +163,10 @@ def test_a_shim_of_an_earlier_release_is_known_by_its_path():
             os.set_blocking(write_fd, True)
         os.makedirs(f"{world.folder}/other/run")
         ours = old_shim(node.run_dir(7, 1), write_fd)
-        others = old_shim(f"{world.folder}/other/run/{node_lib.CLUSTER}-8-g1", write_fd)
+        others = old_shim(f"{world.folder}/other/run/{CLUSTER}-8-g1", write_fd)
         node.kill()
         assert ours.poll() is None and others.poll() is None
-        reaper = threading.Thread(target=ours.wait, args=(node_lib.TIMEOUT_S,))
+        reaper = threading.Thread(target=ours.wait, args=(LONG_S,))
         reaper.start()
         hello = again(world, node)
         reaper.join()
@@ -183,14 +186,14 @@ def test_ranks_without_shim_and_folder_are_found():
     for is_away in (True, False):
         with World(LAUNCHERD) as world:
             node, _, shim = begin(world, ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"])
-            wait_until(lambda: len(token_holders(shim["token"])) == 2, "both processes")
+            wait_for("both processes", lambda: len(token_holders(shim["token"])) == 2, LONG_S)
             left = token_holders(shim["token"])
             if is_away:
                 node.kill()
             empty(node)
             os.kill(shim["pid"], signal.SIGKILL)
             if is_away:
-                wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+                wait_gone("the shim's end", shim["pid"], patience_s=LONG_S)
                 assert listed(again(world, node)) == [(1, 1, False)]
             report = world.server.wait_phase(1, 1, "ended")
             assert report["failed_class"] == "node" and not any(is_alive(pid) for pid in left), (report, left)
@@ -205,7 +208,7 @@ def test_a_launcherd_without_its_record_says_that_it_is_another():
         shutil.rmtree(f"{node.folder}/{node.name}/parts")
         hello = again(world, node)
         assert hello["state_id"] not in ("", before) and listed(hello) == [(1, 1, False)], hello
-        assert "the record of the parts that were started, was removed" in node.log_text(), node.log_text()
+        assert "the record of the parts that were started, was removed" in node.log(), node.log()
         assert is_alive(pid)
         node.kill()
         empty(node)  # it is in the record again
@@ -233,7 +236,7 @@ def test_a_removed_id_comes_back_and_the_job_goes_on():
 
 def in_other_namespace(node):
     """launcherd starts in a pid namespace of its own, from which it does not see the shim."""
-    node.arguments = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *node.arguments]
+    node.argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", *node.argv]
 
 
 def can_unshare():
@@ -247,13 +250,13 @@ def kill_inside(node):
         inside = [int(pid) for pid in file.read().split()]
     assert len(inside) == 1, inside
     node.kill()
-    wait_until(lambda: not is_alive(inside[0]), "the end of the namespace")
+    wait_gone("the end of the namespace", inside[0], patience_s=LONG_S)
 
 
 def end_outside(node):
     """Starts launcherd in our namespace again."""
     kill_inside(node)
-    node.arguments = node.arguments[node.arguments.index(LAUNCHERD):]
+    node.argv = node.argv[node.argv.index(LAUNCHERD):]
     node.begin().ready()
 
 
@@ -316,7 +319,7 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         world.server.go(1, 1)
         world.server.wait_phase(1, 1, "running")
         token = node.shim(1, 1)["token"]
-        wait_until(lambda: len(token_holders(token)) == 1, "the rank to run its program")
+        wait_for("the rank to run its program", lambda: len(token_holders(token)) == 1, LONG_S)
         kill_inside(node)
         hello = again(world, node)  # in a new namespace
         assert [(s["phase"], s["unseen"]) for s in hello["shims"]] == [("ended", False)], hello
@@ -324,7 +327,7 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
         assert token_holders(token) == []
         assert report["cause"] == "the shim of job 1 on node0 ended with the container of the launcherd before", report
         world.server.forget(1, 1)
-        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+        wait_for("the run directory to go", lambda: not os.path.exists(node.run_dir(1, 1)), LONG_S)
         end_outside(node)
         assert os.listdir(f"{node.folder}/{node.name}/parts") == ["id.json"]
 
@@ -332,18 +335,18 @@ def test_a_pid_namespace_that_ended_with_its_launcherd_is_proof():
 def of_other_boot(node, **fields):
     """As if the part had been started in another boot: where the files were read, nothing runs of it."""
     shim = dict(node.shim(1, 1), boot_id="another", **fields)
-    for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{node_lib.CLUSTER}-1-g1.shim"):
-        node_lib.write_file(path, json.dumps(shim))
+    for path in (node.run_dir(1, 1) + "/shim.json", f"{node.folder}/{node.name}/parts/{CLUSTER}-1-g1.shim"):
+        write_file(path, json.dumps(shim))
 
 
 def end_part(node, pid, shim):
     """Its processes are gone, and nobody has said so."""
     node.kill()
     os.kill(shim["pid"], signal.SIGKILL)
-    wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+    wait_gone("the shim's end", shim["pid"], patience_s=LONG_S)
     for left in token_holders(shim["token"]):
         os.kill(left, signal.SIGKILL)
-    wait_until(lambda: not is_alive(pid), "the rank's end")
+    wait_gone("the rank's end", pid, patience_s=LONG_S)
 
 
 def test_a_boot_of_a_machine_that_may_be_another_is_no_proof():
@@ -373,7 +376,7 @@ def test_another_boot_of_a_machine_that_is_known_is_proof():
     with World(LAUNCHERD) as world:
         node = world.node()
         node.kill()
-        node.arguments = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.arguments]
+        node.argv = ["unshare", "--mount", "sh", "-c", CARD, "sh", *node.argv]
         hello = again(world, node)
         assert hello["machine_id"] != "", hello
         pid, shim = run_part(world, node)
@@ -391,8 +394,8 @@ OWN_BOOT = "mount --bind $0 /proc/sys/kernel/random/boot_id && "  # as systemd-n
 def in_container(world, node):
     """From now on its launcherds see a boot's id that is their container's own."""
     own = f"{world.folder}/own-boot"
-    node_lib.write_file(own, "0a1b2c3d-1111-4222-8333-444455556666\n")
-    node.arguments = ["unshare", "--mount", "sh", "-c", OWN_BOOT + CARD, own, *node.arguments]
+    write_file(own, "0a1b2c3d-1111-4222-8333-444455556666\n")
+    node.argv = ["unshare", "--mount", "sh", "-c", OWN_BOOT + CARD, own, *node.argv]
 
 
 def test_the_boot_of_a_container_is_no_boot_of_the_machine():
@@ -451,7 +454,7 @@ def test_a_directory_of_an_image_is_a_copy():
         if subprocess.run([*layered, "true"], stderr=subprocess.PIPE, check=False).returncode != 0:
             print("skipped: no overlayfs here")
             return
-        node.arguments = [*layered, *node.arguments]
+        node.argv = [*layered, *node.argv]
         hello = again(world, node)
         assert hello["state_id"] not in ("", before) and listed(hello) == [], hello
         aside = [name for name in os.listdir(layers[0]) if name.startswith("run-of-copy-")]
@@ -497,13 +500,13 @@ def test_no_part_starts_while_the_state_directory_is_elsewhere():
 
 
 def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node, pid, _ = begin(world)
         before = world.server.find("node_hello")["state_id"]
-        place = node.arguments.index("--state-dir") + 1
+        place = node.argv.index("--state-dir") + 1
         move_away(world, node)
         node.kill()
-        node.arguments[place] = f"{world.folder}/moved"
+        node.argv[place] = f"{world.folder}/moved"
         since = len(world.server.messages)
         hello = again(world, node)
         assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
@@ -511,7 +514,7 @@ def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
         assert is_alive(pid)
         assert node.end() == 0
         os.rename(f"{world.folder}/moved", f"{node.folder}/{node.name}")
-        node.arguments[place] = f"{node.folder}/{node.name}"
+        node.argv[place] = f"{node.folder}/{node.name}"
         node.begin().ready()
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
@@ -522,7 +525,7 @@ def test_a_second_launcherd_does_not_get_the_folder_of_the_first():
     with World(LAUNCHERD) as world:
         node, pid, _ = begin(world)
         os.unlink(f"{node.folder}/{node.name}/lock")
-        second = subprocess.run([*node.arguments, "--keep-trying"], stdin=subprocess.DEVNULL, capture_output=True, timeout=node_lib.TIMEOUT_S,
+        second = subprocess.run([*node.argv, "--keep-trying"], stdin=subprocess.DEVNULL, capture_output=True, timeout=LONG_S,
                                 check=False)
         assert second.returncode != 0 and b"uses the state directory" in second.stderr, second
         assert is_alive(pid)

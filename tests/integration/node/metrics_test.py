@@ -7,8 +7,8 @@ import pwd
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Skip, run_tests
-from node_lib import World
+from processes.runner import run_tests, Skip
+from processes.world import World
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 SHELL = "/bin/sh"

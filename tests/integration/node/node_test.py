@@ -11,13 +11,17 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import PROTOCOL, run_tests
-from node_lib import World, is_alive, token_holders, wait_until
+import processes
+from processes.proc import is_alive
+from processes.runner import run_tests
+from processes.stepper import Stepper
+from processes.waiting import Gate, idle_words, LONG_S, wait_for, wait_gone
+from processes.wire import Closed, PROTOCOL
+from processes.world import Node, token_holders, World
+from processes.server import CLUSTER, user_name
 
 LAUNCHERD = os.path.abspath(sys.argv[1])
 TOOLS = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(LAUNCHERD))), "worker")  # of a build folder
@@ -43,7 +47,7 @@ def children_of(pid):
 
 
 def wait_file(path):
-    return wait_until(lambda: os.path.exists(path) and os.path.getsize(path) > 0 and read(path), f"the file {path}")
+    return wait_for(f"the file {path}", lambda: os.path.exists(path) and os.path.getsize(path) > 0 and read(path))
 
 
 def test_true_runs_and_is_forgotten():
@@ -99,7 +103,7 @@ os.abort()
         assert "CoreDumping:\t1" in status, f"the failure was not known before the file was written: {status}"
         assert report["failed_rank"] == 1 and report["cause"].endswith("it is writing a core file"), report
         assert report["tail"] == "aborting\n" and report["ranks"][1]["state"] == "exited", report
-        wait_until(lambda: not is_alive(report["ranks"][0]["pid"]), "its peer to go")
+        wait_gone("its peer to go", report["ranks"][0]["pid"])
         assert is_alive(report["ranks"][1]["pid"]), "it had no time for its file"
         world.server.stop(1, 1, signal.SIGKILL)
         report = world.server.wait_phase(1, 1, "ended")
@@ -111,14 +115,14 @@ def test_a_log_that_is_deleted_is_made_again():
     """The log is made again at the next output: positions stay valid, and both logs mention it."""
     with World(LAUNCHERD) as world:
         node = world.node()
-        go = f"{world.folder}/go"
-        script = f'echo before; until [ -e "{go}" ]; do sleep 0.01; done; echo after; sleep 1000'
+        gate = Gate(f"{world.folder}/go")
+        script = f"echo before; {gate.wait}; echo after; sleep 1000"
         world.server.start(1, 1, [SHELL, "-c", script])
         world.server.go(1, 1)
         log = f"{node.log_dir(1)}/g1-rank0.log"
-        wait_until(lambda: os.path.exists(log) and read(log) == "before\n", "the first line")
+        wait_for("the first line", lambda: os.path.exists(log) and read(log) == "before\n")
         os.unlink(log)
-        write(go, "")
+        gate.open()
         wanted, got = b"[... this log was deleted: 7 bytes are gone ...]\nafter\n", b""
         while len(got) < len(wanted):
             data = world.server.log_read(1, 1, 0, offset=7 + len(got))
@@ -138,7 +142,7 @@ def test_commands_that_cannot_run():
         plain = f"{world.folder}/plain"
         write(plain, "no program\n")
         os.chmod(plain, 0o644)
-        user = node_lib.user_name()
+        user = user_name()
         remedy = "make it there, share the disk, or submit with --stage DIR"
         cases = [
             (["no-such-program-here"], "/", 127,
@@ -227,11 +231,11 @@ def test_environment_exact():
                 "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False",
                 "TORCHELASTIC_ERROR_FILE": f"{node.log_dir(1)}/g2-errors/rank{rank}.json",
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "DDP_JOB_ID": "1",
-                "DDP_CLUSTER": node_lib.CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_SHIM_PROTOCOL": str(PROTOCOL),
+                "DDP_CLUSTER": CLUSTER, "DDP_GENERATION": "2", "DDP_SHIM_FD": "3", "DDP_SHIM_PROTOCOL": str(PROTOCOL),
                 "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
                 "DDP_JOB_TOKEN": shim["token"], "NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo",
-                "USER": node_lib.user_name(), "LOGNAME": node_lib.user_name(),
+                "USER": user_name(), "LOGNAME": user_name(),
                 "SHELL": shell, "PYTHONPATH": PYTHON_MODULES,
             }
             assert found == expected, sorted(set(found.items()) ^ set(expected.items()))
@@ -297,7 +301,7 @@ def test_many_log_readers_do_not_end_the_connection():
             server.send("log_read", request_id=another, job_id=2, **asked)
             server.send("log_read", request_id=other_user, job_id=1, **asked)
             server.start(3, 1, ["true"])  # launcherd has read all of it when it does this
-            wait_until(lambda: os.path.exists(node.run_dir(3, 1)), "the run directory")
+            wait_for("the run directory", lambda: os.path.exists(node.run_dir(3, 1)))
         answers = server.wait(lambda: (found := [m for _, m in list(server.messages) if m["type"] == "log_data"])
                               and {m["request_id"] for m in found} >= {another, other_user, *many} and found, "all answers")
         assert server.connections == 1, server.connections
@@ -344,7 +348,7 @@ def test_a_child_that_never_stops_writing_holds_up_nothing():
         script = f"for i in 1 2 3; do setsid dd if=/dev/zero bs=1M & done; read x < {world.folder}/fifo; exit 3"
         world.server.start(1, 1, [SHELL, "-c", script])
         world.server.go(1, 1)
-        wait_until(lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") > 2 ** 23, "their output")
+        wait_for("their output", lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") > 2 ** 23)
         with open(f"{world.folder}/fifo", "w") as fifo:
             fifo.write("\n")
         report = world.server.wait_phase(1, 1, "ended")
@@ -422,7 +426,7 @@ def test_doctor_runs_as_the_account_of_the_question():
         def ask(user):
             data = world.server.node_ask("doctor", user=user, job_id=1, cwd="/tmp", argv=[python, "x"], env={"HOME": "/of/the/job"})
             return json.loads(data["bytes"])
-        facts = ask(node_lib.user_name())
+        facts = ask(user_name())
         assert facts["torch"] == str(os.geteuid()) and facts["cudnn"] == "/of/the/job" and facts["uid"] == os.geteuid(), facts
         assert "no-such-account" in ask("no-such-account")["user_problem"] and "torch" not in ask("no-such-account")
         nobody = pwd.getpwnam("nobody").pw_uid
@@ -440,20 +444,20 @@ def test_doctor_runs_as_the_account_of_the_question():
 def test_stop_with_grace_then_kill():
     with World(LAUNCHERD) as world:
         node = world.node()
-        script = 'trap "" TERM; echo started > "$0.$RANK"; while :; do sleep 0.05; done'
-        kind = 'trap "exit 0" TERM; echo started > "$0.$RANK"; while :; do sleep 0.01; done'
+        script = 'trap "" TERM; echo started > "$0.$RANK"; sleep 1000'
+        kind = 'trap "exit 0" TERM; echo started > "$0.$RANK"; ' + idle_words(f"{world.folder}/idle")
         whole = f'if [ "$RANK" = 0 ]; then {script}; else {kind}; fi'
         world.server.start(1, 1, [SHELL, "-c", whole, f"{world.folder}/mark"], nproc=2)
         world.server.go(1, 1)
         wait_file(f"{world.folder}/mark.0")
         wait_file(f"{world.folder}/mark.1")
-        begin = time.monotonic()
+        watch = world.watch()
         world.server.stop(1, 1, signal.SIGTERM, grace_us=3_000_000)
         report = world.server.wait_phase(1, 1, "ended")
-        took = time.monotonic() - begin
+        watch.check("the end after the stop", 3)
         ranks = [(r["state"], r["exit_code"], r["signal"]) for r in report["ranks"]]
         assert ranks == [("stopped", 0, 9), ("stopped", 0, 0)], ranks
-        assert took >= 3 and report["failed_rank"] == -1, (took, report)
+        assert report["failed_rank"] == -1, report
         world.forget(node, 1, 1)
 
 
@@ -471,16 +475,18 @@ def test_stop_before_go():
 ESCAPING = ("import os, sys, time\n"
             "folder = sys.argv[1]\n"
             "def child(name, clear):\n"
+            "    os.mkfifo(f'{folder}/{name}.told')\n"
             "    if os.fork(): return\n"
             "    os.setsid()\n"
             "    if os.fork(): os._exit(0)\n"
             "    open(f'{folder}/{name}.new', 'w').write(str(os.getpid()))\n"
             "    os.rename(f'{folder}/{name}.new', f'{folder}/{name}')\n"
+            "    open(f'{folder}/{name}.told', 'w').close()\n"
             "    if clear: os.execve('/bin/sleep', ['sleep', '1000'], {})\n"
             "    os.execv('/bin/sleep', ['sleep', '1000'])\n"
             "child('plain', False)\n"
             "child('cleared', True)\n"
-            "while not all(os.path.exists(f'{folder}/{name}') for name in ('plain', 'cleared')): time.sleep(0.01)\n"
+            "for name in ('plain', 'cleared'): open(f'{folder}/{name}.told').read()\n"
             "if len(sys.argv) > 2: sys.exit(int(sys.argv[2]))\n"
             "time.sleep(1000)\n")
 
@@ -508,13 +514,13 @@ def assert_all_ended(pids):
 
 def kill_shim(shim):
     os.kill(shim["pid"], signal.SIGKILL)
-    wait_until(lambda: not is_alive(shim["pid"]), "the shim's end")
+    wait_gone("the shim's end", shim["pid"])
 
 
 def forget_dead(world, node):
     """Forgets a dead shim: only the run directory is left to remove."""
     world.server.forget(1, 1)
-    wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+    wait_for("the run directory to go", lambda: not os.path.exists(node.run_dir(1, 1)))
 
 
 def test_stop_reaches_daemonised_children():
@@ -553,15 +559,14 @@ def test_killed_shim():
 def test_killed_launcherd_is_replaced_under_a_running_job():
     with World(LAUNCHERD) as world:
         node = world.node()
-        script = 'n=0; while :; do n=$((n+1)); echo $n > "$0.new"; mv "$0.new" "$0"; sleep 0.01; done'
-        world.server.start(1, 1, [SHELL, "-c", script, f"{world.folder}/count"])
+        stepper = Stepper(f"{world.folder}/steps")
+        world.server.start(1, 1, stepper.argv)
         world.server.go(1, 1)
-        wait_file(f"{world.folder}/count")
+        stepper.step()
         before = world.server.wait_phase(1, 1, "running")
         shim = world.note_token(node, 1, 1)
         node.kill()
-        seen = int(read(f"{world.folder}/count"))
-        wait_until(lambda: int(read(f"{world.folder}/count")) > seen + 3, "the worker to go on")
+        stepper.step(3)
         since = len(world.server.messages)
         node.begin().ready()
         hello = world.server.wait_for("node_hello", since=since)
@@ -587,7 +592,7 @@ def test_the_state_directory_is_renamed_under_a_running_job():
         report = world.server.wait_for("shim_report", since=since)
         shim = world.note_token(after, 1, 1)
         assert (report["phase"], report["ranks"], report["cause"]) == ("running", ranks, ""), report
-        assert is_alive(pid) and is_alive(shim["pid"]) and "is killed" not in after.log_text(), after.log_text()
+        assert is_alive(pid) and is_alive(shim["pid"]) and "is killed" not in after.log(), after.log()
         world.server.stop(1, 1)
         ended = world.server.wait_phase(1, 1, "ended")
         assert "killed" not in ended["cause"], ended
@@ -604,7 +609,7 @@ def start_sleeper(world):
     path = f"{world.folder}/pid"
     world.server.start(1, 1, [SHELL, "-c", f"echo $$ > {path}.new; mv {path}.new {path}; exec sleep 1000"])
     world.server.go(1, 1)
-    wait_until(lambda: os.path.exists(path), "the worker")
+    wait_for("the worker", lambda: os.path.exists(path))
     return int(read(path))
 
 
@@ -660,13 +665,13 @@ def test_a_shim_of_a_far_protocol_is_left_alone():
             with socket.socket(socket.AF_UNIX) as listener:
                 listener.bind(path)
                 listener.listen()
-                listener.settimeout(node_lib.TIMEOUT_S)
+                listener.settimeout(LONG_S)
                 node.begin()
                 told, calls = [], 0
                 while calls < 3 or (said["protocol"] == PROTOCOL and not told):
                     calls += 1
                     with listener.accept()[0] as one:
-                        one.settimeout(node_lib.TIMEOUT_S)
+                        one.settimeout(LONG_S)
                         one.sendall(struct.pack(">I", len(text)) + text)
                         while one.recv(4096):
                             pass
@@ -676,7 +681,7 @@ def test_a_shim_of_a_far_protocol_is_left_alone():
             os.replace(path + ".real", path)
             world.server.wait_phase(1, 1, "running")
             assert is_alive(pid)
-            assert node.log_text().count(words) == 1, node.log_text()
+            assert node.log().count(words) == 1, node.log()
             world.server.stop(1, 1)
             world.server.wait_phase(1, 1, "ended")
             world.forget(node, 1, 1)
@@ -692,7 +697,7 @@ def test_a_shim_whose_order_cannot_be_read_is_ended():
         node.begin().ready()
         assert not is_alive(pid) and not is_alive(shim["pid"])
         assert not os.path.exists(node.run_dir(1, 1))
-        assert "start.slot_mask: missing): what runs of it is killed" in node.log_text(), node.log_text()
+        assert "start.slot_mask: missing): what runs of it is killed" in node.log(), node.log()
         assert world.server.run(2, ["true"])["failed_rank"] == -1
         world.forget(node, 2, 1)
 
@@ -755,7 +760,7 @@ def test_end_is_not_lost_with_the_shim():
         shim = world.note_token(node, 1, 1)
         node.kill()
         write(f"{world.folder}/fifo", "go\n")
-        wait_until(lambda: os.path.exists(node.run_dir(1, 1) + "/end.msg"), "end.msg")
+        wait_for("end.msg", lambda: os.path.exists(node.run_dir(1, 1) + "/end.msg"))
         kill_shim(shim)
         node.begin().ready()
         report = world.server.wait_phase(1, 1, "ended")
@@ -785,7 +790,7 @@ def test_silent_server_is_called_again():
         node = world.node()
         world.server.acks_beats = False
         world.server.wait(lambda: world.server.connections >= 2, "a second connection")
-        assert "has not answered 5 beats" in node.log_text()
+        assert "has not answered 5 beats" in node.log()
 
 
 def test_a_stuck_shim_is_killed_after_a_stop():
@@ -798,20 +803,20 @@ def test_a_stuck_shim_is_killed_after_a_stop():
         report = world.server.wait_phase(1, 1, "ended")
         assert "was killed (signal 9)" in report["cause"], report
         assert not is_alive(pid)
-        assert "its shim is killed: it does not answer, and the job is to stop" in node.log_text()
+        assert "its shim is killed: it does not answer, and the job is to stop" in node.log()
         assert world.server.run(2, ["true"])["failed_rank"] == -1
         world.forget(node, 1, 1)
         world.forget(node, 2, 1)
 
 
 def test_a_stuck_shim_is_killed_after_its_lease():
-    with World(LAUNCHERD, lease_us=6_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=6_000_000) as world:
         node = world.node()
         pid = start_sleeper(world)
         stop_shim(node, 1)
         world.server.cut()
-        wait_until(lambda: not is_alive(pid), "the end of the lease")
-        assert "its shim is killed: it has not ended with its lease" in node.log_text()
+        wait_gone("the end of the lease", pid)
+        wait_for("its line", lambda: "its shim is killed: it has not ended with its lease" in node.log())
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
         assert "was killed (signal 9)" in report["cause"], report
@@ -820,7 +825,7 @@ def test_a_stuck_shim_is_killed_after_its_lease():
 
 def test_lease():
     """The node is cut off for longer than the lease: the workers are killed without a server."""
-    with World(LAUNCHERD, lease_us=6_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=6_000_000) as world:
         node = world.node()
         world.server.start(1, 1, ["sleep", "1000"])
         world.server.go(1, 1)
@@ -828,7 +833,7 @@ def test_lease():
         world.note_token(node, 1, 1)
         world.server.cut()
         assert is_alive(pid)
-        wait_until(lambda: not is_alive(pid), "the end of the lease")
+        wait_gone("the end of the lease", pid)
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "cut off from the server for longer than the lease (6 s)", report
@@ -865,15 +870,14 @@ def test_join_and_world():
     """Workers that speak the protocol on DDP_SHIM_FD: blob of rank 0 up, world down to each."""
     with World(LAUNCHERD) as world:
         node = world.node()
-        here = os.path.dirname(os.path.abspath(node_lib.__file__))
         script = (
             "import sys, os, socket, base64\n"
-            f"sys.path.insert(0, {here!r})\n"
-            "from node_lib import Peer\n"
-            "peer = Peer(socket.socket(fileno=int(os.environ['DDP_SHIM_FD'])))\n"
+            f"sys.path.insert(0, {os.path.dirname(os.path.dirname(processes.__file__))!r})\n"
+            "from processes.wire import Link\n"
+            "peer = Link(socket.socket(fileno=int(os.environ['DDP_SHIM_FD'])))\n"
             "rank = int(os.environ['RANK'])\n"
             "peer.send('worker_join', rank=rank, generation=1, blob=base64.b64encode(b'id' if rank == 0 else b'').decode())\n"
-            "got = base64.b64decode(peer.receive()['blob'])\n"
+            "got = base64.b64decode(peer.recv()['blob'])\n"
             "peer.send('progress', job_id=1, generation=1, rank=rank, epoch=1, epochs=2, step=3, steps=4, loss=0.5,\n"
             "          samples_per_s=6.0, checkpoint_step=0)\n"
             "peer.send('worker_error', text='my last words')\n"
@@ -935,23 +939,23 @@ def test_parent_killed_takes_its_jobs_along():
     """kill -9 of launcherd's parent: launcherd, shim, workers and daemonised children end."""
     with World(LAUNCHERD) as world:
         script = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-        arguments = node_lib.Node(LAUNCHERD, world.folder).arguments + ["--exit-with-parent"]
+        arguments = Node(LAUNCHERD, world.folder).argv + ["--exit-with-parent"]
         with open(f"{world.folder}/parent.log", "wb") as log:
             parent = subprocess.Popen([PYTHON, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=log)
         assert parent.stdout.readline().startswith(b"launcherd: ready")
         pids = start_escaping(world)
         launcherd = children_of(parent.pid)
-        pids.append(node_lib.Node(LAUNCHERD, world.folder).shim(1, 1)["pid"])
+        pids.append(Node(LAUNCHERD, world.folder).shim(1, 1)["pid"])
         parent.kill()
         parent.wait()
-        wait_until(lambda: not any(map(is_alive, launcherd + pids)), "everything to end")
+        wait_for("everything to end", lambda: not any(map(is_alive, launcherd + pids)))
         parent.stdout.close()
 
 
 def test_second_launcherd_is_refused():
     with World(LAUNCHERD) as world:
         node = world.node()
-        second = subprocess.run(node.arguments, capture_output=True, text=True, timeout=60)
+        second = subprocess.run(node.argv, capture_output=True, text=True, timeout=60)
         assert second.returncode == 1, second
         assert f"another launcherd (pid {node.process.pid}) uses the state directory" in second.stderr, second.stderr
 
@@ -987,8 +991,8 @@ def test_long_state_directory():
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
         world.server.forget(1, 1)
-        wait_until(lambda: not is_alive(pid), "the end")
-        wait_until(lambda: not os.listdir(f"{world.folder}/node0/{deep}/run"), "the run directory to go")
+        wait_gone("the end", pid)
+        wait_for("the run directory to go", lambda: not os.listdir(f"{world.folder}/node0/{deep}/run"))
         assert node.end() == 0
         os.makedirs(f"{world.folder}/node0/run", exist_ok=True)
 
@@ -1002,15 +1006,15 @@ def random_order(rng, keys):
     if kind == "start":
         keys.append((job, generation))
         slots = rng.choice([1, 2, 4, 8, 1 << rng.randrange(64), rng.getrandbits(64) | 1])
-        return kind, dict(key, cluster=rng.choice([node_lib.CLUSTER, node_lib.CLUSTER, "other"]), name="job",
-                          user=rng.choice([node_lib.user_name(), node_lib.user_name(), "\u00e9", ""]), node_rank=rng.randrange(64),
+        return kind, dict(key, cluster=rng.choice([CLUSTER, CLUSTER, "other"]), name="job",
+                          user=rng.choice([user_name(), user_name(), "\u00e9", ""]), node_rank=rng.randrange(64),
                           node_count=64, rank_base=rng.choice([0, 0, 1, 1023]), local_count=rng.choice([1, 1, 2, 64]),
                           world=rng.choice([1, 2, 1024]), slot_mask=slots, restart_count=0, max_restarts=0,
                           checkpoint_step=rng.choice([0, 1200]), grace_us=rng.choice([0, 1000]), cwd=rng.choice(["/", "/", "/\n" + "\u00e9" * 300]),
                           argv=rng.choice([["true"], ["false"], ["/\t\u00e9" * 90], [SHELL, "-c", "exit 3"]]),
                           env=rng.choice([{}, {"PATH": "/bin"}, {"A=B": "c"}, {"": "x"}]), nodes=rng.choice([{}, {"node0": "127.0.0.1"}, {"a": "x"}]), submitted_ms=rng.choice([0, 2**62]))
     if kind == "node_welcome":
-        return kind, dict(cluster=rng.choice([node_lib.CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000, protocol=PROTOCOL, schema="")
+        return kind, dict(cluster=rng.choice([CLUSTER, "other"]), beat_interval_us=50000, lease_us=60_000_000, protocol=PROTOCOL, schema="")
     return kind, {
         "go": dict(key, master_addr="127.0.0.1", master_port=29500), "world": dict(key, blob=rng.choice(["", "AAAA"])),
         "stop": dict(key, signal=rng.randrange(1, 65), grace_us=rng.choice([0, 1000, 10**12]), reason="\u00e9"),
@@ -1039,13 +1043,13 @@ def test_a_server_that_follows_no_protocol():
             try:
                 server.send(kind, **fields)
                 if rng.random() < 0.0005:
-                    server.node.sock.shutdown(socket.SHUT_RDWR)  # it connects again
-            except (OSError, AttributeError):
+                    server.node.socket.shutdown(socket.SHUT_RDWR)  # it connects again
+            except (Closed, OSError, AttributeError):
                 pass
             del keys[:-20]
             if len(server.messages) > 10000:
                 del server.messages[:-100]
-            assert node.process.poll() is None, f"seed {seed}: {node.log_text()[-2000:]}"
+            assert node.process.poll() is None, f"seed {seed}: {node.log()[-2000:]}"
         with open(f"/proc/{node.process.pid}/status") as file:
             rss_kib = next(int(line.split()[1]) for line in file if line.startswith("VmRSS:"))
         print(f"{total} messages, {server.connections} connections, rss {rss_kib} KiB", flush=True)
@@ -1056,19 +1060,18 @@ def test_a_server_that_follows_no_protocol():
                 since, request = len(server.messages), rng.getrandbits(60)
                 server.send("log_read", what="output", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,
                             bytes_max=1, wait_us=0, submitted_ms=0)
-                wait_until(lambda: server.find("log_data", lambda m: m["request_id"] == request, since), "an answer", 2)
+                wait_for("an answer", lambda: server.find("log_data", lambda m: m["request_id"] == request, since), 2)
                 left = os.listdir(f"{world.folder}/{node.name}/run")
-                for cluster in ("other", node_lib.CLUSTER):
+                for cluster in ("other", CLUSTER):
                     server.send("node_welcome", cluster=cluster, beat_interval_us=50000, lease_us=60_000_000, protocol=PROTOCOL, schema="")
                     for job, generation in (name.rsplit("-", 2)[1:] for name in left):
                         server.stop(int(job), int(generation[1:]), signal.SIGKILL)
                         server.forget(int(job), int(generation[1:]))
-            except (OSError, AssertionError):
+            except (Closed, OSError, AssertionError):
                 return False  # the connection has just ended
-            time.sleep(0.05)
             return not left
 
-        wait_until(clear, "the run directories to go")
+        wait_for("the run directories to go", clear)
         assert server.run(1000, ["true"], slot_mask=1 << 63)["failed_rank"] == -1
         world.forget(node, 1000, 1)
 

@@ -12,15 +12,17 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import Skip, run_tests
-from node_lib import World, is_alive, wait_until
+from processes.proc import is_alive
+from processes.runner import run_tests, Skip
+from processes.waiting import wait_for, wait_gone
+from processes.world import Node, World
+from processes.server import CLUSTER, user_name
 
 BUILD = os.path.abspath(sys.argv[1])
 LAUNCHERD = f"{BUILD}/launcherd/launcherd"
 SHELL = "/bin/sh"
 IS_ROOT = os.geteuid() == 0
-OWN = node_lib.user_name()
+OWN = user_name()
 
 
 def need_root():
@@ -43,7 +45,7 @@ def refusal(world, job, user):
     report = world.server.wait_phase(job, 1, "ended")
     assert report["failed_errno_exit"] == 126 and report["failed_rank"] == -1, report
     world.server.forget(job, 1)
-    wait_until(lambda: not os.listdir(f"{world.folder}/node0/run"), "the run directory to go")
+    wait_for("the run directory to go", lambda: not os.listdir(f"{world.folder}/node0/run"))
     return report["cause"]
 
 
@@ -126,7 +128,7 @@ def test_files_of_a_job_are_for_nobody_else():
         world.server.wait_phase(1, 1, "running")
         logs, run = node.log_dir(1), node.run_dir(1, 1)
         error = f"{logs}/g1-errors/rank0.json"
-        wait_until(lambda: os.path.exists(error) and os.path.getsize(f"{logs}/g1-rank0.log") > 0, "its output")
+        wait_for("its output", lambda: os.path.exists(error) and os.path.getsize(f"{logs}/g1-rank0.log") > 0)
         private = [f"{logs}/g1-rank0.log", f"{logs}/shim-g1.log", f"{run}/start.msg", f"{run}/shim.json"]
         for path in private:
             assert stat.S_IMODE(os.stat(path).st_mode) == 0o600, path
@@ -176,8 +178,8 @@ def cgroup_of(node, job, generation):
     """The folder of the job's cgroup; skips where launcherd found none."""
     found = node.shim(job, generation)["cgroup"]
     if found == "":
-        assert "no cgroups (" in node.log_text(), node.log_text()
-        raise Skip(node.log_text().split("no cgroups ", 1)[1].split("\n")[0])
+        assert "no cgroups (" in node.log(), node.log()
+        raise Skip(node.log().split("no cgroups ", 1)[1].split("\n")[0])
     return found
 
 
@@ -197,7 +199,7 @@ def start_escaping(world):
     world.server.start(1, 1, [sys.executable, "-c", ESCAPE, f"{world.folder}/pid"])
     world.server.go(1, 1)
     world.server.wait_phase(1, 1, "running")
-    wait_until(lambda: os.path.exists(f"{world.folder}/pid"), "the pid of what escapes")
+    wait_for("the pid of what escapes", lambda: os.path.exists(f"{world.folder}/pid"))
     with open(f"{world.folder}/pid") as file:
         return int(file.read())
 
@@ -208,13 +210,13 @@ def test_cgroup_holds_what_escapes():
         pid = start_escaping(world)
         try:
             group = cgroup_of(node, 1, 1)
-            assert os.path.basename(group).startswith(f"{node_lib.CLUSTER}-1-g1-"), group
+            assert os.path.basename(group).startswith(f"{CLUSTER}-1-g1-"), group
             assert group.endswith(groups_of(pid)[0]), (group, groups_of(pid))
             assert groups_of(node.shim(1, 1)["pid"]) == groups_of(node.process.pid), "the shim is not in the job's group"
         finally:
             end_job(world, node)
-        wait_until(lambda: not is_alive(pid), "what escaped to end")
-        wait_until(lambda: not os.path.exists(group), "its cgroup to go")
+        wait_gone("what escaped to end", pid)
+        wait_for("its cgroup to go", lambda: not os.path.exists(group))
 
 
 def test_cgroup_outlives_shim_and_launcherd():
@@ -230,22 +232,22 @@ def test_cgroup_outlives_shim_and_launcherd():
             raise
         node.kill()
         os.kill(shim["pid"], signal.SIGKILL)
-        wait_until(lambda: not is_alive(shim["pid"]), "the shim to end")
+        wait_gone("the shim to end", shim["pid"])
         assert is_alive(pid)
         node.begin().ready()
         world.server.wait_phase(1, 1, "ended")
         assert not is_alive(pid), "a process of the job was left"
         world.server.forget(1, 1)
-        wait_until(lambda: not os.path.exists(group), "its cgroup to go")
-        wait_until(lambda: not os.path.exists(node.run_dir(1, 1)), "the run directory to go")
+        wait_for("its cgroup to go", lambda: not os.path.exists(group))
+        wait_for("the run directory to go", lambda: not os.path.exists(node.run_dir(1, 1)))
 
 
 def test_memory_limit():
     """If the memory controller is available, the kernel's OOM kill is named. Otherwise the option is refused."""
     with World(LAUNCHERD) as world:
-        node = node_lib.Node(LAUNCHERD, world.folder, extra=["--allow-root", "--job-memory", "96M"]).begin()
+        node = Node(LAUNCHERD, world.folder, extra=["--allow-root", "--job-memory", "96M"]).begin()
         if node.process.stdout.readline() == b"":
-            code, text = node.wait(), node.log_text()
+            code, text = node.wait(), node.log()
             assert code == 1 and "--job-memory needs cgroup v2: " in text, (code, text)
             shutil.rmtree(f"{world.folder}/node0")
             raise Skip("the option is refused, as it should be: " + text.split("cgroup v2: ")[1].split("\n")[0])

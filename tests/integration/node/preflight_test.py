@@ -10,8 +10,10 @@ import subprocess
 import sys
 
 BUILD = os.environ["BUILD_ROOT"]
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ctl"))
-from ctl_lib import Case, Cluster, clean_environ, equal, run_tests, wait_until  # pylint: disable=wrong-import-position
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.runner import equal, run_and_exit
+from processes.waiting import wait_for
 
 REMEDY = "make it there, share the disk, or submit with --stage DIR"
 
@@ -25,14 +27,7 @@ class Machines(Cluster):
         os.mkdir(self.home)
         script = ('mount -t tmpfs -o size=1m none "$1" && printf "#!/bin/sh\\necho it runs\\n" > "$1/only1" && chmod 755 "$1/only1" && '
                   'shift && exec "$@"')
-        with open(f"{case.dir}/node1.log", "ab") as log:
-            daemon = subprocess.Popen(
-                ["unshare", "-m", "sh", "-c", script, "sh", self.home, os.path.join(BUILD, "launcherd", "launcherd"),
-                 "--server", self.server, "--name", "node1", "--slots", "1", "--allow-root", "--state-dir",
-                 f"{case.dir}/node1", "--exit-with-parent"],
-                env=clean_environ(), stdout=subprocess.PIPE, stderr=log, stdin=subprocess.DEVNULL)
-        self.daemons["node1"] = daemon
-        assert daemon.stdout.readline(), "node1 did not get ready"
+        self.start_node("node1", 1, prefix=["unshare", "-m", "sh", "-c", script, "sh", self.home])
 
 
 def has_mount_namespaces():
@@ -109,7 +104,7 @@ def a_program_that_is_being_written():
         shutil.copy("/bin/true", program)
         with open(program, "r+b"):
             job = cluster.submit("--max-restarts", "1", "--", program)
-            status = wait_until("the first failure", lambda: (now := cluster.status(job))["state"] in ("restarting", "failed") and now)
+            status = wait_for("the first failure", lambda: (now := cluster.status(job))["state"] in ("restarting", "failed") and now)
             equal(status["state"], "restarting", status)
             for text in ("it is being written now", ": no other node can run it: it is tried again after "):
                 assert text in status["reason"], status
@@ -128,4 +123,4 @@ def a_given_number_of_restarts_is_kept():
 
 
 if __name__ == "__main__":
-    run_tests([a_program_that_only_the_other_node_has, a_program_that_is_being_written, a_given_number_of_restarts_is_kept, one_node_without_the_directory, one_of_two_nodes_without_the_directory, one_of_two_nodes_without_the_program])
+    run_and_exit([a_program_that_only_the_other_node_has, a_program_that_is_being_written, a_given_number_of_restarts_is_kept, one_node_without_the_directory, one_of_two_nodes_without_the_directory, one_of_two_nodes_without_the_program])

@@ -8,12 +8,12 @@ import re
 import signal
 import sys
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-import node_lib
-from ddpproto import run_tests
-from node_lib import World, is_alive, wait_until
+from processes.case import write_file
+from processes.runner import run_tests
+from processes.waiting import Gate, LONG_S, wait_for, wait_gone
+from processes.world import World
 
 LAUNCHERD, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 LINE = 64  # bytes
@@ -25,7 +25,7 @@ class Disk:
         os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=self.path, ASAN_OPTIONS="verify_asan_link_order=0")
 
     def hang(self):
-        node_lib.write_file(self.path, "")
+        write_file(self.path, "")
 
     def go_on(self):
         os.unlink(self.path)
@@ -33,12 +33,11 @@ class Disk:
 
 def printer(world, lines):
     """Prints a few lines, then, when told to, that many numbered lines; makes a file when it has finished, and waits."""
-    go, through = f"{world.folder}/go", f"{world.folder}/through"
-    return [sys.executable, "-c", f"""import os, sys, time
+    go, through = Gate(f"{world.folder}/go"), f"{world.folder}/through"
+    return [sys.executable, "-c", f"""import fcntl, os, sys, time
 text = "".join(str(i).ljust({LINE - 1}) + chr(10) for i in range({lines})).encode()
 print("first".ljust({LINE - 1}), flush=True)
-while not os.path.exists({go!r}):
-    time.sleep(0.01)
+fcntl.flock(open({go.path!r}), fcntl.LOCK_SH)
 for i in range(0, len(text), 65536):  # fast, since a disk may hang for only 3 s before output is lost
     os.write(1, text[i:i + 65536])
 open({through!r}, "w").close()
@@ -52,7 +51,7 @@ def begin(world, lines=0, **more):
     world.server.go(1, 1)
     pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
     world.note_token(node, 1, 1)
-    wait_until(lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") == LINE, "the first line")
+    wait_for("the first line", lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") == LINE, LONG_S)
     return node, pid, go, through
 
 
@@ -61,7 +60,7 @@ def wait_full(pid):
     def printed():
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             return int(next(line.split()[1] for line in file if line.startswith("wchar:"))) >= 4 << 20
-    wait_until(printed, "the queue to fill")
+    wait_for("the queue to fill", printed, LONG_S)
 
 
 def test_output_waits_then_is_lost_and_counted():
@@ -71,8 +70,8 @@ def test_output_waits_then_is_lost_and_counted():
         disk = Disk(world)
         node, _, go, through = begin(world, lines)
         disk.hang()
-        node_lib.write_file(go, "")
-        wait_until(lambda: os.path.exists(through), "the program to print all")
+        go.open()
+        wait_for("the program to print all", lambda: os.path.exists(through), LONG_S)
         disk.go_on()
         world.server.stop(1, 1, signal.SIGTERM)
         world.server.wait_phase(1, 1, "ended")
@@ -94,11 +93,11 @@ def test_a_short_hang_loses_nothing():
         disk = Disk(world)
         node, pid, go, through = begin(world, lines)
         disk.hang()
-        node_lib.write_file(go, "")
+        go.open()
         wait_full(pid)
         assert not os.path.exists(through), "it did not wait for the disk"
         disk.go_on()
-        wait_until(lambda: os.path.exists(through), "the program to print all")
+        wait_for("the program to print all", lambda: os.path.exists(through), LONG_S)
         world.server.stop(1, 1, signal.SIGTERM)
         world.server.wait_phase(1, 1, "ended")
         with open(f"{node.log_dir(1)}/g1-rank0.log", "rb") as file:
@@ -113,13 +112,13 @@ def test_cancel():
         disk = Disk(world)
         node, pid, go, _ = begin(world, 1 << 20)
         disk.hang()
-        node_lib.write_file(go, "")
+        go.open()
         wait_full(pid)
-        before = time.monotonic()
+        watch = world.watch()
         world.server.stop(1, 1, signal.SIGKILL)
-        wait_until(lambda: not is_alive(pid), "its worker to go")
+        wait_gone("its worker to go", pid, patience_s=LONG_S)
         report = world.server.wait_phase(1, 1, "ended")
-        print(f"ended {time.monotonic() - before:.1f} s after the stop", flush=True)
+        watch.check("the end after the stop")
         assert report["ranks"][0]["state"] == "stopped", report
         assert "killed" not in report["cause"], report  # launcherd has not killed it as a stuck shim
         disk.go_on()
@@ -135,13 +134,13 @@ def test_lease_and_a_death():
         world.server.go(2, 1)
         other = world.server.wait_phase(2, 1, "running")["ranks"][0]["pid"]
         disk.hang()
-        node_lib.write_file(go, "")
+        go.open()
         wait_full(pid)
         os.kill(other, signal.SIGSEGV)
         report = world.server.wait_report(2, 1, lambda r: r["failed_rank"] == 0, "the death of its worker")
         assert report["cause"].startswith("rank 0 was killed by signal 11"), report
         world.server.cut()
-        wait_until(lambda: not is_alive(pid), "the end of the lease")
+        wait_gone("the end of the lease", pid, patience_s=LONG_S)
         world.server.listen()
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "cut off from the server for longer than the lease (8 s)", report
@@ -155,7 +154,7 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
         disk = Disk(world)
         node, _, go, _ = begin(world, 1 << 20)
         disk.hang()
-        node_lib.write_file(go, "")
+        go.open()
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
@@ -198,10 +197,9 @@ def test_looking_at_a_rank_hangs():
         asked.join(60)
         assert answers[0]["problem"].endswith("rank 0: looking at it took too long: something hangs there"), answers
         disk.go_on()
-        wait_until(lambda: world.server.log_read(1, 1, 0, what="stack")["bytes"].startswith(b'{"schema":"ddp.stack.v1"'),
-                   "a look that is not too slow")
-        node_lib.write_file(go, "")
-        wait_until(lambda: os.path.exists(through), "the program to print all")
+        wait_for("a look that is not too slow", lambda: world.server.log_read(1, 1, 0, what="stack")["bytes"].startswith(b'{"schema":"ddp.stack.v1"'), LONG_S)
+        go.open()
+        wait_for("the program to print all", lambda: os.path.exists(through), LONG_S)
         world.server.stop(1, 1, signal.SIGKILL)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)

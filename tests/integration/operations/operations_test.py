@@ -4,17 +4,17 @@ durations and spaces may differ. With DDP_UPDATE_OPERATIONS=1 the page gets the 
 
 In the page a comment <!-- test: WORDS --> causes an incident (the functions do_* below), and in blocks of ```console the lines after a
 `$ ` are run; the lines after those are the output. A block whose comment says `skip` is not for this machine."""
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "lib")]
-import ctl_lib  # noqa: E402
-from ctl_lib import BUILD, Case, Cluster, clean_environ, command_of, kill_if_there  # noqa: E402
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib")]
+from processes.case import BUILD, Case, clean_environ, Cluster
+from processes.waiting import wait_for
 
 PAGE = os.path.join(HERE, "..", "..", "..", "docs", "operations.md")
 PATIENCE_S = 120
@@ -22,7 +22,7 @@ PART = re.compile(r"<!-- test: (.*?) -->|^```console\n(.*?)^```\n", re.M | re.S)
 
 
 def wait_until(what, condition):
-    return ctl_lib.wait_until(what, condition, PATIENCE_S)
+    return wait_for(what, condition, PATIENCE_S)
 
 
 def normal(text):
@@ -36,18 +36,15 @@ def normal(text):
 class Machines(Cluster):
     """The server on `head`, gpu01 and gpu02 with two slots each; a node that is silent for 4 s is lost."""
 
-    def start_server(self):
-        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", "--suspect", "2s", "--lost", "4s",
-                    "--lease", "60s", "--listen", "127.0.0.1:0", "--require-key", "--advertise", "head:7400")
-
-    def start_node(self, name):
-        self.launch(name, "launcherd", "--server", self.server, "--name", name, "--slots", "2", "--allow-root")
+    def __init__(self, case):
+        super().__init__(case, nodes=0, server_options=["--suspect", "2s", "--lost", "4s", "--lease", "60s", "--listen", "127.0.0.1:0",
+                                                        "--require-key", "--advertise", "head:7400"])
 
 
 class Page:
     def __init__(self, case):
         self.case, self.job = case, None
-        self.cluster = Machines(case, nodes=0)
+        self.cluster = Machines(case)
         self.bin = os.path.join(case.dir, "bin")
         os.mkdir(self.bin)
         for program in ("ddpctl", "rendezvous", "launcherd"):
@@ -57,7 +54,7 @@ class Page:
 
     def do_start(self):
         for name in ("gpu01", "gpu02"):
-            self.cluster.start_node(name)
+            self.cluster.start_node(name, 2)
         self.job = self.cluster.submit("--name", "train", "--nodes", "2", "--nproc-per-node", "1", "--grace", "1s", "--cwd", "/", "--",
                                        "sh", "-c", "echo step; exec sleep 100000")
         self.wait_for("running")
@@ -70,14 +67,11 @@ class Page:
 
     def do_lose(self, name):
         """A power failure of a node: kills launcherd, its shim and its workers."""
-        self.cluster.daemons.pop(name).kill()
-        for pid in self.case.processes():
-            if f"{self.case.dir}/{name}/" in " ".join(command_of(pid)):
-                kill_if_there(pid)
+        self.cluster.kill_machine(name)
         wait_until("the loss", lambda: f"node {name} was lost" in self.cluster.ctl("events").stdout)
 
     def do_return(self, name):
-        self.cluster.start_node(name)
+        self.cluster.start_node(name, 2)
         wait_until("the node", lambda: self.is_up(name))
 
     def do_running(self):
@@ -91,17 +85,13 @@ class Page:
         wait_until("the nodes", lambda: self.is_up("gpu01") and self.is_up("gpu02"))
 
     def do_restart(self, name):
-        daemon = self.cluster.daemons.pop(name)
-        daemon.terminate()
-        assert daemon.wait(PATIENCE_S) == 0
+        assert self.cluster.daemons.pop(name).end() == 0
         self.do_return(name)
 
     def do_move_state(self):
         """Moves the state to another folder, as if to another machine, and starts the server there."""
         source, copy = f"{self.case.dir}/rendezvous", f"{self.case.dir}/copy"
-        daemon = self.cluster.daemons.pop("rendezvous")
-        daemon.terminate()
-        assert daemon.wait(PATIENCE_S) == 0
+        assert self.cluster.daemons.pop("rendezvous").end() == 0
         shutil.copytree(source, copy, ignore=lambda folder, names: [n for n in names if n.endswith(".sock")])
         shutil.rmtree(source)
         os.rename(copy, source)
@@ -115,23 +105,26 @@ class Page:
 
     def run(self, command):
         """Runs a command as if typed on `head`, with this cluster's server."""
-        text = command.replace("ddpctl ", f"ddpctl --server {self.cluster.server} ", 1) if command.startswith("ddpctl ") else command
+        text = command.replace("ddpctl ", f"ddpctl --server {self.cluster.address} ", 1) if command.startswith("ddpctl ") else command
         done = subprocess.run(["sh", "-c", text], env=clean_environ(PATH=f"{self.bin}:{os.environ['PATH']}", TMPDIR=self.case.temp,
                               XDG_CONFIG_HOME=f"{self.case.dir}/config"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               stdin=subprocess.DEVNULL, timeout=PATIENCE_S, check=False)
-        return done.stdout.replace(self.cluster.server, "unix:/run/ddp/rendezvous.sock").replace(self.case.dir, "/var/lib/ddp")
+        return done.stdout.replace(self.cluster.address, "unix:/run/ddp/rendezvous.sock").replace(self.case.dir, "/var/lib/ddp")
 
     def check(self, block):
         """The block with the real outputs, and whether the page's were right."""
         told, is_right = "", True
         for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.M):
-            end = time.monotonic() + (3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 60)
             out = self.run(command)
-            while normal(out) != normal(shown) and time.monotonic() < end:  # a state that has not been reached yet
-                time.sleep(0.1)
-                if "add" in command or "rotate" in command or "remove" in command:
-                    break
-                out = self.run(command)
+
+            def is_shown():  # a state that has not been reached yet
+                nonlocal out
+                if normal(out) != normal(shown):
+                    out = self.run(command)
+                return normal(out) == normal(shown)
+            with contextlib.suppress(AssertionError):
+                if not re.search("add|rotate|remove", command):
+                    wait_for("what the page shows", is_shown, 3 if os.environ.get("DDP_UPDATE_OPERATIONS") else 60)
             if normal(out) != normal(shown):
                 is_right = False
                 print(f"$ {command}\nsays\n{out}\nand the page\n{shown}", flush=True)

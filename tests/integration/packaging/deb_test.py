@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 import printed_steps  # noqa: E402
+from processes.waiting import wait_for  # noqa: E402
 
 SOURCE = os.environ["SOURCE_ROOT"]
 WAIT_S = 500
@@ -35,13 +35,6 @@ def output(*command, **more):
 def skip(reason):
     print(f"skip: {reason}")
     sys.exit(77)
-
-
-def wait_until(what, condition):
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, f"{what} did not come"
-        time.sleep(0.05)
 
 
 # --- outside: build, lintian --------------------------------------------------------------------
@@ -194,7 +187,7 @@ def start_services(machine, units):
 
 def upgrade_during_a_job(machine, units, deb):
     job = Job(machine)
-    wait_until("the first steps", lambda: len(job.printed()) > 5)
+    wait_for("the first steps", lambda: len(job.printed()) > 5, WAIT_S)
     before = {name: unit.process.pid for name, unit in units.units.items()}
     shim = shims(machine)
     assert len(shim) == 1, shim
@@ -205,7 +198,7 @@ def upgrade_during_a_job(machine, units, deb):
         assert unit.process.pid != before[name], f"{name} was not restarted"
         assert not exe(machine, unit.process.pid).endswith(" (deleted)"), f"{name} still runs the old program"
     assert shims(machine) == shim and exe(machine, shim[0]).endswith(" (deleted)"), "the shim was not left alone"
-    wait_until("steps after the upgrade", lambda: len(job.printed()) >= at_upgrade + STEPS_AFTER)
+    wait_for("steps after the upgrade", lambda: len(job.printed()) >= at_upgrade + STEPS_AFTER, WAIT_S)
     machine.output("ddpctl", "cancel", job.id, "--wait", user="alice")
     status = job.status()
     assert status["state"] == "cancelled", status

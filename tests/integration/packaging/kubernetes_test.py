@@ -14,7 +14,7 @@ import tempfile
 SOURCE, BUILD = os.environ["SOURCE_ROOT"], os.environ["BUILD_ROOT"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "lib"))
 sys.path.insert(0, os.path.join(SOURCE, "tests", "integration", "ha"))
-from ddpproto import Server  # noqa: E402
+from processes.wire import Server
 
 FOLDER = os.path.join(SOURCE, "packaging", "kubernetes")
 PROGRAMS = {"rendezvous": "rendezvous/rendezvous", "launcherd": "launcherd/launcherd", "ddpctl": "ddpctl/ddpctl",
@@ -279,7 +279,7 @@ def check_keys_of_several():
     if shutil.which("etcd") is None:
         print("keys of several servers not tried: etcd is not installed (Debian: etcd-server)")
         return
-    from ha_lib import Cluster  # pylint: disable=import-outside-toplevel # ends the test where etcd is not installed
+    from processes.servers import Cluster  # ends the test where etcd is not installed
     cluster = Cluster(BUILD, ["--require-key"], nodes=0, every_s=1)
     try:
         keys = Keys(cluster.folder, {f"rendezvous-{i}": server.asked for i, server in enumerate(cluster.servers)})
@@ -288,7 +288,7 @@ def check_keys_of_several():
             done = keys.run("node", name)
             assert done.returncode == 0, done
             assert f"{leader.address}" in keys.read("ddp-node-keys")[name], keys.read("ddp-node-keys")[name].split("#")[0]
-            leader.end(signal.SIGKILL)
+            leader.end_by(signal.SIGKILL)
             cluster.seen.wait_above(token)
         assert set(keys.read("ddp-node-keys")) == {"gpu01", "gpu02"}
     finally:

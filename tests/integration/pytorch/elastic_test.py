@@ -9,9 +9,10 @@ import re
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "faults"), os.path.join(HERE, "..", "..", "pytorch")]
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
 import pytorch  # noqa: E402
-from faults_lib import Cluster, wait_until  # noqa: E402
+from processes.own import OwnCluster
+from processes.waiting import wait_for
 
 SHOWN = ["RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT",
          "TORCHELASTIC_MAX_RESTARTS"]
@@ -23,12 +24,12 @@ def environment(log):
 
 def main():
     python = pytorch.python_or_skip()
-    with Cluster(sys.argv[1], nodes=2, slots=1, server_options=["--no-fence"]) as cluster:
+    with OwnCluster(nodes=2, slots=1, server_options=["--no-fence"]) as cluster:
         folder = f"{cluster.folder}/train"
         os.mkdir(folder)
         command = f"env | grep -E '^({'|'.join(SHOWN)})='; exec {python} {HERE}/train_ddp.py {folder} --hold 1"
         job = cluster.submit("--nnodes", "1:2", "--max-restarts", "1", "--grace", "5s", "--", "sh", "-c", command)
-        wait_until(lambda: "holding" in cluster.ctl("logs", str(job), "--rank", "1", check=False).stdout, "the second epoch", 300)
+        wait_for("the second epoch", lambda: "holding" in cluster.ctl("logs", str(job), "--rank", "1", check=False).stdout, 300)
         status = cluster.status(job)
         victim = int(next(rank["node"] for rank in status["ranks"] if rank["rank"] == 1)[4:])
         cluster.kill_node(victim)

@@ -10,9 +10,11 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
 import pytorch  # noqa: E402
-from ctl_lib import Case, clean_environ, equal, run_tests  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, clean_environ
+from processes.runner import equal, run_and_exit
 
 PYTHON = pytorch.python_or_skip()
 PROGRAMS = os.path.join(HERE, "programs.py")
@@ -67,5 +69,5 @@ def same_as_torchrun(name):
 
 
 EVERY = ("collectives", "missing_rank", "store_by_hand", "fsdp_and_checkpoint", "rpc", "loader_workers", "fails_with_record")
-run_tests([same_as_torchrun(name) for name in EVERY] if sys.argv[1:] == ["--all"] else
+run_and_exit([same_as_torchrun(name) for name in EVERY] if sys.argv[1:] == ["--all"] else
           [rank_0_may_leave_while_others_use_the_store, a_restart_finds_an_empty_store, fsdp2_and_a_distributed_checkpoint])

@@ -16,9 +16,11 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
 import pytorch  # noqa: E402
-from ctl_lib import Case, clean_environ, equal, run_tests  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, clean_environ
+from processes.runner import equal, run_and_exit
 
 PYTHON = pytorch.python_or_skip()
 TORCHRUN = os.path.join(os.path.dirname(PYTHON), "torchrun")
@@ -176,5 +178,5 @@ def the_environment_is_torchrun_s():
             equal(len({env["TORCHELASTIC_ERROR_FILE"] for env in ours.values()}), 4)
 
 
-run_tests([four_ranks_train_and_a_killed_rank_costs_one_restart, an_exception_is_the_job_s_failure,
+run_and_exit([four_ranks_train_and_a_killed_rank_costs_one_restart, an_exception_is_the_job_s_failure,
            the_environment_is_torchrun_s])

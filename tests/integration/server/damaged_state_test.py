@@ -13,7 +13,9 @@ import tarfile
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import PATIENCE_S, Client, Server, run_tests
+from processes.runner import run_tests
+from processes.waiting import PATIENCE_S
+from processes.wire import Client, Server
 
 BINARY, LAUNCHERD = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 CHUNK = 512 * 1024

@@ -7,10 +7,12 @@ import shutil
 import socket
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Client, Node, Server, Skip, run_tests, with_descriptors
+from processes.node import Node
+from processes.runner import run_tests, Skip
+from processes.waiting import Stopwatch
+from processes.wire import Client, Server, with_descriptors
 
 BINARY = sys.argv[1]
 FLOODER, OTHER = 65534, 65533
@@ -81,12 +83,12 @@ def answers(process):
 def within_the_hello_time(attempt):
     """What is silent for 5 s is closed whatever else happens: on a machine that was so slow, an attempt proves nothing."""
     for left in range(4, -1, -1):
-        begin = time.monotonic()
+        watch = Stopwatch()
         with contextlib.ExitStack() as stack:
             try:
                 return attempt(stack)
             except AssertionError:
-                if left == 0 or time.monotonic() - begin < HELLO_S - 1:
+                if left == 0 or watch.passed_s < HELLO_S - 1:
                     raise
 
 

@@ -10,10 +10,11 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import NODE_IDENTITY, PROTOCOL, Client, Peer, Refused, Server, run_tests
+from processes.runner import run_tests
+from processes.waiting import Stopwatch, lasting, wait_for, LONG_S
+from processes.wire import Client, NODE_IDENTITY, Peer, PROTOCOL, Refused, Server
 
 BINARY, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 CHUNK = 512 * 1024
@@ -95,12 +96,12 @@ class Background:
 
 def beat(node, number):
     """Returns how long its answer took, and what else came."""
-    since, others = time.monotonic(), []
+    watch, others = Stopwatch(), []
     node.send("beat", sent_us=number, shims=[], closed=[], leaving=False, warm=[], silent=[])
     while True:
         message = node.recv()
         if message["type"] == "beat_ack":
-            return time.monotonic() - since, others
+            return watch.passed_s, others
         others.append(message)
 
 
@@ -111,7 +112,7 @@ def test_everybody_else_goes_on():
         digest = upload(one, b"archive")
         job = other.submit(cwd=f"stage:{digest}")["job_id"]
         disk.freeze()
-        begun = time.monotonic()
+        whole = Stopwatch()
         begin = Background(lambda: one.ask("stage_put", **piece(hashlib.sha256(b"new").hexdigest(), 3)))
         submit = Background(lambda: two.submit(cwd=f"stage:{digest}"))
         node.send("stage_get", hash=digest, offset=0)
@@ -120,13 +121,12 @@ def test_everybody_else_goes_on():
             number += 1
             took, others = beat(node, number)
             got += others
-            since = time.monotonic()
+            watch = Stopwatch()
             assert other.job(job)["jobs"][0]["state"] in ("queued", "starting")
             if number <= 100:
                 other.submit(name="plain")
-            longest = max(longest, took, time.monotonic() - since)
-        took = time.monotonic() - begun
-        assert LATE_S - 1 < took < LATE_S + 10, took
+            longest = max(longest, took, watch.passed_s)
+        whole.check("the failure of the fetch", LATE_S - 1, LATE_S + 10)
         assert longest < LONGEST_ANSWER_S, longest
         (data,) = [m for m in got if m["type"] == "stage_data"]
         assert is_late(process, "the server: ", data["problem"]), data
@@ -178,16 +178,12 @@ def test_the_server_ends_all_the_same():
         client.send("stage_put", **piece(hashlib.sha256(b"x").hexdigest(), 1))
         with Client(process.address) as other:
             other.submit()  # the server has read what was sent before
-        since = time.monotonic()
-        assert process.stop() == 0
-        assert time.monotonic() - since < 15
+        with lasting("the end of the server", at_most=15):
+            assert process.stop() == 0
 
 
 def wait_log(process, text):
-    end = time.monotonic() + 120
-    while text not in process.log():
-        assert time.monotonic() < end, process.log()
-        time.sleep(0.02)  # the time between two looks
+    wait_for(process.log, lambda: text in process.log(), LONG_S)
 
 
 def test_the_log_says_that_the_server_stands_still():

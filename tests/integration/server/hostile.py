@@ -4,7 +4,7 @@ the server has mentioned."""
 import json
 import struct
 
-from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, Peer, encode, frame, from_wire, submission
+from processes.wire import CLIENT_HELLO, encode, frame, from_wire, NODE_IDENTITY, Peer, PROTOCOL, submission
 
 NAMES = ["n%d" % i for i in range(6)]
 PHASES = ["preparing", "ready", "running", "stopping", "ended"]

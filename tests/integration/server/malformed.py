@@ -4,7 +4,7 @@ valid message with one thing broken."""
 import json
 import struct
 
-from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, encode, frame, submission
+from processes.wire import CLIENT_HELLO, encode, frame, NODE_IDENTITY, PROTOCOL, submission
 
 NODE_HELLO = dict(protocol=PROTOCOL, version="test", name="evil", boot_id="b", instance=1, pid=1,
                   address="127.0.0.1", slots=1, gpus=0, shims=[], closed=[], **NODE_IDENTITY)

@@ -10,7 +10,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import NODE_IDENTITY, PATIENCE_S, PROTOCOL, Client, Peer, Server, new_boot, run_tests
+from processes.runner import run_tests
+from processes.waiting import PATIENCE_S
+from processes.wire import Client, new_boot, NODE_IDENTITY, Peer, PROTOCOL, Server
 from server_test import dump, node, server, state_dir
 
 BINARY, DDPCTL = sys.argv[1:3]

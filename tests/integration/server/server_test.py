@@ -8,7 +8,6 @@ import random
 import resource
 import select
 import shutil
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -18,8 +17,10 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import (CLIENT_HELLO, NODE_IDENTITY, PATIENCE_S, Client, Closed, Node, Peer, Refused, Server, encode, frame, request_id,
-                      run_tests, submission, with_descriptors)
+from processes.node import Node
+from processes.runner import run_tests
+from processes.waiting import lasting, PATIENCE_S, Stopwatch, wait_for
+from processes.wire import Client, CLIENT_HELLO, Closed, encode, frame, NODE_IDENTITY, Peer, Refused, request_id, Server, submission, with_descriptors
 from hostile import Hostile
 from malformed import NODE_HELLO, malformed_inputs
 
@@ -246,16 +247,16 @@ def test_long_poll():
     with server() as process, Client(process.address) as one, Client(process.address) as two:
         job = one.submit()["job_id"]
         info = one.job(job)
-        begin = time.monotonic()
-        late = one.job(job, info["version"], 200000)  # nothing happens, so the answer comes when the wait is over
-        assert time.monotonic() - begin >= 0.19 and late["version"] == info["version"], late
+        with lasting("a long poll without news", at_least=0.19):
+            late = one.job(job, info["version"], 200000)  # nothing happens, so the answer comes when the wait is over
+        assert late["version"] == info["version"], late
         one.send("job_get", job=str(job), after_version=info["version"], wait_us=60000000, first_rank=0)
-        begin = time.monotonic()
-        two.ask("cancel", job=str(job), signal=15, grace_us=-1)
-        woken = one.answer()
-        assert time.monotonic() - begin < 30 and woken["jobs"][0]["state"] == "cancelled", woken
-        again = one.job(job, (1 << 64) - 1, 60000000)  # the job has ended, so the answer comes at once, whatever version is asked
-        assert time.monotonic() - begin < 30 and again["jobs"][0]["ended"], again
+        with lasting("two answers that do not wait for the minute", at_most=30):
+            two.ask("cancel", job=str(job), signal=15, grace_us=-1)
+            woken = one.answer()
+            assert woken["jobs"][0]["state"] == "cancelled", woken
+            again = one.job(job, (1 << 64) - 1, 60000000)  # the job has ended, so the answer comes at once, whatever version is asked
+        assert again["jobs"][0]["ended"], again
 
 
 def test_event_long_poll():
@@ -406,7 +407,7 @@ def test_protocol_version_is_checked():
 
 def test_silent_connections_are_closed():
     with server() as process:
-        begin = time.monotonic()
+        watch = Stopwatch()
         silent, drip = Peer(process.address), Peer(process.address)
         drip.send_bytes(b"\0\0\1\0{")
         stop = threading.Event()
@@ -422,8 +423,7 @@ def test_silent_connections_are_closed():
             peer.recv_until_closed()
         stop.set()
         thread.join()
-        took = time.monotonic() - begin
-        assert 4 < took < PATIENCE_S, took
+        watch.check("the end of silent connections", 4, PATIENCE_S)
         with Client(process.address) as client:
             client.submit()
         silent.close()
@@ -434,9 +434,8 @@ def test_a_crowd_of_connections():
     """64 connections without a hello delay later ones until they time out; clients that are already accepted are served."""
     with server() as process, Client(process.address) as before:
         crowd = [Peer(process.address) for _ in range(64)]
-        begin = time.monotonic()
-        before.submit()
-        assert time.monotonic() - begin < 3
+        with lasting("a submit beside the crowd", at_most=3):  # its connections end after 5 s
+            before.submit()
         with Client(process.address) as client:
             client.submit()
         for peer in crowd:
@@ -477,14 +476,15 @@ def test_the_cap_of_connections():
             clients[0].submit()
             one.wait(lambda n: n.shims, "a start")
         clients.pop().close()
-        end = time.monotonic() + PATIENCE_S
-        while True:
+
+        def has_room():
             try:
                 with Client(process.address) as again:
-                    again.submit()
-                break
+                    return again.submit()
             except Refused as error:
-                assert error.code == "full" and time.monotonic() < end, error
+                assert error.code == "full", error
+                return None
+        wait_for("room for a client", has_room)
         assert process.stop() == 0
 
 
@@ -568,9 +568,8 @@ def test_a_reader_that_does_not_read():
             except BlockingIOError:
                 blocked += 1
             if (asked + blocked) % 1000 == 0:
-                begin = time.monotonic()
-                good.job("@last")
-                assert time.monotonic() - begin < 10
+                with lasting("an answer beside one who reads nothing", at_most=10):
+                    good.job("@last")
         slow.socket.settimeout(PATIENCE_S)
         for _ in range(asked - 1):  # when it reads, it gets all
             assert len(slow.answer()["jobs"]) == 20
@@ -869,9 +868,9 @@ def test_peers_that_follow_no_protocol():
                     peer.peer.close()
                     peers.remove(peer)
                 sent += count
-                begin = time.monotonic()
+                watch = Stopwatch()
                 good.ask("job_list", all=False, after_id=0, limit=500)
-                slowest = max(slowest, time.monotonic() - begin)
+                slowest = max(slowest, watch.passed_s)
             assert process.alive(), "seed %d" % seed
             assert process.is_sanitized() or process.rss_kib() < 48 * 1024, process.rss_kib()
             kinds = sorted({order["type"] for order in orders})
@@ -904,11 +903,8 @@ def test_a_job_without_a_readable_command_fails_by_name():
                 if "name" in damage:  # a name that no message can carry: an error, never silence
                     assert "job.name" in expect_refused("internal", client.job, job).message.replace("jobs[0]", "job")
                     expect_refused("internal", client.ask, "job_list", all=True, after_id=0, limit=10)
-                    events = client.ask("event_list", job_id=job, after_id=0, limit=200, wait_us=0)
-                    deadline = time.monotonic() + PATIENCE_S
-                    while not any("start order cannot be sent: start.name" in e["text"] for e in events["events"]):
-                        assert time.monotonic() < deadline, events
-                        events = client.ask("event_list", job_id=job, after_id=0, limit=200, wait_us=0)
+                    wait_for("the event", lambda: any("start order cannot be sent: start.name" in e["text"] for e in client.ask(
+                        "event_list", job_id=job, after_id=0, limit=200, wait_us=0)["events"]))  # pylint: disable=cell-var-from-loop
                 else:
                     info = client.wait_for(job, lambda j: j["ended"])
                     assert info["jobs"][0]["state"] == "failed" and info["jobs"][0]["exit_code"] == 125, info
@@ -1049,8 +1045,7 @@ def test_no_descriptor_to_look_up_a_user():
         usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         seen = set()
         for more in range(6):  # one case: a descriptor for the connection and none for the user database
-            while len(os.listdir(f"/proc/{pid}/fd")) > idle:  # the last connection is not closed yet
-                time.sleep(0.01)
+            wait_for("the end of the last connection", lambda: len(os.listdir(f"/proc/{pid}/fd")) <= idle)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (idle + more, usual[1]))
             try:
                 with Client(process.address) as client:

@@ -7,10 +7,12 @@ import shutil
 import struct
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Client, Closed, Node, Server, encode, frame, run_tests
+from processes.node import Node
+from processes.runner import run_tests
+from processes.waiting import Stopwatch
+from processes.wire import Client, Closed, encode, frame, Server
 
 BINARY = sys.argv[1]
 JOBS, LIST = 500, dict(all=True, after_id=0, limit=500)
@@ -45,11 +47,10 @@ def grown_mib(process, before_kib):
 def check_others(process, before_kib, what):
     """The memory is within the limit, and another client gets its list."""
     with Client(process.address) as client:
-        begun = time.monotonic()
+        watch = Stopwatch()
         assert len(client.ask("job_list", **LIST)["jobs"]) == JOBS
-        took_s = time.monotonic() - begun
     grown = grown_mib(process, before_kib)
-    print("%s: %.0f MiB more; another client's list took %.3f s" % (what, grown, took_s))
+    print("%s: %.0f MiB more; another client's list took %.3f s" % (what, grown, watch.passed_s))
     assert grown < ROOM_MIB, grown
 
 

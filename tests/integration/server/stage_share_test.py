@@ -11,7 +11,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Client, Refused, Server, Skip, run_tests
+from processes.runner import run_tests, Skip
+from processes.wire import Client, Refused, Server
 from full_disk import FullDisk
 
 BINARY = os.path.abspath(sys.argv[1])

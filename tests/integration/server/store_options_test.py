@@ -9,7 +9,9 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import PATIENCE_S, Client, Skip, request_id, run_tests
+from processes.runner import run_tests, Skip
+from processes.waiting import PATIENCE_S
+from processes.wire import Client, request_id
 
 BINARY, DDPCTL = sys.argv[1:3]
 TLS, PLAIN = "etcds://127.0.0.1:1", "etcd://127.0.0.1:1"  # nobody listens there

@@ -8,7 +8,8 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import CLIENT_HELLO, NODE_IDENTITY, PROTOCOL, Client, Peer, Server, run_tests
+from processes.runner import run_tests
+from processes.wire import Client, CLIENT_HELLO, NODE_IDENTITY, Peer, PROTOCOL, Server
 
 BINARY, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 

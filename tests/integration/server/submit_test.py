@@ -9,10 +9,11 @@ import signal
 import sqlite3
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
-from ddpproto import Client, Refused, Server, encode, frame, request_id, run_tests, submission
+from processes.runner import run_tests
+from processes.waiting import let_pass
+from processes.wire import Client, encode, frame, Refused, request_id, Server, submission
 
 BINARY = sys.argv[1]
 
@@ -108,7 +109,7 @@ def test_an_array_is_there_whole_or_not_at_all():
             request = request_id()
             with Client(process.address) as client:
                 client.send("submit", **submission(request, array="0-999"))
-                time.sleep(delay * 0.004)  # the moment at which the server dies: all of these must work
+                let_pass(delay * 0.004)  # the moment at which the server dies: all of these must work
                 process.kill()
             found = stored(process)
             assert found in (set(), set(range(1, 1001))), f"{len(found)} jobs of an array of 1000 are stored"

@@ -7,12 +7,12 @@ import re
 import select
 import subprocess
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "../../lib"), os.path.join(HERE, "../faults")]
 from edge import KINDS, Edge  # noqa: E402  pylint: disable=wrong-import-position
 from faults_lib import Cluster, wait_until  # noqa: E402  pylint: disable=wrong-import-position
+from processes.waiting import Stopwatch  # noqa: E402
 
 PATIENCE_S = 25  # real time; what waits in the programs waits on the gated clock
 PROGRAMS = ("rendezvous", "launcherd --server", "launcherd --shim")
@@ -122,7 +122,7 @@ class Sweep:
     def run(self, exit_code, rule=None):
         """Runs the job, and starts daemons again that end. The rule ends with the job, or with a daemon."""
         outcome = Outcome()
-        self.sizes = {name: os.path.getsize(daemon.log) for name, daemon in self.daemons.items()}
+        self.sizes = {name: os.path.getsize(daemon.log_path) for name, daemon in self.daemons.items()}
         shims = self.shim_logs()
         with open(self.marks, "w", encoding="ascii"), open(f"{self.cluster.folder}/out", "w+b") as out, open(f"{self.cluster.folder}/said", "w+b") as said:
             argv = [f"{self.build}/ddpctl/ddpctl", "--server", self.cluster.address, "run", "-e", "LD_PRELOAD=", "-e", "EDGE_FILE=", "--max-restarts", "1", "--",
@@ -144,7 +144,7 @@ class Sweep:
 
     def new_log(self, name):
         """What the daemon has logged since the job began."""
-        with open(self.daemons[name].log, "rb") as file:
+        with open(self.daemons[name].log_path, "rb") as file:
             file.seek(self.sizes[name])
             return file.read().decode(errors="replace")
 
@@ -158,9 +158,9 @@ class Sweep:
         return found
 
     def watch(self, client, rule, outcome):
-        end = time.monotonic() + PATIENCE_S
+        watch = Stopwatch()
         while client.poll() is None:
-            if time.monotonic() > end:
+            if watch.passed_s > PATIENCE_S:
                 outcome.wrong.append("the job hangs")
                 client.kill()
                 client.wait()
@@ -168,7 +168,7 @@ class Sweep:
             fds = {os.pidfd_open(client.pid): None}
             for name, daemon in self.daemons.items():
                 fds[os.pidfd_open(daemon.process.pid)] = name
-            ready, _, _ = select.select(list(fds), [], [], 0.01 if rule is not None and rule.hangs else max(0, end - time.monotonic()))
+            ready, _, _ = select.select(list(fds), [], [], 0.01 if rule is not None and rule.hangs else max(0, PATIENCE_S - watch.passed_s))
             self.release_late(rule)
             for fd in fds:
                 os.close(fd)
@@ -233,7 +233,7 @@ class Sweep:
             return
         left = self.left()
         if self.is_told(words):
-            self.daemons["launcherd"].stop()
+            self.daemons["launcherd"].end()
             self.daemons["launcherd"].start()
             if self.is_clean():
                 return

@@ -11,11 +11,10 @@ import argparse
 import os
 import signal
 import sys
-import time
 import zlib
 
 sys.dont_write_bytecode = True
-from sweep_lib import LASTING, NO_FILE, Case, Sweep, errors_of
+from sweep_lib import Stopwatch, LASTING, NO_FILE, Case, Sweep, errors_of
 
 NTH_MAX = 2
 # Faults that were found once, besides the sample: (program, kind, end of the path, error, lasting, exit code of the job).
@@ -64,11 +63,11 @@ def try_all(build, chosen):
             with Sweep(build) as sweep:
                 while rest and is_fine:
                     case, exit_code = rest.pop(0)
-                    began = time.monotonic()
+                    watch = Stopwatch()
                     outcome = sweep.try_case(case, exit_code)
                     is_fine = not outcome.wrong
                     name = f"{case}, exit {exit_code}" + ("" if outcome.reached else ", not reached")
-                    print(f"{'ok' if is_fine else 'not ok'} {name} ({time.monotonic() - began:.2f} s)", *outcome.wrong, sep="\n    ", flush=True)
+                    print(f"{'ok' if is_fine else 'not ok'} {name} ({watch.passed_s:.2f} s)", *outcome.wrong, sep="\n    ", flush=True)
                     if not is_fine:
                         print(outcome.all_text(), flush=True)
                         raise InterruptedError
@@ -103,9 +102,9 @@ def main():
     if args.list:
         print(*[f"{case}, exit {code}" for case, code in chosen], sep="\n")
         return 0
-    began = time.monotonic()
+    watch = Stopwatch()
     failed = try_all(build, chosen)
-    print(f"{failed} failed of {len(chosen)}, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{failed} failed of {len(chosen)}, {watch.passed_s:.0f} s", flush=True)
     return 1 if failed else 0
 
 

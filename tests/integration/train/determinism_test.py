@@ -11,8 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
-from faults_lib import Cluster  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.own import OwnCluster
 
 BUILD = os.path.abspath(sys.argv[1])
 WORKER = os.path.join(BUILD, "worker", "ddp-worker")
@@ -41,7 +41,7 @@ def train(folder, threads, *args, steps=STEPS):
 
 
 def check_places():
-    with Cluster(BUILD, nodes=4, slots=4) as cluster:
+    with OwnCluster(nodes=4, slots=4) as cluster:
         folders = []
         for nodes, ranks, threads in ((4, 1, []), (2, 2, []), (1, 4, []), (4, 1, ["OMP_NUM_THREADS=1"])):
             folder = f"{cluster.folder}/{nodes}x{ranks}-{len(threads)}"

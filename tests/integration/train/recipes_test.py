@@ -9,12 +9,12 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), *3 * [".."]))
 sys.path.insert(0, os.path.join(ROOT, "tests", "lib"))
 import small_data  # noqa: E402
 import small_pictures  # noqa: E402
+from processes.waiting import Stopwatch  # noqa: E402
 
 BUILD = os.path.abspath(sys.argv[1])
 PROGRAMS = ("ddpctl", "ddp-worker", "docs/examples/compare-parallel.py")
@@ -70,10 +70,10 @@ class Table:
 
 
 def run(words, folder):
-    began = time.monotonic()
+    watch = Stopwatch()
     done = subprocess.run(words, capture_output=True, text=True, timeout=600, check=False, env=ENV, cwd=folder)
     assert done.returncode == 0, f"{shlex.join(words)}\nexit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-    print(f"ok {time.monotonic() - began:.1f} s: {shlex.join(words)}", flush=True)
+    print(f"ok {watch.passed_s:.1f} s: {shlex.join(words)}", flush=True)
     return done.stdout.splitlines()
 
 

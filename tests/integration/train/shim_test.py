@@ -9,7 +9,6 @@ last: SIGTERM before the first checkpoint, with a folder for each rank: the one 
 validation: SIGTERM ends each rank at its next batch. SIGALRM is blocked, so ddp-worker's own limit of 8 s for its end cannot end it.
 sums: SIGTERM also ends a rank that has finished its part of a validation and waits for rank 0's."""
 
-import glob
 import os
 import re
 import selectors
@@ -18,23 +17,14 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-import ddpproto  # noqa: E402
+from processes.wire import Closed, Link, PROTOCOL
+from processes.waiting import Stopwatch
 from small_pictures import png  # noqa: E402
 
 PATIENCE_S = 300
 MODEL = ["-a", "convnet", "--dummy", "--device", "cpu", "-b", "4", "--epochs", "10000", "-p", "100000"]
-
-
-class Peer(ddpproto.Peer):
-    """One end of a socket pair."""
-
-    def __init__(self, end):  # pylint: disable=super-init-not-called
-        self.socket = end
-        self.socket.settimeout(PATIENCE_S)
-        self.received = b""
 
 
 class Ranks:
@@ -50,13 +40,13 @@ class Ranks:
             os.makedirs(cwd, exist_ok=True)
             environ = {**os.environ, "OMP_NUM_THREADS": "1", "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1",
                        "DDP_SHIM_FD": str(theirs.fileno()), "DDP_JOB_ID": "7", "DDP_GENERATION": str(generation), "DDP_NODE_ADDRESS": "127.0.0.1",
-                       "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(ddpproto.PROTOCOL), **(more or {})}
+                       "DDP_NODE_NAME": f"node{rank}", "DDP_CLUSTER": "test", "DDP_SHIM_PROTOCOL": str(PROTOCOL), **(more or {})}
             with open(self.logs[rank], "ab") as log:
                 self.processes.append(subprocess.Popen([f"{build}/worker/ddp-worker", *args], cwd=cwd, env=environ, stdin=subprocess.DEVNULL,
                                                        stdout=log, stderr=subprocess.STDOUT, pass_fds=[theirs.fileno()],
                                                        preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, blocked)))
             theirs.close()
-            self.peers.append(Peer(ours))
+            self.peers.append(Link(ours))
         blob = self.await_join(0)["blob"]
         self.await_join(1)
         for peer in self.peers:
@@ -66,7 +56,7 @@ class Ranks:
         try:
             while (message := self.peers[rank].recv())["type"] != "worker_join":
                 pass
-        except ddpproto.Closed as error:
+        except Closed as error:
             raise AssertionError(f"rank {rank} has left: {self.said(rank)[-2000:]}") from error
         return message
 
@@ -76,11 +66,11 @@ class Ranks:
 
     def listen(self, what, wanted):
         """Receives the ranks' messages until `wanted(rank, message)` is true for one."""
-        end = time.monotonic() + PATIENCE_S
+        watch = Stopwatch()
         with selectors.DefaultSelector() as selector:
             for rank, peer in enumerate(self.peers):
                 selector.register(peer.socket, selectors.EVENT_READ, rank)
-            while time.monotonic() < end:
+            while watch.passed_s < PATIENCE_S:
                 for key, _ in selector.select(1):
                     message = self.peers[key.data].recv()
                     if message["type"] == "progress":
@@ -109,7 +99,7 @@ class Ranks:
                     message = peer.recv()
                     if message["type"] == "progress":
                         self.newest[rank] = message
-            except ddpproto.Closed:
+            except Closed:
                 pass
         codes = [process.wait(PATIENCE_S) for process in self.processes]
         assert codes[0] == code, (codes, self.said()[-2000:])

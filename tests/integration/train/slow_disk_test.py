@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 import tempfile
-import time
 
-from shim_test import MODEL, PATIENCE_S, Ranks, ddpproto
+from shim_test import MODEL, PATIENCE_S, Ranks
+from processes.waiting import let_pass, Stopwatch, wait_for
+from processes.wire import Closed
 
 LIMIT_S = 6  # of a collective; the ranks also have it to connect
 END_LIMIT_S = 8  # of ddp-worker's end
@@ -42,22 +43,20 @@ class Disk:
 
     def await_writing(self):
         """Until a checkpoint is being written, which hangs. Returns the steps that are committed."""
-        end = time.monotonic() + PATIENCE_S
-        while time.monotonic() < end:
+        def look():
             before = self.steps()
-            time.sleep(1)
-            if glob.glob(f"{self.ckpt}/*.tmp*") and before == self.steps():
-                return before
-        raise AssertionError(f"no checkpoint is being written: {os.listdir(self.ckpt)}")
+            let_pass(1)
+            return [before] if glob.glob(f"{self.ckpt}/*.tmp*") and before == self.steps() else None
+        return wait_for(lambda: f"a checkpoint that is being written: {os.listdir(self.ckpt)}", look, PATIENCE_S)[0]
 
 
 def await_wait(ranks, what):
     """Rank 1 waits for rank 0, and after more than its limit both are there."""
     try:
         ranks.listen(f"rank 1 in {what}", lambda rank, message: rank == 1 and message.get("doing", "").find(what) >= 0)
-        end = time.monotonic() + 2 * LIMIT_S + 2
-        ranks.listen("nothing", lambda rank, message: time.monotonic() > end)
-    except ddpproto.Closed as error:
+        watch = Stopwatch()
+        ranks.listen("nothing", lambda rank, message: watch.passed_s > 2 * LIMIT_S + 2)
+    except Closed as error:
         raise AssertionError(f"a rank has ended: {ranks.said()}{ranks.said(1)}") from error
     assert ranks.newest[1].get("in_collective", False), ranks.newest
     assert [process.poll() for process in ranks.processes] == [None, None], (ranks.said(), ranks.said(1))
@@ -101,7 +100,7 @@ def check_end(build, folder, library, number, code):
         ranks.processes[0].send_signal(signal.SIGUSR1)  # unlike the others, training does not wait for it
         before = disk.await_writing()
         ranks.processes[1 if number == signal.SIGKILL else 0].send_signal(number)
-        time.sleep(END_LIMIT_S + 4)
+        let_pass(END_LIMIT_S + 4)
         assert ranks.processes[0].poll() is None, (ranks.processes[0].returncode, ranks.said())
         if number == signal.SIGKILL:  # a server that learns of the loss stops this rank
             ranks.processes[0].send_signal(signal.SIGTERM)

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+
+from processes.waiting import Stopwatch
 
 SKIPPED = 77
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
@@ -69,7 +70,7 @@ def programs(build):
             if not is_known(commit) or shutil.which("meson") is None or shutil.which("ninja") is None:
                 print(f"skipped: release {version} cannot be built: meson, ninja and git with commit {commit} are needed")
                 sys.exit(SKIPPED)
-            begin = time.monotonic()
+            watch = Stopwatch()
             make(folder, commit)
-            print(f"release {version} was built in {time.monotonic() - begin:.0f} s", flush=True)
+            print(f"release {version} was built in {watch.passed_s:.0f} s", flush=True)
     return folder + "/build"

@@ -15,7 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "ha"))
 import printed_steps  # noqa: E402
 import release_before  # noqa: E402
-from ha_lib import Cluster, count_servers, wait_for  # noqa: E402
+from processes.etcd import wait_for
+from processes.servers import Cluster, count_servers
 from ha_test import check_end  # noqa: E402
 
 
@@ -28,9 +29,9 @@ def restart_as(cluster, job, daemon, path):
     """Like an upgrade of the package: installs the new file, then restarts. Training and submits go on."""
     seen = wait_for("its log", lambda: (step := last_step(cluster, job)) > (0, 0) and step)
     acked = len(cluster.submitter.acked)
-    daemon.end(signal.SIGTERM)
+    daemon.end_by(signal.SIGTERM)
     daemon.argv[0] = path
-    daemon.start().ready()
+    daemon.start()
     wait_for("a step after it", lambda: last_step(cluster, job) > seen)
     wait_for("a job after it is answered", lambda: len(cluster.submitter.acked) > acked + 1)
     wait_for("all nodes", lambda: cluster.ctl("nodes").stdout.count(" up ") == len(cluster.nodes))
@@ -105,8 +106,8 @@ def main():
         steps = printed_steps.check(printed_steps.find(cluster.ctl("logs", str(job), "--rank", "0", "--raw").stdout))
     except BaseException:
         for daemon in cluster.servers + cluster.nodes:
-            with open(daemon.log, encoding="utf-8") as log:
-                print(daemon.log, *log.read().splitlines()[-20:], sep="\n  ")
+            with open(daemon.log_path, encoding="utf-8") as log:
+                print(daemon.log_path, *log.read().splitlines()[-20:], sep="\n  ")
         raise
     finally:
         cluster.close()

@@ -19,10 +19,11 @@ import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "faults"))
 import printed_steps  # noqa: E402
 import release_before  # noqa: E402
-from faults_lib import PATIENCE_S, Cluster, digits_env, wait_until  # noqa: E402
+from processes.case import clean_environ
+from processes.own import OwnCluster
+from processes.waiting import LONG_S, wait_for
 
 
 class Programs:
@@ -53,7 +54,7 @@ def check_protocols(build, programs):
 
 def ask(cluster, programs, which, *args):
     done = subprocess.run([getattr(programs, which)["ddpctl"], "--server", cluster.address, *args], capture_output=True,
-                          text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
+                          text=True, timeout=LONG_S, env=clean_environ(OMP_NUM_THREADS="1"), cwd=cluster.folder, check=False)
     assert done.returncode == 0, f"ddpctl ({which}) {args}: {done.returncode}: {done.stderr}"
     return done.stdout
 
@@ -73,7 +74,7 @@ def change(cluster, programs, chance, server_changes):
     chosen = chance.choice([[cluster.server], [cluster.nodes[0]], [cluster.nodes[1]], [cluster.server, *cluster.nodes]])
     how = chance.choice(["stop", "kill"])
     for daemon in chosen:
-        (daemon.kill if how == "kill" else daemon.stop)()
+        (daemon.kill if how == "kill" else daemon.end)()
         if chance.random() < 0.75 and (server_changes or daemon is not cluster.server):
             programs.exchange(daemon)
     for daemon in chosen:
@@ -86,7 +87,7 @@ def change(cluster, programs, chance, server_changes):
 def check_metrics(cluster, programs, job):
     """Servers and nodes of both versions have metrics."""
     done = subprocess.run([programs.now["ddpctl"], "--server", cluster.address, "metrics", "--json", str(job)], capture_output=True,
-                          text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
+                          text=True, timeout=LONG_S, env=clean_environ(OMP_NUM_THREADS="1"), cwd=cluster.folder, check=False)
     assert done.returncode == 0 and all('"type":"metrics"' in line for line in done.stdout.splitlines()), done
     assert '"kind":"step"' in done.stdout, done
 
@@ -115,7 +116,7 @@ def train(cluster, build):
     """A job of two nodes that would run for days, after its first steps."""
     job = cluster.submit("--nodes", "2", "--nproc-per-node", "1", "--", f"{build}/worker/ddp-worker", "--dummy",
                          "-a", "convnet", "--epochs", "100000", "--max-steps", "90000000", "-b", "16", "-p", "1", "--device", "cpu")
-    wait_until(lambda: last_step(cluster, job) > (1, 5), "the first steps")
+    wait_for("the first steps", lambda: last_step(cluster, job) > (1, 5), LONG_S)
     return job
 
 
@@ -129,7 +130,7 @@ def end(cluster, job):
 
 def run(build, changes, seed):
     chance, folder = random.Random(seed), release_before.programs(build)
-    programs, cluster = Programs(build, folder), Cluster(build)
+    programs, cluster = Programs(build, folder), OwnCluster()
     check_protocols(build, programs)
     prepare(cluster, programs, [cluster.server, cluster.nodes[1]])
     with cluster:
@@ -139,8 +140,8 @@ def run(build, changes, seed):
             restart_as_other(cluster, programs, job, cluster.server)
         for i in range(changes):
             text = change(cluster, programs, chance, server_changes)
-            seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
-            wait_until(lambda before=seen: last_step(cluster, job) > before, "a step after it")
+            seen = wait_for("its log", lambda: (step := last_step(cluster, job)) > (0, 0) and step, LONG_S)
+            wait_for("a step after it", lambda before=seen: last_step(cluster, job) > before, LONG_S)
             check_mixed(cluster, programs, job)
             print(f"{i + 1}: {text}; step {seen}", flush=True)
         steps = end(cluster, job)
@@ -149,7 +150,7 @@ def run(build, changes, seed):
 
 def plan(cluster, programs):
     done = subprocess.run([programs.now["ddpctl"], "--server", cluster.address, "upgrade", "--plan", "--json"], capture_output=True,
-                          text=True, timeout=PATIENCE_S, env=digits_env(), cwd=cluster.folder, check=False)
+                          text=True, timeout=LONG_S, env=clean_environ(OMP_NUM_THREADS="1"), cwd=cluster.folder, check=False)
     upgrade = json.loads(done.stdout)["upgrade"]
     assert (done.returncode, upgrade["safe"], upgrade["problems"]) == (0, True, []), (done, upgrade)
     return [step for step in upgrade["steps"] if step["kind"] != "clients"]
@@ -157,12 +158,12 @@ def plan(cluster, programs):
 
 def restart_as_other(cluster, programs, job, daemon):
     """Like an upgrade of the package: installs the new files, then restarts. The job goes on meanwhile."""
-    seen = wait_until(lambda: (step := last_step(cluster, job)) > (0, 0) and step, "its log")
-    daemon.stop()
+    seen = wait_for("its log", lambda: (step := last_step(cluster, job)) > (0, 0) and step, LONG_S)
+    daemon.end()
     programs.exchange(daemon)
     daemon.start()
-    wait_until(lambda: last_step(cluster, job) > seen, "a step after it")
-    wait_until(lambda: is_all_up(cluster, programs), "all nodes")
+    wait_for("a step after it", lambda: last_step(cluster, job) > seen, LONG_S)
+    wait_for("all nodes", lambda: is_all_up(cluster, programs), LONG_S)
 
 
 def is_all_up(cluster, programs):
@@ -177,7 +178,7 @@ def carry_out_plan(cluster, programs, job):
         step = steps[0]
         if step["kind"] == "backup":
             subprocess.run([programs.before["ddpctl"], "backup", "--state-dir", f"{cluster.folder}/server", f"{cluster.folder}/backup"],
-                           env=digits_env(), check=True, timeout=PATIENCE_S)
+                           env=clean_environ(OMP_NUM_THREADS="1"), check=True, timeout=LONG_S)
         else:
             daemon = daemons[step["kind"]][step["name"]]
             assert not step["stops_jobs"] and daemon.is_before, f"{step} is of this version already"
@@ -189,9 +190,9 @@ def carry_out_plan(cluster, programs, job):
 
 def refuses_newer_store(cluster, programs):
     """The older server does not touch a store of a newer schema, and says what to do."""
-    cluster.server.stop()
+    cluster.server.end()
     done = subprocess.run([programs.before["rendezvous"], *cluster.server.argv[1:]], capture_output=True, text=True,
-                          timeout=PATIENCE_S, env=digits_env(), check=False)
+                          timeout=LONG_S, env=clean_environ(OMP_NUM_THREADS="1"), check=False)
     assert done.returncode == 1 and "schema" in done.stderr and "newer" in done.stderr, done
     cluster.server.start()
 
@@ -202,7 +203,7 @@ def go_back(cluster, programs, job, has_new_schema):
         check_mixed(cluster, programs, job)
     if has_new_schema:
         refuses_newer_store(cluster, programs)
-        wait_until(lambda: is_all_up(cluster, programs), "all nodes")
+        wait_for("all nodes", lambda: is_all_up(cluster, programs), LONG_S)
     else:
         restart_as_other(cluster, programs, job, cluster.server)
     check_mixed(cluster, programs, job)
@@ -210,7 +211,7 @@ def go_back(cluster, programs, job, has_new_schema):
 
 def upgrade(build, folder, by_plan):
     """Returns what was done, and the steps of the job. The job's program is of the release before, too."""
-    programs, cluster = Programs(build, folder), Cluster(build)
+    programs, cluster = Programs(build, folder), OwnCluster()
     check_protocols(build, programs)
     prepare(cluster, programs, [cluster.server, *cluster.nodes])
     with cluster:

@@ -13,14 +13,15 @@ import shlex
 import shutil
 import signal
 import sys
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.join(HERE, "..", "..", "..")
-sys.path[:0] = [os.path.join(HERE, "..", "ctl"), os.path.join(HERE, "..", "..", "pytorch")]
+sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
 import pytorch  # noqa: E402
-import ctl_lib  # noqa: E402
-from ctl_lib import Case, Cluster, command_of, kill_if_there, ptrace_scope  # noqa: E402
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.case import Case, Cluster
+from processes.proc import ptrace_scope
+from processes.waiting import Stopwatch, wait_for
 
 PAGE = os.path.join(ROOT, "docs", "why.md")
 GOLDEN = os.path.join(ROOT, "tests", "unit", "ddpctl", "golden")
@@ -35,7 +36,7 @@ LIVE = {"Somebody kills a rank", LOST, "A rank never comes to init_process_group
 
 
 def wait_until(what, condition):
-    return ctl_lib.wait_until(what, condition, PATIENCE_S)
+    return wait_for(what, condition, PATIENCE_S)
 
 
 class Section:
@@ -86,11 +87,7 @@ class Nodes(Cluster):
     """Two nodes with two slots each; with `is_hasty` a node that is silent for four seconds is lost."""
 
     def __init__(self, case, is_hasty):
-        self.options = ("--suspect", "2s", "--lost", "4s", "--lease", "60s") if is_hasty else ()
-        super().__init__(case, nodes=2, slots=2)
-
-    def start_server(self):
-        self.launch("rendezvous", "rendezvous", "--socket", f"{self.case.dir}/rendezvous.sock", *self.options)
+        super().__init__(case, nodes=2, slots=2, server_options=("--suspect", "2s", "--lost", "4s", "--lease", "60s") if is_hasty else ())
 
 
 class Run:
@@ -123,17 +120,18 @@ class Run:
     def until(self, words, *args):
         """Asks until all of `words` are in the answer, since the program needs a while to reach that place, and then until the answer is the
         page's, for REST_S at most: it may not be at rest there yet."""
-        end, rest = time.monotonic() + PATIENCE_S, None
-        while True:
+        rest = None
+
+        def look():
+            nonlocal rest
             told = self.why(*args)
             if "--stacks" not in args:  # after 30 s, which a busy machine may take to import PyTorch, `why` shows them by itself
                 told = STACKS.sub("", told)
             is_there = all(word in told for word in words)
             if is_there and rest is None:
-                rest = time.monotonic() + REST_S
-            if is_there and (normal(told) == normal(self.section.body("text")) or time.monotonic() > rest):
-                return told
-            assert time.monotonic() < end, f"{words} never came: {told}"
+                rest = Stopwatch()
+            return told if is_there and (normal(told) == normal(self.section.body("text")) or rest.passed_s > REST_S) else None
+        return wait_until(lambda: f"{words}: {self.why(*args)}", look)
 
     def tell(self):
         title = self.section.title
@@ -155,10 +153,7 @@ class Run:
         return self.until(["the others wait for", "(Gloo)"])
 
     def lose_node(self):
-        self.cluster.daemons["node1"].kill()
-        for pid in self.case.processes():
-            if f"{self.case.dir}/node1/" in " ".join(command_of(pid)):
-                kill_if_there(pid)
+        self.cluster.kill_machine("node1")
         self.wait_for("restarting")
         return self.why()
 
@@ -215,10 +210,10 @@ def main():
             print(f"skipped {section.title}: {section.lacks()}", flush=True)
             skipped += 1
             continue
-        begin = time.monotonic()
+        watch = Stopwatch()
         is_good = check(section)
         failed += not is_good
-        print(f"{'ok' if is_good else 'not ok'} {section.title} ({time.monotonic() - begin:.1f} s)", flush=True)
+        print(f"{'ok' if is_good else 'not ok'} {section.title} ({watch.passed_s:.1f} s)", flush=True)
     print(f"{len(sections)} sections, {failed} failed, {skipped} skipped")
     sys.exit(1 if failed else 0)
 

@@ -46,7 +46,7 @@ TEST(daemons_get_no_variable_that_names_a_cluster)
 static int listen_in(const char *dir)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    char path[PATH_MAX];
+    char path[2 * PATH_MAX];
     const char *const folders[] = {"node0", "node0/run", "node0/run/c-1-g1"};
     int fd;
 
