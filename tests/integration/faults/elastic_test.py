@@ -6,6 +6,7 @@ Each change is a new generation that does not count against --max-restarts. Rank
 
 import json
 import os
+import random
 import re
 import sys
 import time
@@ -22,7 +23,7 @@ BATCH = 20  # on three nodes the epoch has 1000 steps
 def make_data(where):
     os.mkdir(where)
     for name, count in (("train", IMAGES), ("t10k", 10)):
-        write_idx(f"{where}/{name}-images-idx3-ubyte", (count, 28, 28), os.urandom(count * 784))
+        write_idx(f"{where}/{name}-images-idx3-ubyte", (count, 28, 28), random.Random(1).randbytes(count * 784))
         write_idx(f"{where}/{name}-labels-idx1-ubyte", (count,), bytes(i % 10 for i in range(count)))
     return where
 

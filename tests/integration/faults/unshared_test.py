@@ -203,7 +203,7 @@ def newest(cluster):
 
 
 def killed(cluster):
-    chance = random.Random(os.getpid())
+    chance = random.Random(1)
     job, where = submit(cluster, "killed", every=1, restarts=20, endless=3)
     wait_checkpoint(cluster, job)
     for generation in range(1, 4):
