@@ -3,6 +3,7 @@ strangers connect to the ports of its ranks. usage: train_test.py [TEST...]"""
 import json
 import math
 import os
+import random
 import sys
 import threading
 
@@ -97,7 +98,7 @@ class Caller(threading.Thread):
                 self.ports.add(port)
                 try:
                     sock = self.machine.connect(self.target.address, port, timeout_s=1)
-                    sock.sendall([b"x", b"GET / HTTP/1.1\r\n\r\n" * 20, os.urandom(92), os.urandom(40)][self.calls % 4])
+                    sock.sendall([b"x", b"GET / HTTP/1.1\r\n\r\n" * 20, random.Random(1).randbytes(92), random.Random(2).randbytes(40)][self.calls % 4])
                     socks.append(sock)
                     self.calls += 1
                 except OSError:

@@ -245,7 +245,7 @@ def read_options():
     parser.add_argument("--skip", default="", metavar="PHASE,...")
     parser.add_argument("--nccl", metavar="FILE", help="another libnccl.so.2, for nccl-pair")
     parser.add_argument("--list", action="store_true", help="name the phases and end")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1000000, help="of random inputs (the clock's)")
+    parser.add_argument("--seed", type=int, default=1, help="of random inputs (1)")
     parser.add_argument("--phases", metavar="FILE", help="other phases, as JSON: for the tests of this program")
     return parser, parser.parse_args()
 

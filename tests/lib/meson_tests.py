@@ -2,27 +2,24 @@
 """Reads the results of `meson test` and the list of tests.
 
 meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
-                                      reasons, failed ones with the end of their output, then the line "N passed, N failed, N skipped"; exit 1 on a failure.
-                                      A test that failed and passed when run again counts as passed, and is named.
-meson_tests.py again BUILD            names of the failed tests, where all may run again: at most MOST_AGAIN, all of them
-                                      integration tests, whose real processes run beside others
+                                      reasons, seeds that were drawn, failed tests with the end of their output, then the line
+                                      "N passed, N failed, N skipped"; exit 1 on a failure
 meson_tests.py names BUILD FOLDER     names of the tests whose program or script lies in that folder of the build
+meson_tests.py targets BUILD [NAME...] [--suite SUITE]... [--no-suite SUITE]...
+                                      targets of ninja that these tests, and those of these suites, need
 """
 import json
 import os
 import re
-import subprocess
 import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
-AGAIN = "again"  # name of the log of tests that ran again
-MOST_AGAIN = 3
 LAST_LINES = 12  # how many lines of a failed test's output are shown
 
 
-def runs(build, log="testlog"):
+def runs(build):
     """The tests of the last run; its log has one JSON object a line. None if there is no log."""
-    path = os.path.join(build, "meson-logs", f"{log}.json")
+    path = os.path.join(build, "meson-logs", "testlog.json")
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -58,7 +55,7 @@ def last_lines(test):
 
 def summary(builds):
     count = {"passed": 0, "failed": 0, "skipped": 0}
-    skipped, partly, unsteady, failed = [], [], [], []
+    skipped, partly, drawn, failed = [], [], [], []
     for build in builds:
         tests = runs(build)
         place = os.path.basename(build.rstrip("/"))
@@ -66,23 +63,20 @@ def summary(builds):
             failed.append(f"{place}: no test ran")
             count["failed"] += 1
             continue
-        passed_again = {test["name"] for test in runs(build, AGAIN) or [] if test["result"] in PASSED}
         for test in tests:
             name = f"{place}: {test['name']}"
+            drawn += [f"{name}: {line[7:]}" for line in (test.get("stdout") or "").splitlines() if line.startswith("drawn: ")]
             if test["result"] in PASSED:
                 count["passed"] += 1
                 partly += [f"{name}: {reason}" for reason in reasons(test)]
             elif test["result"] == "SKIP":
                 count["skipped"] += 1
                 skipped += [f"{name}: {reason}" for reason in reasons(test)]
-            elif test["name"] in passed_again:
-                count["passed"] += 1
-                unsteady += [f"{name}: {test['result']} at first, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
             else:
                 count["failed"] += 1
                 failed += [f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
     for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly),
-                         ("Failed, then passed alone:", unsteady), ("Failed:", failed)):
+                         ("Seeds drawn:", drawn), ("Failed:", failed)):
         if lines:
             print(title)
             for line in lines:
@@ -91,29 +85,40 @@ def summary(builds):
     return 1 if count["failed"] else 0
 
 
-def again(build):
-    failed = [test["name"].rpartition(" / ") for test in runs(build) or []
-              if test["result"] not in PASSED and test["result"] != "SKIP"]
-    if len(failed) <= MOST_AGAIN and all("integration" in re.split(r"[:+]", suite) for suite, _, _ in failed):
-        print("\n".join(name for _, _, name in failed))
-    return 0
+def introspect(build, what):
+    with open(os.path.join(build, "meson-info", f"intro-{what}.json"), encoding="utf-8") as file:
+        return json.load(file)
 
 
 def names(build, folder):
-    listed = subprocess.run(["meson", "introspect", "--tests", build], capture_output=True, text=True, check=True)
-    for test in json.loads(listed.stdout):
+    for test in introspect(build, "tests"):
         if any(f"/{folder}/" in word for word in test["cmd"]):
             print(test["name"])
+    return 0
+
+
+def targets(build, words):
+    said = {"--suite": set(), "--no-suite": set(), "": set()}
+    words = iter(words)
+    for word in words:
+        said[word if word in said else ""].add(next(words) if word in said else word)
+    files = {target["id"]: target["filename"] for target in introspect(build, "targets")}
+    found = set()
+    for test in introspect(build, "tests"):
+        suites = {suite.split(":")[-1] for suite in test["suite"]}
+        if test["name"] in said[""] or (suites & said["--suite"] and not suites & said["--no-suite"]):
+            found.update(os.path.relpath(file, os.path.realpath(build)) for depends in test["depends"] for file in files[depends])
+    print("\n".join(sorted(found)))
     return 0
 
 
 def main():
     if len(sys.argv) >= 3 and sys.argv[1] == "summary":
         return summary(sys.argv[2:])
-    if len(sys.argv) == 3 and sys.argv[1] == "again":
-        return again(sys.argv[2])
     if len(sys.argv) == 4 and sys.argv[1] == "names":
         return names(sys.argv[2], sys.argv[3])
+    if len(sys.argv) >= 3 and sys.argv[1] == "targets":
+        return targets(sys.argv[2], sys.argv[3:])
     print(__doc__, file=sys.stderr)
     return 2
 

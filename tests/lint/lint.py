@@ -25,7 +25,7 @@ BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 # 225000): only long numeric loops reach the limit, and there it costs half of the time and has found nothing.
 ANALYZER_ARGS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=75000"]
 TIDY_COMMITS = 10
-TIDY_FILES_MAX = 60
+TIDY_FILES_MAX = 30
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core"]  # libraries
@@ -479,24 +479,27 @@ def git(*words):
 
 
 def changed_files():
-    """Paths below SOURCE that differ from the main branch; of the main branch itself, what its newest commits changed. Those of the work tree, too."""
+    """Paths below SOURCE that differ from the main branch, and those that are not committed. On the main branch itself, where no commit differs: what its newest
+    commits changed, from the newest on until they are TIDY_FILES_MAX."""
+    changed = git("diff", "--name-only", "HEAD") + git("ls-files", "--others", "--exclude-standard")
     base = git("merge-base", "HEAD", "origin/main")
     if base and base != git("rev-parse", "HEAD"):
-        committed = git("diff", "--name-only", base[0], "HEAD")
-    else:
-        committed = git("log", f"-{TIDY_COMMITS}", "--first-parent", "-m", "--name-only", "--format=")
-    return set(committed + git("diff", "--name-only", "HEAD") + git("ls-files", "--others", "--exclude-standard"))
+        return changed + git("diff", "--name-only", base[0], "HEAD"), None
+    return changed + git("log", f"-{TIDY_COMMITS}", "--first-parent", "-m", "--name-only", "--format="), TIDY_FILES_MAX
 
 
 def tidy_choice(paths):
-    """Those of `paths` to check: what changed, with the .c file of a changed header. At most TIDY_FILES_MAX, so that a clone with a short history takes no longer
-    than the suite may; which ones depends on the commit alone. DDP_TIDY_ALL=1: all."""
+    """Those of `paths` to check: what changed, with the .c file of a changed header. DDP_TIDY_ALL=1: all."""
     if os.environ.get("DDP_TIDY_ALL"):
         return paths
-    stems = {os.path.splitext(path)[0] for path in changed_files() if path.endswith((".c", ".cc", ".cpp", ".h"))}
-    chosen = [path for path in paths if os.path.splitext(os.path.relpath(path, SOURCE))[0] in stems]
-    head = "".join(git("rev-parse", "HEAD"))
-    return sorted(chosen, key=lambda path: hashlib.sha256((head + os.path.relpath(path, SOURCE)).encode()).digest())[:TIDY_FILES_MAX]
+    ours, chosen = {}, {}
+    for path in paths:
+        ours.setdefault(os.path.splitext(os.path.relpath(path, SOURCE))[0], []).append(path)
+    changed, most = changed_files()
+    for path in changed:
+        if path.endswith((".c", ".cc", ".cpp", ".h")):
+            chosen.update(dict.fromkeys(ours.get(os.path.splitext(path)[0], [])))
+    return list(chosen)[:most]
 
 
 def check_tidy():

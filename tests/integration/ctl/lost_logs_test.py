@@ -4,6 +4,7 @@
 It runs in a namespace of its own (tests/lib/own_namespace.py), with small disks. Without root it is skipped."""
 import fcntl
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -77,7 +78,7 @@ def a_staged_directory_that_does_not_fit_is_a_failure_of_the_node():
     with Case() as case, FullDisk(case.dir, 2048) as disk, Small(case, disk) as cluster:
         os.mkdir(f"{case.dir}/project")
         with open(f"{case.dir}/project/data", "wb") as file:
-            file.write(os.urandom(3 << 20))
+            file.write(random.Random(1).randbytes(3 << 20))
         done = cluster.ctl("run", "--stage", f"{case.dir}/project", "--max-restarts", "0", "--", "true")
         assert done.returncode != 0 and "the staged directory: Write failed: No space left on device" in done.stderr, done
         status = cluster.status("@last")
@@ -116,7 +117,7 @@ def loses(name, why):
         with Small(case, logs) as cluster:
             os.mkdir(f"{case.dir}/project")
             with open(f"{case.dir}/project/data", "wb") as file:
-                file.write(os.urandom(3 << 20))
+                file.write(random.Random(2).randbytes(3 << 20))
             done = cluster.ctl("run", "--stage", f"{case.dir}/project", "--max-restarts", "0", "--", "true")
             assert done.returncode != 0 and re.search(why, done.stderr), done
 

@@ -130,7 +130,8 @@ def main():
     build = sys.argv[1]
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 17
     cuts = int(sys.argv[3]) if len(sys.argv) > 3 else 3
-    seed = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 30)
+    seed = int(sys.argv[4]) if len(sys.argv) > 4 else 1
+    random.seed(seed)
     fill = restore(build, sys.argv[5]) if len(sys.argv) > 5 else None
     cluster = Cluster(build, ["--leader-lease", LEASE], fill=fill)
     took = {}

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import hashlib
 import os
+import random
 import re
 import shutil
 import sys
@@ -154,7 +155,7 @@ def test_clients_fill_no_memory():
     most = 32 * 2**20 // CHUNK
     with a_server() as (process, disk):
         clients = [Client(process.address) for _ in range(most + 3)]
-        data = os.urandom(CHUNK)
+        data = random.Random(1).randbytes(CHUNK)
         for number, client in enumerate(clients):
             client.ask("stage_put", **piece("%064x" % number, 2 * CHUNK))
         disk.freeze()

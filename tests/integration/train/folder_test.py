@@ -4,6 +4,7 @@ usage: folder_test.py BUILD
 Each test runs ddp-worker, alone or as ranks of one `ddpctl run`, on a few small PNG files that it makes."""
 import glob
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -197,7 +198,7 @@ def test_another_training_set_is_told_apart(folder):
 
 def test_waiting_for_data_is_told(folder):
     data = small_pictures.write_folder(f"{folder}/data", classes=2, train=12, val=1)
-    large = small_pictures.png(1000, 1000, os.urandom(3000000))
+    large = small_pictures.png(1000, 1000, random.Random(1).randbytes(3000000))
     for path in glob.glob(f"{data}/train/*/*"):
         with open(path, "wb") as file:
             file.write(large)
