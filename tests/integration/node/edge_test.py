@@ -8,6 +8,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from processes import proc
 from processes.proc import is_alive
 from processes.runner import run_tests
 from processes.waiting import wait_for
@@ -80,6 +81,8 @@ class Moment:
         assert (report["cause"], self.ran()) == (cause, ran), (report, self.ran())
         self.server.forget(1, 1)
         wait_for("the run directory to go", lambda: os.listdir(f"{self.state}/run") == [])
+        wait_for("launcherd to close the descriptors of processes that have ended",
+                 lambda: "anon_inode:[pidfd]" not in proc.descriptors_of(self.node.process.pid))
         assert self.node.end() == 0  # it may be writing its own files until then
         self.nothing_is_left()
         ends = {m["cause"] for _, m in self.server.messages if m["type"] == "shim_report" and m["phase"] == "ended"}

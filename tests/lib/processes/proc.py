@@ -44,6 +44,17 @@ def environ_of(pid):
     return read(pid, "environ").split(b"\0")
 
 
+def descriptors_of(pid):
+    """What each of its descriptors is: a path, or such as "anon_inode:[pidfd]"."""
+    found = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except FileNotFoundError:  # closed meanwhile
+            continue
+    return found
+
+
 def rss_kib(pid):
     return next(int(line.split()[1]) for line in read(pid, "status").decode().splitlines() if line.startswith("VmRSS:"))
 
