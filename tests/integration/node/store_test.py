@@ -77,7 +77,8 @@ def children(node, job, generation, word):
 
 
 def store_of(node, job, generation):
-    return children(node, job, generation, "--store")[0]
+    """Its exec may have begun and its command line not be there yet."""
+    return wait_for("the process of the store", lambda: children(node, job, generation, "--store"))[0]
 
 
 def waiting(node, job, count):
