@@ -29,6 +29,8 @@
  *   lost             a node that is gone is noticed
  *   first-cause      the failure that a job shows is the first by true time, with its exit code
  *   cancel           a stored cancel wins: no generation follows, the job ends as cancelled
+ *   linear           what clients are told of a job is in one order: what one was told holds for all who ask after that
+ *                    (oracle_clients.c)
  *   time-limit       a job is stopped when its time limit is over, not before, also by a restarted server
  *   grace            workers get the signal and exactly the grace that was asked for, also
  *                    when another rank has failed; 10 s more where launcherd must kill a shim that is
@@ -132,6 +134,14 @@ void oracle_kills(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ends_store(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_kills_shim(struct sim *sim, uint32_t node, const struct sim_shim *shim);
 void oracle_ended(struct sim *sim, uint32_t node, const struct sim_shim *shim);
+
+/* -- clients (oracle_clients.c) -- */
+/* A client asks for the state of ask->job_id; it has an answer. */
+void oracle_asks(const struct sim *sim, struct sim_ask *ask);
+void oracle_answers(struct sim *sim, const struct sim_ask *ask);
+/* A client has the answer to its submit, or its cancel. */
+void oracle_told_submitted(struct sim *sim, const struct sim_client *client);
+void oracle_told_cancel(struct sim *sim, uint64_t job_id, bool is_refused);
 
 /* Writes the jobs that have not ended into the trace. */
 void oracle_note_waiting(struct sim *sim);

@@ -81,6 +81,15 @@ struct oracle_gen {
  * peers may be the cause; nothing, since it was planned. */
 enum oracle_blame { BLAME_PROGRAM, BLAME_MACHINE, BLAME_UNSURE, BLAME_NOBODY, BLAME_COUNT };
 
+/* What clients were told of a job (oracle_clients.c). */
+struct oracle_shown {
+    uint64_t floor;       /* the highest value */
+    uint32_t generation;  /* the highest */
+    bool cancel_is_acked; /* to some client */
+    uint32_t cancelled;   /* the generation that a client saw that asked after that; 0: none yet */
+    struct sim_end end;   /* if it has ended */
+};
+
 struct oracle_job {
     struct oracle_gen *newest;
     uint64_t submitted_us;
@@ -97,6 +106,7 @@ struct oracle_job {
     int64_t place_ms;               /* its place in the queue, as a time */
     uint64_t limited_step; /* the checkpoint when its time limit was last over; 0: it was not */
     uint64_t kept_step;    /* the same when the store was copied */
+    struct oracle_shown shown;
     bool
         is_unasked; /* an older version has written its row, which does not say that --max-restarts was asked for */
     bool is_old; /* an older version has written its row, or the row was put back */

@@ -81,6 +81,7 @@ void oracle_put_back(struct sim *sim)
         memcpy(job->restarts, job->kept, sizeof job->kept);
         job->limited_step = job->kept_step;
         job->blame = BLAME_NOBODY;
+        job->shown = (struct oracle_shown){0};
     }
     sim->past.put_back_us = sim->now_us;
 }

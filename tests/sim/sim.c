@@ -236,6 +236,7 @@ void sim_run(struct sim *sim)
 {
     uint64_t end_us = UINT64_MAX;
 
+    asks_start(sim);
     while (sim->heap_count > 0 && !sim->failed && !sim->is_void && sim->now_us <= end_us) {
         step(sim);
         if (sim->now_us < sim->check_at_us || sim->failed || sim->is_void)

@@ -302,6 +302,27 @@ struct sim_twin {
     uint64_t instance, until_us;
 };
 
+/* How a job ended. */
+struct sim_end {
+    enum job_state state;
+    int32_t exit_code;
+    uint32_t signal;
+};
+
+#define SIM_ASKS_MAX 3u
+
+/* A client that asks for the states of jobs, one at a time (sim_asks.c). */
+struct sim_ask {
+    uint64_t random; /* its own sequence */
+    uint32_t server; /* which one it has asked */
+    uint64_t job_id, at_us;
+    uint64_t floor; /* what had been told when it asked */
+    bool cancel_was_acked;
+    bool is_found; /* the answer: */
+    uint32_t generation;
+    struct sim_end is;
+};
+
 struct oracle;
 
 struct sim {
@@ -331,6 +352,7 @@ struct sim {
     struct sim_conn *conns; /* [size.conns]; 0 is none */
     uint32_t twin_count;
     struct sim_twin twins[SIM_TWINS_MAX];
+    struct sim_ask asks[SIM_ASKS_MAX];
     uint32_t pid_next;
     uint32_t heap_count, heap_capacity;
     struct sim_event *heap;
@@ -380,11 +402,6 @@ void history_lose(struct sim *sim);
 
 /* sim_restarts.c: the same jobs with and without restarts of the server. How each client's job ended, and that both
  * runs agree. */
-struct sim_end {
-    enum job_state state;
-    int32_t exit_code;
-    uint32_t signal;
-};
 struct sim_ends {
     uint32_t count;
     struct sim_end items[SIM_CLIENTS_MASKED_MAX];
@@ -499,6 +516,9 @@ void client_start(struct sim *sim, uint32_t client);
 /* The client of a job; the first one if there is none. */
 const struct sim_client *client_of(const struct sim *sim, uint64_t job_id);
 const struct sim_client *client_of_record(const struct sim *sim, const struct rdzv_record *record);
+
+/* sim_asks.c */
+void asks_start(struct sim *sim);
 
 /* sim_node.c */
 void node_start(struct sim *sim, uint32_t node);

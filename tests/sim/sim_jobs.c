@@ -116,6 +116,7 @@ static void submit(struct sim *sim, uint32_t index)
     if (row != NULL) { /* like the edge, asks the store before the core */
         client->acked = true;
         client->job_id = row->record.job_id;
+        oracle_told_submitted(sim, client);
         return;
     }
     msg.submit = (struct msg_submit){

@@ -112,8 +112,12 @@ static void reply(struct sim *sim, const struct rdzv_action *action)
     if (action->type == RDZV_REPLY_SUBMITTED) {
         client->acked = true;
         client->job_id = action->job_id;
+        oracle_told_submitted(sim, client);
     } else if (action->type == RDZV_REPLY_CANCELLED) {
         client->cancel_acked = true;
+        oracle_told_cancel(sim, action->job_id, false);
+    } else if (client->acked) {
+        oracle_told_cancel(sim, client->job_id, true);
     }
 }
 
