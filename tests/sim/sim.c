@@ -20,6 +20,8 @@ uint64_t sim_draw(struct sim *sim, uint64_t below)
 {
     const uint64_t z = mix(sim->random += 0x9e3779b97f4a7c15u);
 
+    if (sim->is_even && below < UINT64_MAX) /* what is drawn from all numbers must differ */
+        return below / 2;
     return below == 0 ? 0 : z % below;
 }
 

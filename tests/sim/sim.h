@@ -323,6 +323,19 @@ struct sim_ask {
     struct sim_end is;
 };
 
+/* The orders of a run, without repetitions. */
+#define SIM_ORDERS_MAX 4096u
+struct sim_order {
+    enum msg_type type;
+    uint32_t node, generation;
+    uint64_t job_id;
+    uint64_t what[2]; /* the ranks of a start, the signal and grace of a stop */
+};
+struct sim_orders {
+    uint32_t count;
+    struct sim_order items[SIM_ORDERS_MAX];
+};
+
 struct oracle;
 
 struct sim {
@@ -359,10 +372,13 @@ struct sim {
     uint32_t trace_count;
     char trace[SIM_TRACE_LINES][200]; /* the last lines, as a ring */
     bool operator_acked;
-    bool has_absent; /* some worker was absent */
-    bool preempts;   /* the server's option of that name */
-    bool has_spares; /* some jobs have spares */
-    bool tell_ids;   /* every launcherd says which state directory it has */
+    bool has_absent;           /* some worker was absent */
+    bool preempts;             /* the server's option of that name */
+    bool has_spares;           /* some jobs have spares */
+    bool is_even;              /* every draw is the middle */
+    uint32_t quiet_count;      /* restarts of the server at quiet points */
+    struct sim_orders *orders; /* NULL: not noted */
+    bool tell_ids;             /* every launcherd says which state directory it has */
     struct rdzv_actions server_actions;
     struct launcher_actions launcher_actions;
     struct oracle *oracle;
@@ -406,7 +422,13 @@ struct sim_ends {
     uint32_t count;
     struct sim_end items[SIM_CLIENTS_MASKED_MAX];
 };
-void sim_init_restarts(struct sim *sim, uint64_t seed, bool with_restarts);
+/* RESTARTS_QUIET: where nothing is in flight. */
+enum sim_restarts { RESTARTS_NEVER, RESTARTS_ANY, RESTARTS_QUIET };
+/* is_even: from here on each draw is the middle, so that it depends on no draw before. */
+void sim_init_restarts(struct sim *sim, uint64_t seed, enum sim_restarts restarts, bool is_even);
+/* The server sends an order. */
+void restarts_note_order(struct sim *sim, uint32_t node, const struct msg *msg);
+void restarts_compare_orders(struct sim *sim, const struct sim_orders *before);
 void sim_note_ends(const struct sim *sim, struct sim_ends *ends);
 void sim_compare_ends(struct sim *sim, const struct sim_ends *before);
 

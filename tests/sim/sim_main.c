@@ -6,7 +6,7 @@
  * one on each line, "large", "restarts" or "starts" before one of these runs, "#" begins a comment. --first: stop at the
  * first that fails. --large: 64 nodes with 8 slots each, and 1,000 jobs. --limits: one run with the
  * largest allowed number of nodes and jobs. --history: the server's store is put back to an earlier commit.
- * --restarts: each seed with and without restarts of the server, whose jobs must end alike. --starts: faults strike while
+ * --restarts: each seed with and without restarts of the server, whose jobs must end alike, and get the same orders. --starts: faults strike while
  * jobs start (sim_starts.c). */
 #include <inttypes.h>
 #include <signal.h>
@@ -61,7 +61,7 @@ static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)
     else if (seed.is_history)
         sim_init_history(sim, seed.number);
     else if (seed.is_restarts)
-        sim_init_restarts(sim, seed.number, true);
+        sim_init_restarts(sim, seed.number, RESTARTS_ANY, false);
     else
         sim_init(sim, seed.number, mask, seed.is_large);
 }
@@ -69,12 +69,38 @@ static void init(struct sim *sim, struct seed seed, const struct sim_mask *mask)
 /* The same jobs, and a server that goes on. */
 static void run_calm(struct sim *sim, struct seed seed, struct sim_ends *ends)
 {
-    sim_init_restarts(sim, seed.number, false);
+    sim_init_restarts(sim, seed.number, RESTARTS_NEVER, false);
     sim_run(sim);
     if (sim->failed)
         printf("seed %" PRIu64 ", without restarts: %s: %s\n", seed.number, sim->rule, sim->why);
     sim_note_ends(sim, ends);
     sim_free(sim);
+}
+
+/* The same jobs without chance, once with and once without restarts of the server at quiet points. True: both agree. */
+static bool run_quiet(struct sim *sim, struct seed seed, bool verbose)
+{
+    static struct sim_orders orders[2];
+    struct sim_ends ends;
+
+    for (uint32_t i = 0; i < 2; i++) {
+        sim_init_restarts(sim, seed.number, i == 0 ? RESTARTS_NEVER : RESTARTS_QUIET, true);
+        sim->orders = &orders[i];
+        orders[i].count = 0;
+        sim->verbose = verbose;
+        sim_run(sim);
+        if (i == 0)
+            sim_note_ends(sim, &ends);
+        else if (!sim->failed)
+            sim_compare_ends(sim, &ends);
+        if (i == 1 && !sim->failed)
+            restarts_compare_orders(sim, &orders[0]);
+        if (sim->failed)
+            break;
+        if (i == 0)
+            sim_free(sim);
+    }
+    return !sim->failed;
 }
 
 static uint64_t run_seed(struct sim *sim, struct seed seed, bool verbose, struct progress *progress)
@@ -83,13 +109,17 @@ static uint64_t run_seed(struct sim *sim, struct seed seed, bool verbose, struct
     struct sim_ends ends;
     uint64_t hash;
 
-    if (seed.is_restarts)
-        run_calm(sim, seed, &ends);
-    init(sim, seed, &all);
-    sim->verbose = verbose;
-    sim_run(sim);
-    if (seed.is_restarts && !sim->failed)
-        sim_compare_ends(sim, &ends);
+    if (!seed.is_restarts || run_quiet(sim, seed, verbose)) {
+        if (seed.is_restarts) {
+            sim_free(sim);
+            run_calm(sim, seed, &ends);
+        }
+        init(sim, seed, &all);
+        sim->verbose = verbose;
+        sim_run(sim);
+        if (seed.is_restarts && !sim->failed)
+            sim_compare_ends(sim, &ends);
+    }
     progress->events += sim->event_total;
     progress->simulated_us += sim->now_us;
     progress->voids += sim->is_void;

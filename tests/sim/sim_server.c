@@ -196,6 +196,7 @@ static void carry_out(struct sim *sim, const struct rdzv_action *action)
     if (rdzv_is_for_node(action->type)) {
         make_message(sim, action, &msg);
         note_order(sim, action, &msg);
+        restarts_note_order(sim, sim->conns[action->conn].node, &msg);
         oracle_sends(sim, (uint32_t)action->conn, &msg);
         net_send(sim, (uint32_t)action->conn, false, &msg);
         starts_message(sim, sim->conns[action->conn].node, &msg);
