@@ -78,28 +78,29 @@ static long parent_of(const char *name)
     return end && strlen(end) > 4 ? strtol(end + 4, NULL, 10) : -1;
 }
 
-static int kill_children(void)
+static void kill_children(void)
 {
     DIR *dir = opendir("/proc");
-    int killed = 0;
 
     for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir))
         if (isdigit((unsigned char)entry->d_name[0]) && parent_of(entry->d_name) == (long)getpid())
-            killed += kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL) == 0;
+            (void)kill((pid_t)strtol(entry->d_name, NULL, 10), SIGKILL);
     if (dir)
         (void)closedir(dir);
-    return killed;
 }
 
-/* Reaps all children that have ended. True: we have no child left. */
-static bool reap(void)
+/* Reaps all children that have ended, and counts those that SIGKILL has ended. True: we have no child left. */
+static bool reap(int *killed)
 {
     for (;;) {
-        pid_t pid = waitpid(-1, NULL, WNOHANG);
+        int status = 0;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
 
         if (pid == 0)
             return false;
-        if (pid < 0 && errno != EINTR)
+        if (pid > 0)
+            *killed += WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+        else if (errno != EINTR)
             return true;
     }
 }
@@ -107,14 +108,14 @@ static bool reap(void)
 int leftover_close(struct leftover *leftover)
 {
     struct timespec pause = {.tv_nsec = 1000000};
-    int killed = 0;
+    int killed = 0, before = 0; /* before: not by us */
 
     assert(leftover->is_ours != NULL); /* leftover_open was called */
     if (leftover->had_children)
         return 0;
-    for (int ms = 0; ms < MOMENT_MS + KILL_MS && !reap(); ms++) {
+    for (int ms = 0; ms < MOMENT_MS + KILL_MS && !reap(ms <= MOMENT_MS ? &before : &killed); ms++) {
         if (ms >= MOMENT_MS && ms % 50 == 0)
-            killed += kill_children(); /* then their children become ours */
+            kill_children(); /* then their children become ours */
         (void)nanosleep(&pause, NULL);
     }
     return killed;

@@ -610,6 +610,7 @@ def start_sleeper(world):
     world.server.start(1, 1, [SHELL, "-c", f"echo $$ > {path}.new; mv {path}.new {path}; exec sleep 1000"])
     world.server.go(1, 1)
     wait_for("the worker", lambda: os.path.exists(path))
+    world.server.wait_phase(1, 1, "running")  # its shim, too, knows that it was started
     return int(read(path))
 
 
@@ -797,7 +798,6 @@ def test_a_stuck_shim_is_killed_after_a_stop():
     with World(LAUNCHERD) as world:
         node = world.node()
         pid = start_sleeper(world)
-        world.server.wait_phase(1, 1, "running")
         stop_shim(node, 1)
         world.server.stop(1, 1)
         report = world.server.wait_phase(1, 1, "ended")
