@@ -127,10 +127,12 @@ class Terminal:
 
 def a_rank_has_our_terminal():
     with Case() as case:
-        program = ("import os, signal, sys, time\nprint([os.isatty(i) for i in range(3)], *os.get_terminal_size(), flush=True)\n"
+        program = ("import os, select, signal, sys, time\n"
+                   "woken, wakes = os.pipe()  # a signal just before a sleep would be handled after it\n"
+                   "os.set_blocking(wakes, False)\nsignal.set_wakeup_fd(wakes)\nprint([os.isatty(i) for i in range(3)], *os.get_terminal_size(), flush=True)\n"
                    "def on(*_): os.write(1, b'size %d %d\\n' % os.get_terminal_size())  # print may be at work\nsignal.signal(signal.SIGWINCH, on)\n"
                    "print('typed', repr(input('? ')), flush=True)\n"
-                   "try:\n    print('ready', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
+                   "try:\n    print('ready', flush=True)\n    while select.select([woken], [], []): os.read(woken, 99)\nexcept KeyboardInterrupt:\n    print('interrupted', flush=True)\n"
                    "time.sleep(0.2)\nprint('\\x1b[1mend\\x1b[0m')")
         one = Terminal(case, *RUN[:-1], "--tty", "--stdin", "0", "--", "python3", "-c", program)
         one.wait_for(b"[True, True, True] 100 30\r\n")

@@ -458,8 +458,8 @@ def test_an_ended_shim_leaves_when_launcherd_stays_away():
         world.server.go(1, 1)
         world.server.wait_phase(1, 1, "ended")
         shim = node.shim(1, 1)["pid"]
+        watch = world.watch()  # before: its clock does not wait for the test
         node.kill()
-        watch = world.watch()
         wait_gone("the shim to leave", shim, patience_s=LONG_S)
         watch.check("the wait for a launcherd", 55)
         since = len(world.server.messages)
