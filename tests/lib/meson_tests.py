@@ -3,7 +3,10 @@
 
 meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
                                       reasons, seeds that were drawn, failed tests with the end of their output, then the line
-                                      "N passed, N failed, N skipped"; exit 1 on a failure
+                                      "N passed, N failed, N skipped"; exit 1 on a failure. A test that
+                                      failed and passed when run again counts as passed, and is named
+meson_tests.py again BUILD            names of the failed tests, where all may run again: at most MOST_AGAIN, all of them
+                                      of suite integration, whose real processes run beside others
 meson_tests.py names BUILD FOLDER     names of the tests whose program or script lies in that folder of the build
 meson_tests.py targets BUILD [NAME...] [--suite SUITE]... [--no-suite SUITE]...
                                       targets of ninja that these tests, and those of these suites, need
@@ -14,12 +17,14 @@ import re
 import sys
 
 PASSED = ("OK", "EXPECTEDFAIL")
+AGAIN = "again"  # name of the log of tests that ran again
+MOST_AGAIN = 3
 LAST_LINES = 12  # how many lines of a failed test's output are shown
 
 
-def runs(build):
+def runs(build, log="testlog"):
     """The tests of the last run; its log has one JSON object a line. None if there is no log."""
-    path = os.path.join(build, "meson-logs", "testlog.json")
+    path = os.path.join(build, "meson-logs", f"{log}.json")
     if not os.path.exists(path):
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -53,9 +58,20 @@ def last_lines(test):
     return said
 
 
+def is_failed(test):
+    return test["result"] not in PASSED and test["result"] != "SKIP"
+
+
+def again(build):
+    failed = [test["name"] for test in runs(build) or [] if is_failed(test)]
+    if len(failed) <= MOST_AGAIN and all(name.split(" / ")[0].split(":")[1].split("+")[0] == "integration" for name in failed):
+        print("\n".join(name.split(" / ")[1] for name in failed))
+    return 0
+
+
 def summary(builds):
     count = {"passed": 0, "failed": 0, "skipped": 0}
-    skipped, partly, drawn, failed = [], [], [], []
+    skipped, partly, drawn, late, failed = [], [], [], [], []
     for build in builds:
         tests = runs(build)
         place = os.path.basename(build.rstrip("/"))
@@ -63,8 +79,12 @@ def summary(builds):
             failed.append(f"{place}: no test ran")
             count["failed"] += 1
             continue
+        second = {test["name"]: test for test in runs(build, AGAIN) or []}
         for test in tests:
             name = f"{place}: {test['name']}"
+            if is_failed(test) and second.get(test["name"], test)["result"] in PASSED:
+                late += [f"{name}: {test['result']}", *last_lines(test)]
+                test = second[test["name"]]
             drawn += [f"{name}: {line[7:]}" for line in (test.get("stdout") or "").splitlines() if line.startswith("drawn: ")]
             if test["result"] in PASSED:
                 count["passed"] += 1
@@ -76,7 +96,7 @@ def summary(builds):
                 count["failed"] += 1
                 failed += [f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
     for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly),
-                         ("Seeds drawn:", drawn), ("Failed:", failed)):
+                         ("Seeds drawn:", drawn), ("Failed, then passed alone:", late), ("Failed:", failed)):
         if lines:
             print(title)
             for line in lines:
@@ -115,6 +135,8 @@ def targets(build, words):
 def main():
     if len(sys.argv) >= 3 and sys.argv[1] == "summary":
         return summary(sys.argv[2:])
+    if len(sys.argv) == 3 and sys.argv[1] == "again":
+        return again(sys.argv[2])
     if len(sys.argv) == 4 and sys.argv[1] == "names":
         return names(sys.argv[2], sys.argv[3])
     if len(sys.argv) >= 3 and sys.argv[1] == "targets":

@@ -33,6 +33,22 @@ def check(results, code, count, named=()):
             assert line in said, (line, said)
 
 
+def check_again():
+    """Three failures of suite integration run again, and what passes then counts as passed. A fourth, or one of another suite: none does."""
+    wait, node = "ddp:integration / ctl-wait", "ddp:integration+quick / node"
+    for more, names in (({}, "ctl-wait\nnode\n"), ({"ddp:unit / core": "FAIL"}, ""), ({f"ddp:integration / {i}": "FAIL" for i in (1, 2)}, "")):
+        with tempfile.TemporaryDirectory(prefix="ddp-counts-") as build:
+            write(build, {wait: "TIMEOUT", node: "FAIL", "ddp:unit / fine": "OK", **more})
+            assert run(f"{HERE}/meson_tests.py", "again", build) == (0, names), more
+            os.rename(f"{build}/meson-logs/testlog.json", f"{build}/first")
+            write(build, {wait: "OK", node: "FAIL"})
+            os.rename(f"{build}/meson-logs/testlog.json", f"{build}/meson-logs/again.json")
+            os.rename(f"{build}/first", f"{build}/meson-logs/testlog.json")
+            code, said = run(f"{HERE}/meson_tests.py", "summary", build)
+            assert code == 1 and said.splitlines()[-1] == f"2 passed, {1 + len(more)} failed, 0 skipped", said
+            assert "Failed, then passed alone:\n" in said and f"{wait}: TIMEOUT" in said, said
+
+
 def check_targets():
     """The harness's test needs one program. Nobody needs it for the suite `lint`, whose tests need none."""
     harness = "tests/test-harness"
@@ -64,6 +80,7 @@ def main():
     check({**fine, node: "TIMEOUT", wait: "ERROR"}, 1, "2 passed, 2 failed, 1 skipped", [f"{node}: TIMEOUT, log", f"{wait}: ERROR, log"])
     check({**fine, node: "INTERRUPT", wait: "UNEXPECTEDPASS"}, 1, "2 passed, 2 failed, 1 skipped")
     check(None, 1, "0 passed, 1 failed, 0 skipped", ["no test ran"])
+    check_again()
     check_targets()
     check_draws()
     print("ok")
