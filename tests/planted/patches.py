@@ -2,6 +2,7 @@
 
     # what it breaks
     args: --history                  of sim, if the bug shows only in such runs
+    seed: 97                         of sim, the first that found it: tried before all others, so that a bug takes a moment
     unit: start                      what it breaks is too rare for sim, and this test of tests/unit/rendezvous finds it,
                                      or (launcher-start) of tests/unit/launcherd
     tests: node-stop node            of an edge: the tests of meson that find it, the likeliest first
@@ -27,6 +28,7 @@ class Patch:
     name: str
     what: str = ""
     args: list = field(default_factory=list)
+    seed: str = None
     unit: str = None
     tests: list = field(default_factory=list)
     edits: list = field(default_factory=list)  # [(file, function, old, new)]
@@ -41,8 +43,8 @@ def read_patch(path):
             patch.what = line[2:]
         elif key in ("args", "tests"):
             setattr(patch, key, value.split())
-        elif key == "unit":
-            patch.unit = value.strip()
+        elif key in ("unit", "seed"):
+            setattr(patch, key, value.strip())
         elif key == "file":
             file = value.strip()
         elif key == "in":
@@ -53,7 +55,7 @@ def read_patch(path):
             patch.edits.append((file, function, old, value.strip()))
             old = None
         else:
-            raise Stale(f"{path.name}:{number}: not \"# what it breaks\", args, unit, tests, file, in, old or new: {line}")
+            raise Stale(f"{path.name}:{number}: not \"# what it breaks\", args, seed, unit, tests, file, in, old or new: {line}")
     if not patch.what or not patch.edits or old:
         raise Stale(f"{path.name}: it needs \"# what it breaks\", file, in, old and new")
     return patch
