@@ -219,29 +219,8 @@ static bool has_room_elsewhere(const struct rdzv *rdzv, const struct job *job, c
     return count >= job->record.nodes_min;
 }
 
-bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
-{
-    struct rdzv_record *record = &job->record;
-    char text[REASON_BYTES_MAX];
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < record->part_count; i++)
-        count += job->gang.parts[i].cannot_run;
-    if (record->errno_exit == 0 || record->max_restarts == 0 || job->went_elsewhere || count > 1 ||
-        record->failed_node[0] == '\0' || !has_room_elsewhere(rdzv, job, record->failed_node))
-        return false;
-    job->went_elsewhere = true;
-    record->failed_class = FAILURE_NODE;
-    failure_exclude(rdzv, job, record->failed_node);
-    text_format(text,
-                "node %s cannot run the command: it is tried on other nodes, and the job does not "
-                "use this one for %llu minutes",
-                record->failed_node, (unsigned long long)(EXCLUDE_US / 60000000));
-    job_log(rdzv, job, text);
-    return true;
-}
-
-bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *node)
+/* Excludes the node, if the job may be tried on others. `says` completes "node NAME ..." in the job's log. */
+static bool goes_elsewhere(struct rdzv *rdzv, struct job *job, const char *node, const char *says)
 {
     char text[REASON_BYTES_MAX];
 
@@ -250,12 +229,31 @@ bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *nod
         return false;
     job->went_elsewhere = true;
     failure_exclude(rdzv, job, node);
-    text_format(text,
-                "node %s cannot have the staged directory: other nodes may have it from before, "
-                "and the job does not use this one for %llu minutes",
-                node, (unsigned long long)(EXCLUDE_US / 60000000));
+    text_format(text, "node %s %s, and the job does not use this one for %llu minutes", node, says,
+                (unsigned long long)(EXCLUDE_US / 60000000));
     job_log(rdzv, job, text);
     return true;
+}
+
+bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
+{
+    struct rdzv_record *record = &job->record;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < record->part_count; i++)
+        count += job->gang.parts[i].cannot_run;
+    if (record->errno_exit == 0 || count > 1 || record->failed_node[0] == '\0' ||
+        !goes_elsewhere(rdzv, job, record->failed_node,
+                        "cannot run the command: it is tried on other nodes"))
+        return false;
+    record->failed_class = FAILURE_NODE;
+    return true;
+}
+
+bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *node)
+{
+    return goes_elsewhere(rdzv, job, node,
+                          "cannot have the staged directory: other nodes may have it from before");
 }
 
 /* If the rank's GPU was drained by its node for a fault, the failure is the node's. */
