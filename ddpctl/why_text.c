@@ -1,6 +1,7 @@
 /* The text of `ddpctl why`: the head, failures, and what follows from them. */
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "ddpctl/escape.h"
@@ -9,6 +10,7 @@
 #include "ddpctl/why.h"
 
 #define LINES_SHOWN 16 /* of a traceback, or of the last output */
+#define MESSAGE_LINES_SHOWN 5u
 #define OTHERS_SHOWN 4u
 #define EXIT_NOT_STARTED 125 /* the launcher's own, as in `ddpctl help` */
 
@@ -41,13 +43,52 @@ static size_t last_line(const char *text, size_t *length)
     return from;
 }
 
+/* The offset of the last line that begins with `line`; SIZE_MAX: none does. */
+static size_t find_line(const char *text, const char *line)
+{
+    const size_t bytes = strlen(line);
+    size_t found = SIZE_MAX;
+
+    for (size_t at = 0; bytes > 0 && text[at] != '\0'; at++)
+        if ((at == 0 || text[at - 1] == '\n') && strncmp(text + at, line, bytes) == 0)
+            found = at;
+    return found;
+}
+
+/* Writes the first lines of an exception with a message of many lines. */
+static void add_exception(const char *text, struct buf *out)
+{
+    uint32_t lines = 0;
+
+    for (; *text != '\0'; text += *text == '\n') {
+        const size_t length = strcspn(text, "\n");
+
+        if (lines++ < MESSAGE_LINES_SHOWN) {
+            buf_add_text(out, "  ");
+            escape_text(text, length, out);
+            buf_add_text(out, "\n");
+        }
+        if (strncmp(text, "... and ", 8) == 0)
+            lines += (uint32_t)strtoul(text + 8, NULL, 10) - 1; /* the node has left out so many */
+        text += length;
+    }
+    if (lines > MESSAGE_LINES_SHOWN)
+        buf_printf(out, "  ... and %u more lines: ddpctl logs\n", lines - MESSAGE_LINES_SHOWN);
+}
+
 /* Writes the exception first, in full, since the cause may have cut it off; then the traceback that
  * led to it. */
 static void add_error(const char *error, const char *more, struct buf *out)
 {
     size_t length, from = last_line(error, &length);
+    const size_t at = find_line(error, more);
 
-    if (more[0] != '\0' && strncmp(error + from, more, strlen(more)) == 0) {
+    if (more[0] != '\0' && at != SIZE_MAX && at < from) {
+        add_exception(error + at, out);
+        escape_last_lines(error, at, LINES_SHOWN, out);
+        return;
+    }
+    if (more[0] != '\0' && at == from) {
         buf_add_text(out, "  ");
         escape_text(error + from, length, out);
         buf_add_text(out, "\n");

@@ -1,6 +1,5 @@
-/* The exception of a rank that failed: from its error file, as PyTorch's @record and other programs
- * write it, or from the end of its output. Both are untrusted input. Pure, except that the JSON
- * decoder uses the heap.
+/* The exception of a rank that failed, from its error file, as PyTorch's @record and other programs
+ * write it. It is untrusted input. Pure, except that the JSON decoder uses the heap.
  *
  *   {"message": {"message": "ValueError: no",
  *                "extraInfo": {"py_callstack": "...", "timestamp": "17.."}}}
@@ -28,11 +27,6 @@ struct exception {
 /* Errors: STATUS_BAD_INPUT, STATUS_TOO_BIG, STATUS_MEMORY. On an error `exception` is unchanged. */
 enum status exception_from_json(const char *bytes, size_t byte_count, struct exception *exception,
                                 struct err *err);
-/* Finds the last Python traceback in the last bytes of an output. False: there is none, or more
- * than a few lines follow it. Threads and libraries print a few lines at the end; after many the
- * program had caught the exception and gone on. Lines may begin with "[rank0]: ", as
- * torch.distributed prints them. */
-bool exception_from_output(const char *bytes, size_t byte_count, struct exception *exception);
 /* Takes a text without a traceback: `line` gets its first line, `text` its end. False: it is
  * blank. */
 bool exception_from_text(const char *text, struct exception *exception);

@@ -104,32 +104,73 @@ static uint64_t age_of(const struct failure_file *file)
     return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
 }
 
-/* `by_signal`: skips the output, because a program that died of a signal may have printed a
- * traceback long before, and gone on. */
-static bool find_exception(const struct failures *failures, uint32_t local, bool by_signal,
-                           struct exception *exception)
+/* How the worker ended, or that it runs. */
+static struct cause_end end_of(const struct failures *failures, uint32_t local)
+{
+    const struct shim_worker *worker = &failures->workers->items[local];
+
+    for (uint32_t i = 0; i < failures->count; i++)
+        if (failures->pending[i].local == local)
+            return (struct cause_end){.exit_code = failures->pending[i].code,
+                                      .signal = failures->pending[i].signal,
+                                      .oom = worker->was_oom};
+    return (struct cause_end){.is_running = true};
+}
+
+/* Finds what is known about why a worker failed: what it told in its error file, in its output, in a message to the shim. */
+static bool find_cause(const struct failures *failures, uint32_t local, const struct cause_end *end,
+                       struct exception *found, enum cause_kind *kind, uint64_t *began_us)
 {
     const struct shim_worker *worker = &failures->workers->items[local];
     const struct failure_file *file = file_of(failures, local);
+    struct cause cause = {.kind = CAUSE_NONE};
 
+    (void)causes_best(&worker->output.causes, end, &cause);
+    *began_us = 0;
     if (file != NULL) {
-        *exception = file->exception;
+        *kind = cause_of_exception(text_of(file->exception.line));
+        *found = file->exception;
+        if (*kind == CAUSE_RAISED || cause.kind < CAUSE_FATAL)
+            return true;
+    } else if (cause.kind < CAUSE_FATAL && exception_from_text(worker->error_text, found)) {
+        *kind = CAUSE_RAISED;
         return true;
     }
-    return (!by_signal &&
-            exception_from_output(worker->output.last, worker->output.last_bytes, exception)) ||
-           exception_from_text(worker->error_text, exception);
+    if (cause.kind == CAUSE_NONE)
+        return false;
+    *kind = cause.kind;
+    *began_us = cause.began_us;
+    found->raised_s = 0;
+    memcpy(found->line, cause.line, sizeof found->line);
+    memcpy(found->text, cause.text, sizeof found->text);
+    return true;
+}
+
+/* Whether a worker that ends so may have failed because of another one. */
+static bool is_of_others(const struct failures *failures, uint32_t local)
+{
+    const struct cause_end end = end_of(failures, local);
+    enum cause_kind kind = CAUSE_NONE;
+    struct exception found;
+    uint64_t began_us;
+
+    return find_cause(failures, local, &end, &found, &kind, &began_us) &&
+           (kind == CAUSE_PEER || kind == CAUSE_WRAPPER || kind == CAUSE_STOPPED);
 }
 
 static void explain(struct failures *failures, struct shim_event *event)
 {
     struct shim_worker *worker = &failures->workers->items[event->local];
+    const struct cause_end end = {
+        .exit_code = event->code, .signal = event->signal, .oom = worker->was_oom};
     struct exception exception;
+    enum cause_kind kind;
+    uint64_t began_us;
 
     if (!is_failure(event) ||
-        !find_exception(failures, event->local, event->signal != 0, &exception))
+        !find_cause(failures, event->local, &end, &exception, &kind, &began_us))
         return;
-    if (file_of(failures, event->local) != NULL)
+    if (file_of(failures, event->local) != NULL && began_us == 0)
         event->age_us = age_of(file_of(failures, event->local));
     (void)snprintf(worker->error, sizeof worker->error, "%s", exception.text);
     (void)snprintf(worker->exit_text, sizeof worker->exit_text, "%.100s%s%.140s", event->text,
@@ -157,8 +198,16 @@ static int64_t raised_by(const struct failures *failures, const struct shim_even
     return file != NULL ? file->raised_us : INT64_MAX;
 }
 
-/* Puts the worker that raised its exception first before the others that ended while the files were
- * read. */
+static void move_first(struct failures *failures, uint32_t at)
+{
+    const struct shim_event event = failures->pending[at];
+
+    memmove(failures->pending + 1, failures->pending, at * sizeof event);
+    failures->pending[0] = event;
+}
+
+/* Puts the worker that raised its exception first before the others that ended while the files were read; and one that
+ * failed by itself before those that lost a peer. */
 static void put_first(struct failures *failures)
 {
     uint32_t first = 0;
@@ -167,22 +216,27 @@ static void put_first(struct failures *failures)
         if (raised_by(failures, &failures->pending[i]) <
             raised_by(failures, &failures->pending[first]))
             first = i;
-    if (first > 0) {
-        const struct shim_event event = failures->pending[first];
-
-        memmove(failures->pending + 1, failures->pending, first * sizeof event);
-        failures->pending[0] = event;
-    }
+    move_first(failures, first);
+    if (!is_failure(&failures->pending[0]) || !is_of_others(failures, failures->pending[0].local))
+        return;
+    for (uint32_t i = 1; i < failures->count; i++)
+        if (is_failure(&failures->pending[i]) &&
+            !is_of_others(failures, failures->pending[i].local)) {
+            move_first(failures, i);
+            return;
+        }
 }
 
-/* A running worker that raised its exception before each worker that has ended; -1: none. */
+/* A running worker that raised its exception before each worker that has ended; or one that did so when the first
+ * that ended may have failed because of it. -1: none. */
 static int32_t find_raised(const struct failures *failures)
 {
     const struct shim_workers *workers = failures->workers;
     const uint32_t count = workers->options.start->local_count;
-    int64_t first_us = failures->count > 0 && file_of(failures, failures->pending[0].local) != NULL
-                           ? raised_by(failures, &failures->pending[0])
-                           : wall_us();
+    const uint32_t ended = failures->pending[0].local;
+    const bool may_be_of_others = is_of_others(failures, ended);
+    int64_t first_us =
+        file_of(failures, ended) != NULL ? raised_by(failures, &failures->pending[0]) : wall_us();
     int32_t found = -1;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -193,6 +247,15 @@ static int32_t find_raised(const struct failures *failures)
             found = (int32_t)i;
         }
     }
+    for (uint32_t i = 0; found < 0 && may_be_of_others && i < count; i++) {
+        const struct cause_end end = {.is_running = true};
+        struct cause cause;
+
+        if (workers->items[i].pid > 0 &&
+            causes_best(&workers->items[i].output.causes, &end, &cause) &&
+            cause.kind == CAUSE_RAISED)
+            found = (int32_t)i;
+    }
     return found;
 }
 
@@ -202,18 +265,27 @@ static void tell_raised(struct failures *failures, uint32_t local, const struct 
 {
     struct shim_workers *workers = failures->workers;
     struct shim_worker *worker = &workers->items[local];
-    const struct failure_file *file = &failures->files[local];
+    const struct failure_file *file = file_of(failures, local);
     const uint32_t rank = workers->options.start->rank_base + ended->local;
+    const struct cause_end end = {.is_running = true};
+    struct exception found;
+    enum cause_kind kind;
+    uint64_t began_us, age_us = 0;
 
-    (void)snprintf(worker->error, sizeof worker->error, "%s", file->exception.text);
+    if (!find_cause(failures, local, &end, &found, &kind, &began_us))
+        return;
+    if (file != NULL && began_us == 0)
+        age_us = age_of(file);
+    else if (began_us > 0)
+        age_us = uv_hrtime() / 1000 - began_us;
+    (void)snprintf(worker->error, sizeof worker->error, "%s", found.text);
     (void)snprintf(worker->exit_text, sizeof worker->exit_text,
-                   "raised an exception: %.140s; it had not ended when rank %u %s %u",
-                   file->exception.line, rank,
-                   ended->signal != 0 ? "was killed by signal" : "exited with code",
+                   "raised an exception: %.140s; it had not ended when rank %u %s %u", found.line,
+                   rank, ended->signal != 0 ? "was killed by signal" : "exited with code",
                    ended->signal != 0 ? ended->signal : (uint32_t)ended->code);
     workers->options.step(workers->options.owner, (struct shim_event){.type = SHIM_EVENT_RAISED,
                                                                       .local = local,
-                                                                      .age_us = age_of(file),
+                                                                      .age_us = age_us,
                                                                       .text = worker->exit_text});
 }
 
@@ -240,11 +312,25 @@ static void settle(struct failures *failures)
     }
 }
 
+/* Whether all that ended may have failed because of a worker that still runs: it may say so in a moment. */
+static bool may_become_clear(struct failures *failures)
+{
+    for (uint32_t i = 0; i < failures->count; i++)
+        if (is_failure(&failures->pending[i]) &&
+            !is_of_others(failures, failures->pending[i].local))
+            return false;
+    return failures->count < failures->workers->options.start->local_count &&
+           find_raised(failures) < 0;
+}
+
 static void on_read(uv_async_t *async)
 {
     struct failures *failures = async->data;
 
-    if (failures->state == FAILURES_READING && atomic_load(&failures->is_read))
+    if (failures->state != FAILURES_READING || !atomic_load(&failures->is_read))
+        return;
+    failures->is_waiting = may_become_clear(failures);
+    if (!failures->is_waiting)
         settle(failures);
 }
 
@@ -291,6 +377,8 @@ void failures_exited(struct failures *failures, const struct shim_event *event)
     if (failures->state == FAILURES_READING) {
         assert(failures->count < SLOTS_PER_NODE_MAX); /* each worker ends once */
         failures->pending[failures->count++] = now;
+        if (failures->is_waiting && !may_become_clear(failures))
+            settle(failures);
         return;
     }
     explain(failures, &now);
@@ -315,9 +403,9 @@ void failures_flush(struct failures *failures)
 void failures_error(const struct failures *failures, uint32_t local, char out[TAIL_BYTES_MAX])
 {
     const struct shim_worker *worker = &failures->workers->items[local];
-    struct exception exception;
+    const struct failure_file *file = file_of(failures, local);
 
     (void)snprintf(out, TAIL_BYTES_MAX, "%s", worker->error);
-    if (out[0] == '\0' && find_exception(failures, local, true, &exception))
-        (void)snprintf(out, TAIL_BYTES_MAX, "%s", exception.text);
+    if (out[0] == '\0' && file != NULL)
+        (void)snprintf(out, TAIL_BYTES_MAX, "%s", file->exception.text);
 }

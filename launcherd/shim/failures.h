@@ -1,7 +1,8 @@
 /* Why a worker failed. When the first worker fails, the thread of log_writer.h reads the error
  * files of all workers before the core gets EXITED. A disk that hangs delays this by at most
- * FAILURES_READ_MS. EXITED of other workers waits too. The events keep their order, except that the
- * worker that raised its exception first comes first. Part of shim_workers. */
+ * FAILURES_READ_MS. EXITED of other workers waits too, and as long, if all that ended have lost a peer: the worker that
+ * is the cause may end in a moment. The events keep their order, except that the worker that raised its exception first comes
+ * first, and one that failed by itself before those that lost a peer. Part of shim_workers. */
 #ifndef LAUNCHERD_SHIM_FAILURES_H
 #define LAUNCHERD_SHIM_FAILURES_H
 
@@ -33,6 +34,7 @@ struct failures {
     uint32_t count;
     struct shim_event pending[SLOTS_PER_NODE_MAX]; /* events EXITED, in the order of the ends */
     atomic_bool is_read;
+    bool is_waiting; /* the files are read, and a worker that still runs may be the cause */
     struct failure_file files[SLOTS_PER_NODE_MAX]; /* only the thread uses them until is_read */
 };
 

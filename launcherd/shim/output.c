@@ -7,28 +7,10 @@
 #include <unistd.h>
 
 #include "common/io/conn.h"
-#include "common/utf8.h"
 
 #define READ_BYTES (64u * 1024u)
 #define READS_A_TURN 16
 #define OUTPUT_NOTE_BYTES_MAX 1024
-
-static void store_last(struct output *output, const char *bytes, size_t byte_count)
-{
-    size_t capacity = sizeof output->last;
-    if (byte_count > capacity) {
-        bytes += byte_count - capacity;
-        byte_count = capacity;
-    }
-    size_t room = capacity - output->last_bytes;
-    if (byte_count > room) {
-        size_t drop = byte_count - room;
-        memmove(output->last, output->last + drop, output->last_bytes - drop);
-        output->last_bytes -= drop;
-    }
-    memcpy(output->last + output->last_bytes, bytes, byte_count);
-    output->last_bytes += byte_count;
-}
 
 /* Adds a line in place of the dropped bytes. False: there is no room for the line either. */
 static bool tell_lost(struct output *output)
@@ -92,7 +74,8 @@ static size_t read_once(struct output_stream *stream, size_t bytes_max)
                                          .at_ms = clock_wall_ms(),
                                          .bytes = bytes,
                                          .byte_count = (size_t)got});
-        store_last(output, bytes, (size_t)got);
+        causes_add(&output->causes, stream->is_error, (struct text){bytes, (size_t)got},
+                   uv_hrtime() / 1000);
         return (size_t)got;
     }
     if (got == 0 || errno != EAGAIN)
@@ -177,6 +160,7 @@ enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct 
     enum status status;
 
     output->writer = writer;
+    causes_open(&output->causes, true);
     status = watch_stream(output, 0, loop, master_fd, err);
     if (status != STATUS_OK)
         log_writer_add_close(writer, &output->file);
@@ -189,6 +173,7 @@ enum status output_open(struct output *output, uv_loop_t *loop, struct log_write
     enum status status;
 
     output->writer = writer;
+    causes_open(&output->causes, false);
     write_fds[0] = write_fds[1] = -1;
     status = open_stream(output, 0, loop, &write_fds[0], err);
     if (status != STATUS_OK) {
@@ -223,14 +208,13 @@ bool output_note(struct output *output, const char *text)
 {
     char note[OUTPUT_NOTE_BYTES_MAX];
     struct log_piece piece = {.is_error = true, .at_ms = clock_wall_ms(), .bytes = note};
-    bool in_line;
 
     output_drain(output);
     if (!is_open(output) || !log_writer_takes(output->writer))
         return false;
-    in_line = output->last_bytes > 0 && output->last[output->last_bytes - 1] != '\n';
-    piece.byte_count = (size_t)snprintf(note, sizeof note, "%s[... %.*s ...]\n",
-                                        in_line ? "\n" : "", OUTPUT_NOTE_BYTES_MAX - 16, text);
+    piece.byte_count =
+        (size_t)snprintf(note, sizeof note, "%s[... %.*s ...]\n",
+                         output->causes.is_in_line ? "\n" : "", OUTPUT_NOTE_BYTES_MAX - 16, text);
     return log_writer_add(output->writer, &output->file, &piece);
 }
 
@@ -241,37 +225,7 @@ void output_close(struct output *output)
     shut(&output->streams[1]);
 }
 
-/* The offset of the last lines. A line feed at the very end belongs to the last line. */
-static size_t lines_start(const char *bytes, size_t byte_count, size_t bytes_max)
-{
-    size_t at = byte_count, lines = 0;
-    if (at > 0 && bytes[at - 1] == '\n')
-        at--;
-    while (at > 0 && byte_count - at < bytes_max) {
-        if (bytes[at - 1] == '\n' && ++lines == OUTPUT_LINES_KEPT)
-            break;
-        at--;
-    }
-    return at;
-}
-
 void output_tail(const struct output *output, char out[TAIL_BYTES_MAX])
 {
-    size_t at = lines_start(output->last, output->last_bytes, TAIL_BYTES_MAX - 1);
-    size_t used = 0;
-    while (at < output->last_bytes && used < TAIL_BYTES_MAX - 1) {
-        const char *from = output->last + at;
-        size_t bytes = *from == '\0' ? 0 : utf8_next(from, output->last_bytes - at);
-        if (bytes == 0) {
-            out[used++] = '?';
-            at++;
-            continue;
-        }
-        if (used + bytes > TAIL_BYTES_MAX - 1)
-            break;
-        memcpy(out + used, from, bytes);
-        used += bytes;
-        at += bytes;
-    }
-    out[used] = '\0';
+    causes_tail(&output->causes, OUTPUT_LINES_KEPT, out);
 }

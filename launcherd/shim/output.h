@@ -1,5 +1,5 @@
 /* The output of one worker. The thread of log_writer.h copies its stdout and stderr byte for byte
- * into its log file; the last bytes are kept for reports. Part of the edge of the shim.
+ * into its log file; what reports need is kept (cause/causes.h). Part of the edge of the shim.
  *
  * Each stream is a pipe. The log has the bytes in the order in which the pipes became readable,
  * which is all that the kernel tells: if a worker writes to both pipes before the shim wakes up,
@@ -15,6 +15,7 @@
 
 #include "common/limits.h"
 #include "common/status.h"
+#include "launcherd/cause/causes.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/log_writer.h"
 
@@ -33,8 +34,7 @@ struct output {
     uint64_t lost_bytes;             /* dropped, and not yet told in the log */
     struct log_writer *writer;
     struct log_file file; /* only the writer's thread uses it */
-    size_t last_bytes;
-    char last[8 * TAIL_BYTES_MAX]; /* large enough for most tracebacks */
+    struct causes causes; /* what it says about why the worker failed, and its last lines */
 };
 
 /* Makes the pipes, and begins to read. `output` is zeroed except for `file`, which is open; the writer closes it, after a

@@ -28,13 +28,13 @@ TIDY_COMMITS = 10
 TIDY_FILES_MAX = 30
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
-CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core"]  # libraries
+CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core", "cause"]  # libraries
 CORE_FILES = ["worker/comm/live.c", "worker/backend/cuda/nccl/watch.c", "worker/net/schedule.c"]  # pure, beside others
 
 # What a core may call that it does not define: no clock, socket, file, heap, process or random source. <ctype.h> reads
 # the locale, which no program here sets.
 CORE_SYMBOLS = re.compile(
-    r"^(mem(cpy|set|move|cmp|chr)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
+    r"^(mem(cpy|set|move|cmp|chr|mem)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
     r"__(mem(cpy|set|move)|v?snprintf|str(cpy|cat|ncpy))_chk|__assert_fail|__stack_chk_fail|"
     r"__ctype_(b|tolower|toupper)_loc|qsort|bsearch|abs|labs|llabs|u?intdiv|l?l?div|"
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"

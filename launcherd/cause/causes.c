@@ -1,0 +1,214 @@
+#include "launcherd/cause/causes.h"
+
+#include <assert.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/utf8.h"
+
+/* More lines than this after an exception: the program had caught it and went on. One that exits with code 1, as Python does
+ * for an exception that nobody caught, may have printed more while it ended. */
+#define LINES_AFTER_MAX 32u
+#define LINES_AFTER_EXIT_1_MAX 400u
+/* Lines between an exception and an abort: with more, the exception did not lead to it. */
+#define LINES_TO_ABORT_MAX 8u
+#define LINE_AFTER_MAX 8u /* after a single line that says "error" */
+
+void causes_open(struct causes *causes, bool is_terminal)
+{
+    causes->is_terminal = is_terminal;
+    for (uint32_t i = 0; i < CAUSE_STREAMS; i++)
+        causes->readers[i].stream = i;
+}
+
+/* -- while it streams by ------------------------------------------------------------------------ */
+
+static void keep(void *context, const struct cause *cause)
+{
+    struct causes *causes = context;
+    struct cause *kept = causes->kept[cause->kind];
+
+    if (kept[0].kind == CAUSE_NONE)
+        kept[0] = *cause;
+    kept[1] = *cause;
+}
+
+static void add_last(struct causes *causes, struct text line)
+{
+    const size_t room = sizeof causes->last - causes->last_bytes;
+    size_t bytes = line.count + 1;
+
+    if (bytes > room) {
+        const uint32_t drop = (uint32_t)(bytes - room);
+
+        memmove(causes->last, causes->last + drop, causes->last_bytes - drop);
+        causes->last_bytes -= drop;
+    }
+    memcpy(causes->last + causes->last_bytes, line.bytes, line.count);
+    causes->last[causes->last_bytes + line.count] = '\n';
+    causes->last_bytes += (uint32_t)bytes;
+}
+
+static void on_line(void *context, struct text line, bool is_overwritten)
+{
+    struct causes *causes = context;
+
+    if (is_overwritten)
+        return;
+    add_last(causes, line);
+    cause_reader_line(&causes->readers[causes->stream], line, ++causes->order, causes->now_us, keep,
+                      causes);
+}
+
+void causes_add(struct causes *causes, uint32_t stream, struct text bytes, uint64_t now_us)
+{
+    assert(stream < CAUSE_STREAMS);
+    causes->stream = stream;
+    causes->now_us = now_us;
+    cause_lines_add(&causes->lines[stream], bytes, on_line, causes);
+    if (bytes.count > 0)
+        causes->is_in_line = bytes.bytes[bytes.count - 1] != '\n';
+}
+
+void causes_tail(const struct causes *causes, uint32_t lines_max, char out[TAIL_BYTES_MAX])
+{
+    char all[CAUSE_LAST_BYTES + CAUSE_STREAMS * (CAUSE_LINE_BYTES_MAX + 1)];
+    size_t count = causes->last_bytes, at, lines = 0;
+
+    memcpy(all, causes->last, count);
+    for (uint32_t i = 0; i < CAUSE_STREAMS; i++) {
+        const struct text rest = cause_lines_rest(&causes->lines[i]);
+
+        if (rest.count == 0)
+            continue;
+        memcpy(all + count, rest.bytes, rest.count);
+        count += rest.count;
+        if (i + 1 < CAUSE_STREAMS && cause_lines_rest(&causes->lines[i + 1]).count > 0)
+            all[count++] = '\n';
+    }
+    at = count - (count > 0 && all[count - 1] == '\n'); /* it belongs to the last line */
+    while (at > 0 && count - at < TAIL_BYTES_MAX - 1 &&
+           !(all[at - 1] == '\n' && ++lines == lines_max))
+        at--;
+    (void)utf8_printable_lines(all + at, count - at, out, TAIL_BYTES_MAX);
+}
+
+/* -- the best ----------------------------------------------------------------------------------- */
+
+struct search {
+    const struct causes *causes;
+    struct cause_end end;
+    struct cause of_kind[CAUSE_KINDS]; /* the best of each */
+};
+
+static uint64_t lines_after(const struct search *search, const struct cause *cause)
+{
+    return search->causes->readers[cause->stream].lines - cause->lines;
+}
+
+/* A signal that a program raises by what it does. Others come from outside, and no output says why. */
+static bool is_own_signal(uint32_t signal)
+{
+    return signal == SIGABRT || signal == SIGSEGV || signal == SIGBUS || signal == SIGILL ||
+           signal == SIGFPE;
+}
+
+static bool is_fresh(const struct search *search, const struct cause *cause)
+{
+    const uint64_t after = lines_after(search, cause);
+
+    if (search->end.is_running)
+        return after == 0; /* otherwise it had caught the exception */
+    if (cause->kind <= CAUSE_ERROR)
+        return after <= LINE_AFTER_MAX;
+    return after <= (search->end.exit_code == 1 && cause->kind == CAUSE_RAISED
+                         ? LINES_AFTER_EXIT_1_MAX
+                         : LINES_AFTER_MAX);
+}
+
+/* An exception that ends a program is its last one. Of aborts, errors and lost peers the first leads to the others. */
+static void consider(struct search *search, const struct cause *cause)
+{
+    struct cause *best = &search->of_kind[cause->kind];
+    const bool is_last_best = cause->kind == CAUSE_RAISED || cause->kind == CAUSE_LAST;
+
+    if (cause->kind == CAUSE_NONE || !is_fresh(search, cause))
+        return;
+    if (best->kind == CAUSE_NONE ||
+        (is_last_best ? cause->order > best->order : cause->order < best->order))
+        *best = *cause;
+}
+
+static void on_found(void *context, const struct cause *cause)
+{
+    consider(context, cause);
+}
+
+/* What the last lines say, if nothing larger is there. */
+static void consider_lines(struct search *search, const struct cause_reader *reader)
+{
+    uint64_t at = reader->last_count > CAUSE_LINES_KEPT ? reader->last_count - CAUSE_LINES_KEPT : 0;
+    const bool is_stderr = reader->stream == 1 || search->causes->is_terminal;
+
+    for (; at < reader->last_count; at++) {
+        const struct cause_kept_line *kept = &reader->last[at % CAUSE_LINES_KEPT];
+        const struct text line = {kept->bytes, kept->count};
+        struct cause cause = {.kind = cause_of_line(line),
+                              .stream = reader->stream,
+                              .began_us = kept->at_us,
+                              .order = kept->order,
+                              .lines = kept->lines};
+
+        if (cause.kind == CAUSE_LAST && (!is_stderr || at + 1 < reader->last_count))
+            continue;
+        utf8_printable(line.bytes, line.count, cause.line, sizeof cause.line);
+        if (cause.kind > CAUSE_ERROR)
+            (void)snprintf(cause.text, sizeof cause.text, "%s", cause.line);
+        consider(search, &cause);
+    }
+}
+
+static void search_stream(struct search *search, uint32_t stream)
+{
+    const struct causes *causes = search->causes;
+    const struct text rest = cause_lines_rest(&causes->lines[stream]);
+    struct cause_reader reader = causes->readers[stream];
+    struct cause open;
+
+    if (rest.count > 0) /* a last line without a line feed */
+        cause_reader_line(&reader, rest, causes->order + 1, causes->now_us, on_found, search);
+    if (cause_reader_open(&reader, &open))
+        consider(search, &open);
+    consider_lines(search, &reader);
+}
+
+static void search_all(struct search *search)
+{
+    for (int kind = 0; kind < CAUSE_KINDS; kind++)
+        for (int i = 0; i < 2; i++)
+            consider(search, &search->causes->kept[kind][i]);
+    for (uint32_t stream = 0; stream < CAUSE_STREAMS; stream++)
+        search_stream(search, stream);
+}
+
+bool causes_best(const struct causes *causes, const struct cause_end *end, struct cause *best)
+{
+    struct search search = {.causes = causes, .end = *end};
+    const struct cause *raised = &search.of_kind[CAUSE_RAISED],
+                       *abort = &search.of_kind[CAUSE_FATAL];
+    int kind = CAUSE_RAISED;
+
+    if (end->oom || (end->signal != 0 && !is_own_signal(end->signal)))
+        return false;
+    search_all(&search);
+    if (raised->kind != CAUSE_NONE && abort->kind != CAUSE_NONE && abort->order > raised->order &&
+        lines_after(&search, raised) > lines_after(&search, abort) + LINES_TO_ABORT_MAX)
+        kind = CAUSE_FATAL;
+    while (kind > CAUSE_NONE && search.of_kind[kind].kind == CAUSE_NONE)
+        kind--;
+    if (kind == CAUSE_NONE || (kind <= CAUSE_ERROR && end->signal != 0 && end->signal != SIGABRT))
+        return false;
+    *best = search.of_kind[kind];
+    return true;
+}
