@@ -371,6 +371,7 @@ struct msg_bytes {
     F(BOOL, failed_oom, 0, 0)                    /* the kernel killed it as memory ran out */      \
     F(LINE, failed_core, 0, REASON_BYTES_MAX - 1) /* where its core file is, or who has it */      \
     F(BOOL, warm_late, 0, 0)                     /* warm processes did not take their ranks in time */ \
+    F(BOOL, failed_by_peer, 0, 0)                /* failed_rank says that it lost another rank */  \
     F(LINE, notice, 0, REASON_BYTES_MAX - 1)     /* its end is not stored on that node, and why; or what its logs lack; or "" */ \
     L(ranks, report_rank, SLOTS_PER_NODE_MAX)
 

@@ -114,12 +114,22 @@ static bool is_own_signal(uint32_t signal)
            signal == SIGFPE;
 }
 
+/* Whether the other stream has a line that came after the cause. */
+static bool other_went_on(const struct search *search, const struct cause *cause)
+{
+    const struct cause_reader *other = &search->causes->readers[1 - cause->stream];
+
+    return other->last_count > 0 &&
+           other->last[(other->last_count - 1) % CAUSE_LINES_KEPT].order > cause->order;
+}
+
 static bool is_fresh(const struct search *search, const struct cause *cause)
 {
     const uint64_t after = lines_after(search, cause);
 
     if (search->end.is_running)
-        return after == 0; /* otherwise it had caught the exception */
+        return after == 0 &&
+               !other_went_on(search, cause); /* otherwise it had caught the exception */
     if (cause->kind <= CAUSE_ERROR)
         return after <= LINE_AFTER_MAX;
     return after <= (search->end.exit_code == 1 && cause->kind == CAUSE_RAISED

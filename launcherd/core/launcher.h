@@ -63,7 +63,7 @@ struct launcher_end {
     uint32_t rank_count;
     struct part_report_rank ranks[SLOTS_PER_NODE_MAX];
     char tail[TAIL_BYTES_MAX], error[TAIL_BYTES_MAX];
-    bool failed_oom;
+    bool failed_oom, failed_by_peer;
     char failed_core[REASON_BYTES_MAX];
     char notice[REASON_BYTES_MAX];
 };

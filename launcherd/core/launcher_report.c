@@ -41,6 +41,7 @@ void launcher_report_dead(struct launcher_actions *actions, const struct launche
         .tail = shim->end.is_known ? shim->end.tail : "",
         .error = shim->end.is_known ? shim->end.error : "",
         .failed_oom = shim->end.is_known && shim->end.failed_oom,
+        .failed_by_peer = shim->end.is_known && shim->end.failed_by_peer,
         .failed_core = shim->end.is_known ? shim->end.failed_core : "",
         .warm_late = shim->warm_late,
         .notice = shim->end.is_known ? shim->end.notice : "",

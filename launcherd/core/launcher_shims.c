@@ -33,6 +33,7 @@ static void store_end(struct launcher_shim *shim, const struct msg_shim_report *
     (void)snprintf(end->tail, sizeof end->tail, "%s", report->tail);
     (void)snprintf(end->error, sizeof end->error, "%s", report->error);
     end->failed_oom = report->failed_oom;
+    end->failed_by_peer = report->failed_by_peer;
     (void)snprintf(end->failed_core, sizeof end->failed_core, "%s", report->failed_core);
     (void)snprintf(end->notice, sizeof end->notice, "%s", report->notice);
     (void)snprintf(shim->cause, sizeof shim->cause, "%s", report->cause);

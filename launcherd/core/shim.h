@@ -88,6 +88,7 @@ struct shim {
     uint64_t failed_at_us;
     enum failure_class failed_class;
     uint32_t failed_errno_exit; /* set even if no rank failed because none was started */
+    bool failed_by_peer;        /* failed_rank says that it lost another rank */
     char cause[REASON_BYTES_MAX];
     char notice[REASON_BYTES_MAX]; /* why its end is not stored; empty: it is */
     char lost[REASON_BYTES_MAX];   /* what its logs lack; empty: nothing */
@@ -133,6 +134,9 @@ struct shim_event {
     int32_t code;
     uint32_t signal;
     uint64_t age_us; /* EXITED, RAISED: how long ago it failed, if known; else 0 */
+    bool by_peer;    /* EXITED, RAISED: it says that it lost another rank */
+    bool
+        has_raised; /* EXITED: it was stopped after it had raised an exception, which `text` says */
     const char *text;
 };
 

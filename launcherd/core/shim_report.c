@@ -17,6 +17,7 @@ void shim_report(const struct shim *shim, uint64_t now_us, struct part_report_ra
         .failed_age_us = age_us < DURATION_US_MAX ? age_us : DURATION_US_MAX,
         .failed_errno_exit = (int32_t)shim->failed_errno_exit,
         .failed_class = shim->failed_class,
+        .failed_by_peer = shim->failed_by_peer,
         .cause = shim->cause,
         .tail = "",
         .error = "",

@@ -32,6 +32,7 @@ void shim_fail(struct shim *shim, const struct shim_event *event, enum failure_c
     va_end(args);
     shim->failed_class = class;
     shim->failed_rank = rank;
+    shim->failed_by_peer = event->by_peer;
     shim->failed_at_us = event->now_us - (event->age_us < event->now_us ? event->age_us : 0);
     shim_change(shim);
 }

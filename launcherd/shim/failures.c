@@ -10,6 +10,7 @@
 #include "common/io/conn.h"
 #include "common/io/read_all.h"
 #include "common/log.h"
+#include "launcherd/cause/first.h"
 #include "launcherd/process/foreign_file.h"
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/shim_workers.h"
@@ -104,19 +105,6 @@ static uint64_t age_of(const struct failure_file *file)
     return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
 }
 
-/* How the worker ended, or that it runs. */
-static struct cause_end end_of(const struct failures *failures, uint32_t local)
-{
-    const struct shim_worker *worker = &failures->workers->items[local];
-
-    for (uint32_t i = 0; i < failures->count; i++)
-        if (failures->pending[i].local == local)
-            return (struct cause_end){.exit_code = failures->pending[i].code,
-                                      .signal = failures->pending[i].signal,
-                                      .oom = worker->was_oom};
-    return (struct cause_end){.is_running = true};
-}
-
 /* Finds what is known about why a worker failed: what it told in its error file, in its output, in a message to the shim. */
 static bool find_cause(const struct failures *failures, uint32_t local, const struct cause_end *end,
                        struct exception *found, enum cause_kind *kind, uint64_t *began_us)
@@ -146,16 +134,23 @@ static bool find_cause(const struct failures *failures, uint32_t local, const st
     return true;
 }
 
-/* Whether a worker that ends so may have failed because of another one. */
-static bool is_of_others(const struct failures *failures, uint32_t local)
+/* The stop has ended the worker; it may have raised an exception before. False: nothing says so. */
+static bool tell_stopped(struct failures *failures, struct shim_event *event)
 {
-    const struct cause_end end = end_of(failures, local);
-    enum cause_kind kind = CAUSE_NONE;
-    struct exception found;
-    uint64_t began_us;
+    struct shim_worker *worker = &failures->workers->items[event->local];
+    const struct cause_end end = {.is_running = true};
+    struct cause cause;
 
-    return find_cause(failures, local, &end, &found, &kind, &began_us) &&
-           (kind == CAUSE_PEER || kind == CAUSE_WRAPPER || kind == CAUSE_STOPPED);
+    if (file_of(failures, event->local) != NULL ||
+        !causes_best(&worker->output.causes, &end, &cause) || cause.kind != CAUSE_RAISED)
+        return false;
+    event->has_raised = true;
+    event->age_us = uv_hrtime() / 1000 - cause.began_us;
+    (void)snprintf(worker->error, sizeof worker->error, "%s", cause.text);
+    (void)snprintf(worker->exit_text, sizeof worker->exit_text,
+                   "raised an exception: %.140s; it had not ended when it was stopped", cause.line);
+    event->text = worker->exit_text;
+    return true;
 }
 
 static void explain(struct failures *failures, struct shim_event *event)
@@ -167,9 +162,13 @@ static void explain(struct failures *failures, struct shim_event *event)
     enum cause_kind kind;
     uint64_t began_us;
 
-    if (!is_failure(event) ||
-        !find_cause(failures, event->local, &end, &exception, &kind, &began_us))
+    if (!is_failure(event))
         return;
+    if (event->signal != 0 && worker->signalled != 0 && tell_stopped(failures, event))
+        return;
+    if (!find_cause(failures, event->local, &end, &exception, &kind, &began_us))
+        return;
+    event->by_peer = cause_is_of_others(kind);
     if (file_of(failures, event->local) != NULL && began_us == 0)
         event->age_us = age_of(file_of(failures, event->local));
     (void)snprintf(worker->error, sizeof worker->error, "%s", exception.text);
@@ -191,72 +190,50 @@ static void log_problems(const struct failures *failures)
                      "its error file is not used: %s", failures->files[i].problem);
 }
 
-static int64_t raised_by(const struct failures *failures, const struct shim_event *event)
+/* What is known about a worker that runs, or whose end is `event`. */
+static struct cause_rank rank_of(const struct failures *failures, uint32_t local,
+                                 const struct shim_event *event)
 {
-    const struct failure_file *file = is_failure(event) ? file_of(failures, event->local) : NULL;
+    const struct shim_worker *worker = &failures->workers->items[local];
+    const struct failure_file *file = file_of(failures, local);
+    struct cause_rank rank = {.is_running = event == NULL && worker->pid > 0,
+                              .has_failed = event != NULL && is_failure(event),
+                              .raised_us = file != NULL ? file->raised_us : INT64_MAX};
+    const struct cause_end end = {.exit_code = event != NULL ? event->code : 0,
+                                  .signal = event != NULL ? event->signal : 0,
+                                  .is_running = event == NULL,
+                                  .oom = worker->was_oom};
+    struct exception found;
+    uint64_t began_us;
 
-    return file != NULL ? file->raised_us : INT64_MAX;
+    if (rank.is_running || rank.has_failed)
+        (void)find_cause(failures, local, &end, &found, &rank.kind, &began_us);
+    return rank;
 }
 
-static void move_first(struct failures *failures, uint32_t at)
+/* Fills in all workers, by their local ranks. */
+static uint32_t list_ranks(const struct failures *failures,
+                           struct cause_rank ranks[SLOTS_PER_NODE_MAX])
 {
-    const struct shim_event event = failures->pending[at];
+    const uint32_t count = failures->workers->options.start->local_count;
 
-    memmove(failures->pending + 1, failures->pending, at * sizeof event);
-    failures->pending[0] = event;
-}
+    for (uint32_t i = 0; i < count; i++)
+        ranks[i] = rank_of(failures, i, NULL);
+    for (uint32_t i = 0; i < failures->count; i++) {
+        struct cause_rank *rank = &ranks[failures->pending[i].local];
 
-/* Puts the worker that raised its exception first before the others that ended while the files were read; and one that
- * failed by itself before those that lost a peer. */
-static void put_first(struct failures *failures)
-{
-    uint32_t first = 0;
-
-    for (uint32_t i = 1; i < failures->count; i++)
-        if (raised_by(failures, &failures->pending[i]) <
-            raised_by(failures, &failures->pending[first]))
-            first = i;
-    move_first(failures, first);
-    if (!is_failure(&failures->pending[0]) || !is_of_others(failures, failures->pending[0].local))
-        return;
-    for (uint32_t i = 1; i < failures->count; i++)
-        if (is_failure(&failures->pending[i]) &&
-            !is_of_others(failures, failures->pending[i].local)) {
-            move_first(failures, i);
-            return;
-        }
-}
-
-/* A running worker that raised its exception before each worker that has ended; or one that did so when the first
- * that ended may have failed because of it. -1: none. */
-static int32_t find_raised(const struct failures *failures)
-{
-    const struct shim_workers *workers = failures->workers;
-    const uint32_t count = workers->options.start->local_count;
-    const uint32_t ended = failures->pending[0].local;
-    const bool may_be_of_others = is_of_others(failures, ended);
-    int64_t first_us =
-        file_of(failures, ended) != NULL ? raised_by(failures, &failures->pending[0]) : wall_us();
-    int32_t found = -1;
-
-    for (uint32_t i = 0; i < count; i++) {
-        const struct failure_file *file = file_of(failures, i);
-
-        if (workers->items[i].pid > 0 && file != NULL && file->raised_us < first_us) {
-            first_us = file->raised_us;
-            found = (int32_t)i;
-        }
+        *rank = rank_of(failures, failures->pending[i].local, &failures->pending[i]);
+        rank->order = i;
     }
-    for (uint32_t i = 0; found < 0 && may_be_of_others && i < count; i++) {
-        const struct cause_end end = {.is_running = true};
-        struct cause cause;
+    return count;
+}
 
-        if (workers->items[i].pid > 0 &&
-            causes_best(&workers->items[i].output.causes, &end, &cause) &&
-            cause.kind == CAUSE_RAISED)
-            found = (int32_t)i;
-    }
-    return found;
+static bool may_become_clear(const struct failures *failures)
+{
+    struct cause_rank ranks[SLOTS_PER_NODE_MAX];
+    const uint32_t count = list_ranks(failures, ranks);
+
+    return cause_may_become_clear(ranks, count);
 }
 
 /* Gives RAISED to the core for a worker that still runs. `ended`: the first of the pending
@@ -289,38 +266,42 @@ static void tell_raised(struct failures *failures, uint32_t local, const struct 
                                                                       .text = worker->exit_text});
 }
 
+/* Puts the event of that worker first. False: it has not ended. */
+static bool put_first(struct failures *failures, uint32_t local)
+{
+    for (uint32_t i = 0; i < failures->count; i++) {
+        const struct shim_event event = failures->pending[i];
+
+        if (event.local != local)
+            continue;
+        memmove(failures->pending + 1, failures->pending, i * sizeof event);
+        failures->pending[0] = event;
+        return true;
+    }
+    return false;
+}
+
 static void settle(struct failures *failures)
 {
     struct shim_workers *workers = failures->workers;
     const uint32_t count = failures->count;
-    int32_t raised;
+    struct cause_rank ranks[SLOTS_PER_NODE_MAX];
+    int32_t first;
 
     (void)uv_timer_stop(&failures->timer);
     failures->state = atomic_load(&failures->is_read) ? FAILURES_KNOWN : FAILURES_UNKNOWN;
     if (failures->state == FAILURES_KNOWN)
         log_problems(failures);
-    put_first(failures);
-    raised = find_raised(failures);
+    first = cause_first(ranks, list_ranks(failures, ranks));
+    if (first >= 0 && !put_first(failures, (uint32_t)first))
+        tell_raised(failures, (uint32_t)first, &failures->pending[0]);
     failures->count = 0;
-    if (raised >= 0)
-        tell_raised(failures, (uint32_t)raised, &failures->pending[0]);
     for (uint32_t i = 0; i < count; i++) {
         struct shim_event event = failures->pending[i];
 
         explain(failures, &event);
         workers->options.step(workers->options.owner, event);
     }
-}
-
-/* Whether all that ended may have failed because of a worker that still runs: it may say so in a moment. */
-static bool may_become_clear(struct failures *failures)
-{
-    for (uint32_t i = 0; i < failures->count; i++)
-        if (is_failure(&failures->pending[i]) &&
-            !is_of_others(failures, failures->pending[i].local))
-            return false;
-    return failures->count < failures->workers->options.start->local_count &&
-           find_raised(failures) < 0;
 }
 
 static void on_read(uv_async_t *async)

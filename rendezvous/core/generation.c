@@ -360,9 +360,21 @@ static void take_ranks(struct job *job, uint32_t part, const struct msg_shim_rep
 static bool is_earlier(const struct rdzv *rdzv, const struct job *job,
                        const struct msg_shim_report *report)
 {
-    return job->record.stopping == STOP_FAILURE && report->failed_rank != job->record.failed_rank &&
-           report->failed_age_us < rdzv->out.now_us &&
+    return report->failed_age_us < rdzv->out.now_us &&
            rdzv->out.now_us - report->failed_age_us < job->failed_at_us;
+}
+
+/* Whether this rank is the cause, and not the recorded one: it failed by itself and that one lost a peer, or else it failed
+ * before. */
+static bool is_nearer(const struct rdzv *rdzv, const struct job *job,
+                      const struct msg_shim_report *report)
+{
+    if (job->record.stopping != STOP_FAILURE || report->failed_rank == job->record.failed_rank)
+        return false;
+    if (job->failed_by_peer != report->failed_by_peer &&
+        job->record.failed_class == FAILURE_PROGRAM && job->record.failed_rank >= 0)
+        return job->failed_by_peer;
+    return is_earlier(rdzv, job, report);
 }
 
 /* A later report of the rank that is the cause may have had less delay, and gives a better time. */
@@ -420,7 +432,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
     refine_time(rdzv, job, report);
     if (failed >= 0)
         failure_note_rank(rdzv, job, (uint32_t)failed, report->failed_age_us);
-    if (job->record.stopping != STOP_NONE && (failed < 0 || !is_earlier(rdzv, job, report))) {
+    if (job->record.stopping != STOP_NONE && (failed < 0 || !is_nearer(rdzv, job, report))) {
         if (failed >= 0)
             failure_note_more(rdzv, job, report);
         return;
@@ -442,6 +454,7 @@ static void take_failure(struct rdzv *rdzv, struct job *job, uint32_t part,
         set_cause(rdzv, job, part, class_of(report, failed), cause);
     if (failed >= 0 && report->failed_age_us < rdzv->out.now_us)
         job->failed_at_us = rdzv->out.now_us - report->failed_age_us;
+    job->failed_by_peer = failed >= 0 && report->failed_by_peer;
     take_rank(job, failed, report);
     failure_note_cause(rdzv, job, report);
 }

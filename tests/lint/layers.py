@@ -26,7 +26,7 @@ FOLDERS = {
     "launcherd/c10d": Folder(["common", "common/io"], ["c10d.h", "c10d_server.h", "store_main.h"]),
     "launcherd/process": Folder(["common", "common/io"], None),
     "launcherd/gpu": Folder(["common", "common/io", "launcherd/core", "launcherd/process"], None),
-    "launcherd/cause": Folder(["common"], ["causes.h", "reader.h", "text.h", "words.h"]),
+    "launcherd/cause": Folder(["common"], ["causes.h", "first.h", "reader.h", "text.h", "words.h"]),
     "launcherd/shim": Folder(["common", "common/io", "launcherd/c10d", "launcherd/cause", "launcherd/core", "launcherd/process"], None),
     "launcherd/doctor": Folder(["common", "common/io", "launcherd/core", "launcherd/gpu", "launcherd/process", "launcherd/shim"],
                                ["doctor.h"]),

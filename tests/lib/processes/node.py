@@ -103,7 +103,7 @@ class Node(threading.Thread):
             self.shims[key] = shim = dict(
                 job_id=key[0], generation=key[1], slot_mask=message["slot_mask"], phase="preparing",
                 revision=0, acked=0, has_world=False, failed_rank=-1, cause="", tail="", error="",
-                failed_oom=False, failed_core="", warm_late=False, notice="",
+                failed_oom=False, failed_core="", warm_late=False, failed_by_peer=False, notice="",
                 ranks=[dict(rank=message["rank_base"] + i, state="waiting", pid=0, exit_code=0,
                             signal=0, joined=False) for i in range(message["local_count"])])
             if self.auto:

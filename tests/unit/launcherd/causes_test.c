@@ -1,5 +1,6 @@
 /* What launcherd takes for the cause, in the output of a failed rank. */
 #include "launcherd/cause/causes.h"
+#include "launcherd/cause/first.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -416,6 +417,49 @@ TEST(a_long_message)
     CHECK(best());
     CHECK(strncmp(found.line, "ValueError: 0123456789", 22) == 0);
     CHECK(strlen(found.text) < 1000);
+}
+
+static const struct cause_rank runs = {.is_running = true, .raised_us = INT64_MAX};
+static const struct cause_rank runs_raised = {
+    .is_running = true, .kind = CAUSE_RAISED, .raised_us = INT64_MAX};
+
+static struct cause_rank failed(enum cause_kind kind, uint32_t order)
+{
+    return (struct cause_rank){
+        .has_failed = true, .kind = kind, .order = order, .raised_us = INT64_MAX};
+}
+
+TEST(which_of_several_ranks_was_first)
+{
+    struct cause_rank ranks[3] = {runs, runs, runs};
+
+    CHECK_EQ(cause_first(ranks, 3), -1);
+    CHECK(!cause_may_become_clear(ranks, 3));
+    ranks[2] = failed(CAUSE_PEER, 0);
+    CHECK_EQ(cause_first(ranks, 3), 2);
+    CHECK(cause_may_become_clear(ranks, 3));
+    ranks[1] = failed(CAUSE_RAISED, 1); /* it ended later, and is the cause */
+    CHECK_EQ(cause_first(ranks, 3), 1);
+    CHECK(!cause_may_become_clear(ranks, 3));
+    ranks[0] = failed(CAUSE_FATAL, 2);
+    CHECK_EQ(cause_first(ranks, 3), 1);
+    ranks[1] = runs_raised; /* it has not ended */
+    ranks[0] = failed(CAUSE_WRAPPER, 1);
+    CHECK_EQ(cause_first(ranks, 3), 1);
+    ranks[0] = failed(CAUSE_NONE, 0); /* a signal: what others print later is because of it */
+    CHECK_EQ(cause_first(ranks, 3), 0);
+    ranks[0] = failed(CAUSE_PEER, 1);
+    ranks[1] = failed(CAUSE_STOPPED, 2);
+    CHECK_EQ(cause_first(ranks, 3), 2);
+    CHECK(!cause_may_become_clear(ranks, 3));
+    /* error files tell when */
+    ranks[0] = failed(CAUSE_RAISED, 0);
+    ranks[0].raised_us = 2000;
+    ranks[2] = runs_raised;
+    ranks[2].raised_us = 1000;
+    CHECK_EQ(cause_first(ranks, 3), 2);
+    ranks[2].raised_us = 3000;
+    CHECK_EQ(cause_first(ranks, 3), 0);
 }
 
 TEST_MAIN

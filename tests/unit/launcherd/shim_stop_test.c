@@ -174,4 +174,34 @@ TEST(a_failure_before_a_stop_that_ends_after_it)
     CHECK_EQ(report(at_us + SECOND_US).failed_age_us, SECOND_US + 1);
 }
 
+/* It had raised an exception, and the stop, which another node's rank that lost it has caused, came before it had ended. */
+TEST(an_exception_before_a_stop_that_ended_the_rank)
+{
+    struct shim_event stopped = {.type = SHIM_EVENT_EXITED,
+                                 .signal = 15,
+                                 .age_us = SECOND_US / 2,
+                                 .has_raised = true,
+                                 .text = "raised E: a"};
+
+    running(2);
+    stop(at_us, 15, GRACE_US);
+    (void)step(at_us + SECOND_US, stopped); /* in answer to the stop */
+    CHECK_EQ(shim.failed_rank, -1);
+    CHECK_EQ(shim.ranks[0].state, RANK_STOPPED);
+    stopped.local = 1;
+    stopped.age_us = SECOND_US + 1;
+    (void)step(at_us + SECOND_US, stopped);
+    CHECK_EQ(shim.failed_rank, 1);
+    CHECK_STR(shim.cause, "rank 1 raised E: a");
+    CHECK_EQ(report(at_us + SECOND_US).ranks.items[1].exit_code, 1);
+    CHECK_EQ(report(at_us + SECOND_US).ranks.items[1].signal, 0);
+    CHECK(!report(at_us + SECOND_US).failed_by_peer);
+    running(1);
+    (void)step(at_us, (struct shim_event){.type = SHIM_EVENT_EXITED,
+                                          .code = 1,
+                                          .by_peer = true,
+                                          .text = "Connection reset by peer"});
+    CHECK(report(at_us).failed_by_peer);
+}
+
 TEST_MAIN

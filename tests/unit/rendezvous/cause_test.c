@@ -72,6 +72,40 @@ TEST(the_age_counts_from_the_report)
     check_end(2, 8, "c", "50 ms before it");
 }
 
+static void report_lost(uint64_t conn, int32_t exit_code, uint64_t age_us, const char *cause)
+{
+    step_rank_report(conn, (struct rank_report){.job_id = 1,
+                                                .rank = (uint32_t)conn - 1,
+                                                .phase = SHIM_ENDED,
+                                                .exit_code = exit_code,
+                                                .failed_age_us = age_us,
+                                                .by_peer = true,
+                                                .cause = cause});
+}
+
+/* The rank that is the cause may take longer to end than those that lost it. */
+TEST(a_failure_of_its_own_comes_before_a_lost_peer)
+{
+    begin();
+    now_us += SECOND_US;
+    report_lost(1, 1, 200000, "Connection reset by peer");
+    report_lost(3, 1, 300000, "Connection reset by peer, earlier");
+    report(2, SHIM_ENDED, 7, 1000, "KeyError: 'a'");
+    check_end(1, 7, "b", "KeyError: 'a'");
+    begin();
+    now_us += SECOND_US;
+    report(2, SHIM_ENDED, 7, 1000, "KeyError: 'a'");
+    report_lost(1, 1, 200000, "Connection reset by peer");
+    report(3, SHIM_ENDED, 0, 0, "");
+    check_end(1, 7, "b", "KeyError: 'a'");
+    begin();
+    now_us += SECOND_US;
+    report_lost(1, 1, 100000, "Connection reset by peer");
+    report_lost(2, 1, 200000, "Broken pipe");
+    report(3, SHIM_ENDED, 0, 0, "");
+    check_end(1, 1, "b", "Broken pipe");
+}
+
 /* The first report of the failure was long in flight, so the failure looked later than it was. */
 TEST(a_later_report_of_the_same_failure_says_when_it_was)
 {

@@ -288,6 +288,7 @@ void step_rank_report(uint64_t conn, struct rank_report report)
                                       .error = report.error != NULL ? report.error : "",
                                       .failed_oom = report.error != NULL,
                                       .warm_late = report.warm_late,
+                                      .failed_by_peer = report.by_peer,
                                       .has_world = report.has_world,
                                       .failed_core = ""}};
 

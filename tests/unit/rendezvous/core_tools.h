@@ -55,7 +55,7 @@ struct rank_report {
     uint32_t generation;
     int32_t exit_code;
     uint32_t signal; /* the rank failed by it */
-    bool warm_late;
+    bool warm_late, by_peer;
     bool has_world;                   /* rank 0's blob has reached its ranks */
     bool joined, is_lost, is_stopped; /* is_stopped: it ended on the signal */
     uint64_t failed_age_us;
