@@ -2,6 +2,7 @@
 import os
 import signal
 import sys
+import time
 
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -18,6 +19,8 @@ class Pictures(Dataset):
             return {"image": torch.zeros(3)}["label"]
         if HOW == "file" and i == 21:
             return open(f"/data/imagenet/train/n01440764_{i}.JPEG", "rb").read()
+        if HOW in ("killed", "exits", "segv") and i == 40:
+            time.sleep(1)  # the main process has all earlier batches, and waits
         if HOW == "killed" and i == 40:
             os.kill(os.getpid(), signal.SIGKILL)
         if HOW == "exits" and i == 40:
@@ -37,9 +40,11 @@ class Pictures(Dataset):
             raise UnicodeDecodeError("utf-8", b"caf\xe9", 3, 4, "invalid continuation byte")
         if HOW == "memory" and i == 9:
             return torch.zeros(1 << 50)
+        if HOW == "files":
+            return [torch.zeros(3) for _ in range(100)]
         return torch.zeros(3)
 
 
 loader = DataLoader(Pictures(), batch_size=8, num_workers=2, timeout=4 if HOW == "stuck" else 0)
 for number, batch in enumerate(loader):
-    print(f"batch {number}: {tuple(batch.shape)}", flush=True)
+    print(f"batch {number}: {len(batch) if HOW == 'files' else tuple(batch.shape)}", flush=True)
