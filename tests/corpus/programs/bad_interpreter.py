@@ -1,0 +1,2 @@
+#!/usr/bin/python2.6
+print "hello"

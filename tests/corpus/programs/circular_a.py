@@ -1,0 +1,5 @@
+from circular_b import Trainer
+
+
+class Config:
+    pass

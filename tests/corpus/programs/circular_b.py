@@ -1,0 +1,5 @@
+from circular_a import Config
+
+
+class Trainer:
+    config = Config

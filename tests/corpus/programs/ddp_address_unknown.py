@@ -1,0 +1,3 @@
+import common_ddp
+
+common_ddp.start(seconds=6)

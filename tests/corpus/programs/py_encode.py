@@ -1,0 +1,2 @@
+print("loading")
+print("Überanpassung: 0.31")

@@ -1,0 +1,4 @@
+def train(epochs):
+    for epoch in range(epochs):
+        print(epoch)
+      print("done")

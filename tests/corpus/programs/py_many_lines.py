@@ -1,0 +1,2 @@
+for step in range(20000):
+    print(f"step {step}")

@@ -1,0 +1,3 @@
+cache = []
+while True:
+    cache.append(bytearray(1 << 24))

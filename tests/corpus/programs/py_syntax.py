@@ -1,0 +1,5 @@
+import torch
+
+def train(epochs)
+    for epoch in range(epochs):
+        print(epoch)

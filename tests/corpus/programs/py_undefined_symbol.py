@@ -1,0 +1,3 @@
+import fused_ops
+
+fused_ops.run()

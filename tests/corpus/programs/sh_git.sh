@@ -1,0 +1,4 @@
+#!/bin/bash
+set -e
+version=$(git describe --tags)
+echo "training version $version"

@@ -1,0 +1,3 @@
+#!/bin/bash
+python native_kill.py "$1"
+exit $?

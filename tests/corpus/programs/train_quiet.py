@@ -1,0 +1,4 @@
+import sys
+
+print("nothing to say", flush=True)
+sys.exit(7)

@@ -1,0 +1,3 @@
+#!/bin/bash
+set -u
+echo "data from $DATA_ROOT"
