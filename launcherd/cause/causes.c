@@ -8,9 +8,10 @@
 #include "common/utf8.h"
 
 /* More lines than this after an exception: the program had caught it and went on. One that exits with code 1, as Python does
- * for an exception that nobody caught, may have printed more while it ended. */
+ * for an exception that nobody caught, may have printed more while it ended; so may an abort. */
 #define LINES_AFTER_MAX 32u
-#define LINES_AFTER_EXIT_1_MAX 400u
+#define LINES_AFTER_END_MAX 400u
+#define LINES_AFTER_RUNNING_MAX 3u /* of a rank that has not ended */
 /* Lines between an exception and an abort: with more, the exception did not lead to it. */
 #define LINES_TO_ABORT_MAX 8u
 #define LINE_AFTER_MAX 8u /* after a single line that says "error" */
@@ -114,40 +115,54 @@ static bool is_own_signal(uint32_t signal)
            signal == SIGFPE;
 }
 
-/* Whether the other stream has a line that came after the cause. */
-static bool other_went_on(const struct search *search, const struct cause *cause)
+/* How many lines the other stream has that came after the cause; at most CAUSE_LINES_KEPT. */
+static uint64_t lines_of_other(const struct search *search, const struct cause *cause)
 {
     const struct cause_reader *other = &search->causes->readers[1 - cause->stream];
+    uint64_t count = 0;
 
-    return other->last_count > 0 &&
-           other->last[(other->last_count - 1) % CAUSE_LINES_KEPT].order > cause->order;
+    while (count < CAUSE_LINES_KEPT && count < other->last_count &&
+           other->last[(other->last_count - 1 - count) % CAUSE_LINES_KEPT].order > cause->order)
+        count++;
+    return count;
 }
 
 static bool is_fresh(const struct search *search, const struct cause *cause)
 {
     const uint64_t after = lines_after(search, cause);
 
-    if (search->end.is_running)
-        return after == 0 &&
-               !other_went_on(search, cause); /* otherwise it had caught the exception */
-    if (cause->kind <= CAUSE_ERROR)
+    if (search->end.is_running) /* with more lines it had caught the exception */
+        return after + lines_of_other(search, cause) <= LINES_AFTER_RUNNING_MAX;
+    if (cause->kind <= CAUSE_ERROR && cause->kind >= CAUSE_LAST)
         return after <= LINE_AFTER_MAX;
-    return after <= (search->end.exit_code == 1 && cause->kind == CAUSE_RAISED
-                         ? LINES_AFTER_EXIT_1_MAX
-                         : LINES_AFTER_MAX);
+    if (cause->kind == CAUSE_FATAL || (cause->kind == CAUSE_RAISED && search->end.exit_code == 1))
+        return after <= LINES_AFTER_END_MAX;
+    return after <= LINES_AFTER_MAX;
 }
 
-/* An exception that ends a program is its last one. Of aborts, errors and lost peers the first leads to the others. */
+/* What ends a program is printed on stderr. A traceback on stdout, after which the program prints more, may be anything. */
+static enum cause_kind kind_here(const struct search *search, const struct cause *cause)
+{
+    const bool is_stdout = cause->stream == 0 && !search->causes->is_terminal;
+
+    return is_stdout && cause->kind == CAUSE_RAISED && lines_after(search, cause) > 0 ? CAUSE_ASIDE
+                                                                                      : cause->kind;
+}
+
+/* An exception that ends a program is its last one; but that of a child process comes before what its parent says then. Of aborts, errors and lost peers the first leads to the others. */
 static void consider(struct search *search, const struct cause *cause)
 {
-    struct cause *best = &search->of_kind[cause->kind];
-    const bool is_last_best = cause->kind == CAUSE_RAISED || cause->kind == CAUSE_LAST;
+    const enum cause_kind kind = kind_here(search, cause);
+    struct cause *best = &search->of_kind[kind];
+    const bool is_last_best = kind == CAUSE_RAISED || kind == CAUSE_LAST;
 
-    if (cause->kind == CAUSE_NONE || !is_fresh(search, cause))
+    if (kind == CAUSE_NONE || !is_fresh(search, cause))
         return;
-    if (best->kind == CAUSE_NONE ||
-        (is_last_best ? cause->order > best->order : cause->order < best->order))
+    if (best->kind == CAUSE_NONE || (best->is_child != cause->is_child ? cause->is_child
+                                     : is_last_best                    ? cause->order > best->order
+                                                    : cause->order < best->order))
         *best = *cause;
+    best->kind = kind;
 }
 
 static void on_found(void *context, const struct cause *cause)
@@ -170,7 +185,10 @@ static void consider_lines(struct search *search, const struct cause_reader *rea
                               .order = kept->order,
                               .lines = kept->lines};
 
-        if (cause.kind == CAUSE_LAST && (!is_stderr || at + 1 < reader->last_count))
+        if (reader->lines - kept->lines > LINES_AFTER_MAX)
+            continue;
+        if (cause.kind == CAUSE_LAST &&
+            (!is_stderr || at + 1 < reader->last_count || kept->order < reader->block_order))
             continue;
         utf8_printable(line.bytes, line.count, cause.line, sizeof cause.line);
         if (cause.kind > CAUSE_ERROR)
@@ -209,7 +227,7 @@ bool causes_best(const struct causes *causes, const struct cause_end *end, struc
                        *abort = &search.of_kind[CAUSE_FATAL];
     int kind = CAUSE_RAISED;
 
-    if (end->oom || (end->signal != 0 && !is_own_signal(end->signal)))
+    if (end->oom || (end->signal != 0 && end->signal != SIGINT && !is_own_signal(end->signal)))
         return false;
     search_all(&search);
     if (raised->kind != CAUSE_NONE && abort->kind != CAUSE_NONE && abort->order > raised->order &&
@@ -217,7 +235,8 @@ bool causes_best(const struct causes *causes, const struct cause_end *end, struc
         kind = CAUSE_FATAL;
     while (kind > CAUSE_NONE && search.of_kind[kind].kind == CAUSE_NONE)
         kind--;
-    if (kind == CAUSE_NONE || (kind <= CAUSE_ERROR && end->signal != 0 && end->signal != SIGABRT))
+    if (kind == CAUSE_NONE || (kind <= CAUSE_ERROR && end->signal != 0 && end->signal != SIGABRT) ||
+        (end->signal == SIGINT && kind != CAUSE_STOPPED))
         return false;
     *best = search.of_kind[kind];
     return true;

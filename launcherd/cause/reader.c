@@ -163,7 +163,7 @@ static void compose_line(const struct cause_reader *reader, struct cause *cause)
     memcpy(last, cause->line, sizeof last);
     (void)snprintf(cause->line, sizeof cause->line, "%.*s; then %.*s", ROOT_BYTES_MAX, reader->root,
                    LAST_BYTES_MAX, last);
-    if (cause->kind != CAUSE_ASIDE && !cause_is_noise(text_of(reader->root)))
+    if (cause->kind != CAUSE_ASIDE && reader->root_kind != CAUSE_NOISE)
         cause->kind = reader->root_kind;
 }
 
@@ -198,7 +198,7 @@ static void end_cause(struct cause_reader *reader, const struct giving *giving)
 static void begin_parts(struct cause_reader *reader)
 {
     reader->frames[0] = reader->own_frame[0] = reader->message[0] = '\0';
-    reader->own_frame_goes_on = reader->frames_are_cut = false;
+    reader->own_frame_goes_on = reader->frames_are_cut = reader->line_is_bare = false;
     reader->strange_lines = reader->message_lines = reader->more_lines = 0;
 }
 
@@ -218,14 +218,18 @@ static void begin_traceback(struct cause_reader *reader, struct text line, uint6
         memcpy(root, reader->root[0] != '\0' ? reader->root : reader->open.line, sizeof root);
         if (reader->root[0] == '\0')
             reader->root_kind = reader->open.kind;
-        if (cause_is_noise(text_of(reader->open.line)))
-            reader->is_open = false;
     }
     end_cause(reader, giving); /* the new traceback may never end */
     memcpy(reader->root, root, sizeof root);
-    reader->open = (struct cause){
-        .kind = next, .stream = reader->stream, .began_us = began_us, .order = order};
+    reader->open =
+        (struct cause){.kind = next,
+                       .is_child = reader->next_is_child && reader->lines <= reader->next_until,
+                       .stream = reader->stream,
+                       .began_us = began_us,
+                       .order = order};
+    reader->block_order = order;
     reader->next = CAUSE_NONE;
+    reader->next_is_child = false;
     reader->is_linked = reader->is_bare = false;
     begin_parts(reader);
     reader->is_group =
@@ -242,6 +246,7 @@ static bool is_syntax_error(struct text line)
 static void take_exception(struct cause_reader *reader, struct text line)
 {
     put_line(reader->open.line, line);
+    reader->line_is_bare = text_ends(text_trim(line), ":") && strlen(reader->open.line) < 100;
     if (reader->open.kind != CAUSE_ASIDE)
         reader->open.kind = cause_of_exception(line);
     add_message(reader, line);
@@ -312,6 +317,27 @@ static void name_first_of_group(struct cause_reader *reader, struct text line)
         reader->open.kind = cause_of_exception(text_of(first));
 }
 
+/* What a later line of the message says better than the first: "RuntimeError:" without more; how a child of torchrun ended; what
+ * led to an exception of Java. */
+static void complete_line(struct cause_reader *reader, struct text line)
+{
+    const size_t signal = text_find(line, "traceback : Signal ");
+
+    if (signal < line.count) {
+        put_line(reader->open.line, text_from(line, signal + 12));
+        reader->open.kind = CAUSE_FATAL;
+    } else if (text_starts(line, "Caused by: ")) {
+        put_line(reader->open.line, text_from(line, 11));
+    } else if (reader->line_is_bare && isalnum((unsigned char)line.bytes[0])) {
+        const size_t used = strlen(reader->open.line);
+
+        (void)snprintf(reader->open.line + used, sizeof reader->open.line - used, ": ");
+        utf8_printable(line.bytes, line.count, reader->open.line + used + 2,
+                       sizeof reader->open.line - used - 2);
+        reader->line_is_bare = false;
+    }
+}
+
 /* Whether the line still belongs to the message. */
 static bool in_message(struct cause_reader *reader, struct text line)
 {
@@ -328,6 +354,7 @@ static bool in_message(struct cause_reader *reader, struct text line)
         add_message(reader, line);
     else
         reader->more_lines++;
+    complete_line(reader, text_trim(line));
     return true;
 }
 
@@ -340,6 +367,7 @@ static void begin_abort(struct cause_reader *reader, struct text line, enum caus
     reader->is_linked = false;
     reader->open = (struct cause){
         .kind = CAUSE_FATAL, .stream = reader->stream, .began_us = now_us, .order = order};
+    reader->block_order = order;
     begin_parts(reader);
     put_line(reader->open.line, line);
     add_message(reader, line);
@@ -405,7 +433,7 @@ static void keep_line(struct cause_reader *reader, struct text line, uint64_t or
 static bool is_note(struct text line)
 {
     return line.count == 0 || text_starts(line, "frame #") || text_starts(line, "[W") ||
-           text_starts(line, "[I") || text_starts(line, "  File \"");
+           text_starts(line, "[I") || text_starts(line, "at ") || text_starts(line, "File \"");
 }
 
 static void in_nothing(struct cause_reader *reader, struct text line, uint64_t order,
@@ -424,9 +452,10 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
     const struct text trimmed = text_trim(line);
     const enum cause_kind next = cause_of_next(trimmed);
 
-    if (next != CAUSE_NONE) {
+    if (next != CAUSE_NONE || cause_is_child_next(trimmed)) {
         end_cause(reader, giving);
         reader->next = next;
+        reader->next_is_child = next == CAUSE_NONE;
         reader->next_until = reader->lines + NEXT_LINES_MAX;
         reader->is_linked = false;
     } else if (text_ends(trimmed, traceback)) {
@@ -446,7 +475,14 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
         add_frame(reader, line);
     } else if (text_starts(trimmed, "terminate called ")) {
         begin_abort(reader, trimmed, CAUSE_WHAT, order, now_us, giving);
-    } else if (text_starts(trimmed, "Fatal Python error:")) {
+    } else if (text_starts(trimmed, "Exception in thread \"") ||
+               (text_starts(trimmed, "==") && text_has(trimmed, "==ERROR: "))) {
+        const size_t thread = text_find(trimmed, "\" "), tool = text_find(trimmed, "==ERROR: ");
+
+        begin_abort(reader, text_from(trimmed, tool < trimmed.count ? tool + 2 : thread + 2),
+                    CAUSE_MESSAGE, order, now_us, giving);
+    } else if (text_starts(trimmed, "Fatal Python error:") ||
+               (text_starts(trimmed, "Timeout (") && text_ends(trimmed, ")!"))) {
         begin_abort(reader, trimmed, CAUSE_DUMP, order, now_us, giving);
     } else {
         return false;

@@ -15,6 +15,7 @@
 
 struct cause {
     enum cause_kind kind;
+    bool is_child; /* the exception of a child process of multiprocessing */
     uint32_t stream;
     uint64_t began_us; /* when its first line was read */
     uint64_t order;    /* among the lines of both streams */
@@ -45,9 +46,10 @@ struct cause_reader {
     enum cause_state state;
     enum cause_kind next; /* what was said about the next traceback... */
     uint64_t next_until;  /* ... if it begins by then: lines */
-    bool is_linked;       /* the next traceback is chained to the one before it */
-    bool is_bare;         /* it began with a "File" line: a syntax error in the program itself */
-    bool is_open;         /* `open` has an exception */
+    bool next_is_child;
+    bool is_linked; /* the next traceback is chained to the one before it */
+    bool is_bare;   /* it began with a "File" line: a syntax error in the program itself */
+    bool is_open;   /* `open` has an exception */
     bool is_group, group_is_named;
     bool frames_are_cut, message_is_cut;
     struct cause open;
@@ -56,11 +58,11 @@ struct cause_reader {
     char prefix[96]; /* what stands before each line of the traceback */
     uint32_t prefix_count;
     char frames[1400], own_frame[320], message[1100];
-    bool own_frame_goes_on;
+    bool own_frame_goes_on, line_is_bare; /* line_is_bare: the exception's line has no message */
     uint32_t strange_lines, message_lines, more_lines;
     uint64_t lines; /* lines that are part of nothing, and are no notes */
     struct cause_kept_line last[CAUSE_LINES_KEPT];
-    uint64_t last_count;
+    uint64_t last_count, block_order; /* block_order: of the newest traceback or abort */
 };
 
 /* `reader`: zeroed, but for `stream`. Takes a line, without escape sequences. `order` ascends over both streams. Gives each

@@ -34,7 +34,6 @@ static const char *const peers[] = {
     "Watchdog caught",
     "collective timeout",
     "monitoredBarrier",
-    "failed to pass monitoredBarrier",
     "remote process exited",
     "ncclRemoteError",
     "ncclInternalError: Internal check failed",
@@ -78,8 +77,7 @@ static const char *const stops[] = {
 };
 
 static const char *const noises[] = {"queue.Empty", "_queue.Empty", "StopIteration",
-                                     "asyncio.exceptions.CancelledError",
-                                     "AttributeError: 'NoneType'"};
+                                     "asyncio.exceptions.CancelledError"};
 
 bool cause_is_exception(struct text line)
 {
@@ -94,18 +92,17 @@ bool cause_is_exception(struct text line)
            (at == line.count || line.bytes[at] == ':');
 }
 
-bool cause_is_noise(struct text line)
-{
-    return starts_any(text_trim(line), noises, 4);
-}
-
 enum cause_kind cause_of_exception(struct text line)
 {
     line = text_trim(line);
     if (starts_any(line, stops, COUNT(stops)))
         return CAUSE_STOPPED;
+    if (starts_any(line, noises, COUNT(noises)))
+        return CAUSE_NOISE;
     if (has_any(line, wrappers, COUNT(wrappers)))
         return CAUSE_WRAPPER;
+    if (text_has(line, "failed to pass monitoredBarrier"))
+        return CAUSE_MISSING;
     return has_any(line, peers, COUNT(peers)) ? CAUSE_PEER : CAUSE_RAISED;
 }
 
@@ -127,9 +124,16 @@ static const char *const asides[] = {
 enum cause_kind cause_of_next(struct text line)
 {
     line = text_trim(line);
+    if (text_starts(line, "Exception in thread \"")) /* of Java, whose threads end the program */
+        return CAUSE_NONE;
     if (starts_any(line, asides, COUNT(asides)))
         return CAUSE_ASIDE;
     return text_starts(line, "Original exception was") ? CAUSE_RAISED : CAUSE_NONE;
+}
+
+bool cause_is_child_next(struct text line)
+{
+    return text_starts(line, "Process ") && text_ends(line, ":") && line.count < 100;
 }
 
 /* -- single lines ------------------------------------------------------------------------------- */
@@ -167,6 +171,7 @@ static const char *const fatal[] = {
     "CUDA error",
     "CUDA out of memory",
     "Fatal glibc error",
+    "syntax error",
     "no such option",
     "unrecognized arguments",
     "the following arguments are required",
@@ -224,6 +229,12 @@ static const char *const errors[] = {"ERROR",
                                      "not found",
                                      "invalid",
                                      "Invalid",
+                                     "stopping",
+                                     "nan,",
+                                     "NaN",
+                                     "bort",
+                                     "xiting",
+                                     "iving up",
                                      "denied",
                                      "refused",
                                      "exception",

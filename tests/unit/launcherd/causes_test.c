@@ -365,15 +365,70 @@ TEST(output_on_the_other_stream_does_not_matter)
     CHECK_STR(found.line, "ValueError: 1");
 }
 
-TEST(a_worker_that_still_runs_has_raised_only_what_it_printed_last)
+TEST(a_worker_that_still_runs_has_raised_what_it_printed_last)
 {
     begin();
     end = (struct cause_end){.is_running = true};
-    print(1, FIRST FRAMES "ValueError: 1\n");
+    print(1, FIRST FRAMES "ValueError: 1\n\nending\n");
+    print(0, "writing the last files\n");
     CHECK(best());
     CHECK_EQ(found.kind, CAUSE_RAISED);
-    print(1, "\ngoing on\n");
+    print(0, "step 1\nstep 2\n"); /* it had caught the exception */
     CHECK(!best() || found.kind < CAUSE_RAISED);
+}
+
+/* What ends a program is printed on stderr. */
+TEST(a_traceback_on_stdout)
+{
+    begin();
+    print(0, "sample:\n" FIRST FRAMES "ValueError: of the sample\n");
+    CHECK(best());
+    CHECK_STR(found.line, "ValueError: of the sample"); /* stderr may have been joined to it */
+    print(0, "\nstep 0\n");
+    print(1, "BLEU is 0 after warm-up\n");
+    CHECK(best());
+    CHECK_STR(found.line, "BLEU is 0 after warm-up");
+}
+
+TEST(processes_and_threads_of_a_program)
+{
+    CHECK(read_output("Process tokenizer-2:\n" FIRST FRAMES "KeyError: 'c'\n" FIRST FRAMES
+                      "RuntimeError: 1 of 3 tokenizers failed\n"));
+    CHECK_STR(found.line, "KeyError: 'c'");
+    CHECK(read_output("Exception in thread loader:\n" FIRST FRAMES
+                      "OSError: [Errno 5] Input/output error\n" FIRST FRAMES "_queue.Empty\n"));
+    CHECK_STR(found.line, "OSError: [Errno 5] Input/output error");
+    CHECK(read_output(FIRST FRAMES "_queue.Empty\n"));
+    CHECK_STR(found.line, "_queue.Empty");
+}
+
+TEST(a_barrier_that_says_who_is_missing)
+{
+    CHECK_EQ(kind_of(FIRST FRAMES "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier "
+                                  "in 6000 ms\n"),
+             CAUSE_MISSING);
+}
+
+TEST(other_languages)
+{
+    CHECK(read_output("Exception in thread \"main\" java.lang.RuntimeException: can not start\n"
+                      "\tat Train.main(Train.java:13)\nCaused by: java.io.IOException: no data\n"
+                      "\tat Train.load(Train.java:4)\n"));
+    CHECK_STR(found.line, "java.io.IOException: no data");
+    CHECK_EQ(found.kind, CAUSE_FATAL);
+    begin();
+    print(1, "==48==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\n    #0 0x2 in f\n\n");
+    for (int i = 0; i < 100; i++)
+        print(1, "Shadow byte legend\n");
+    CHECK(best());
+    CHECK_STR(found.line, "ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1");
+    begin();
+    print(1, "Error: ENOENT: no such file\n");
+    for (int i = 0; i < 30; i++)
+        print(1, "    at Object.<anonymous> (train.js:2:28)\n");
+    print(1, "  code: 'ENOENT',\n}\n\nNode.js v20\n");
+    CHECK(best());
+    CHECK_STR(found.line, "Error: ENOENT: no such file");
 }
 
 TEST(the_last_lines)
@@ -406,7 +461,8 @@ TEST(a_long_message)
         print(1, line);
     }
     CHECK(best());
-    CHECK_STR(found.line, "RuntimeError: Error(s) in loading state_dict for Net");
+    CHECK_STR(found.line, "RuntimeError: Error(s) in loading state_dict for Net: size mismatch for "
+                          "layer0.weight");
     CHECK(strstr(found.text, "layer0.weight") != NULL);
     CHECK_STR(found.text + strlen(found.text) - 22, "... and 64 more lines\n");
     begin();
@@ -448,6 +504,9 @@ TEST(which_of_several_ranks_was_first)
     CHECK_EQ(cause_first(ranks, 3), 1);
     ranks[0] = failed(CAUSE_NONE, 0); /* a signal: what others print later is because of it */
     CHECK_EQ(cause_first(ranks, 3), 0);
+    ranks[0] = failed(CAUSE_MISSING, 3);
+    ranks[1] = failed(CAUSE_STOPPED, 2);
+    CHECK_EQ(cause_first(ranks, 3), 0); /* it says which rank did not come */
     ranks[0] = failed(CAUSE_PEER, 1);
     ranks[1] = failed(CAUSE_STOPPED, 2);
     CHECK_EQ(cause_first(ranks, 3), 2);
