@@ -133,6 +133,16 @@ static void put_line(char line[REASON_BYTES_MAX], struct text text)
     utf8_printable(text.bytes, text.count, line, REASON_BYTES_MAX);
 }
 
+/* Appends the beginning of a text, at most `bytes_max` bytes of it. */
+static void append(char line[REASON_BYTES_MAX], struct text more, size_t bytes_max)
+{
+    const size_t used = strlen(line), room = REASON_BYTES_MAX - used;
+
+    if (room >= 8) /* the least that utf8_printable takes */
+        utf8_printable(more.bytes, more.count, line + used,
+                       room < bytes_max + 1 ? room : bytes_max + 1);
+}
+
 static void compose_text(const struct cause_reader *reader, struct cause *cause)
 {
     const bool has_own =
@@ -161,6 +171,10 @@ static void compose_line(const struct cause_reader *reader, struct cause *cause)
     if (reader->root[0] == '\0' || strcmp(reader->root, cause->line) == 0)
         return; /* there is one, or the same one was raised again */
     memcpy(last, cause->line, sizeof last);
+    cause->line[0] = '\0';
+    append(cause->line, text_of(reader->root), ROOT_BYTES_MAX);
+    append(cause->line, text_of("; then "), 16);
+    append(cause->line, text_of(last), LAST_BYTES_MAX);
     (void)snprintf(cause->line, sizeof cause->line, "%.*s; then %.*s", ROOT_BYTES_MAX, reader->root,
                    LAST_BYTES_MAX, last);
     if (cause->kind != CAUSE_ASIDE && reader->root_kind != CAUSE_NOISE)
@@ -303,7 +317,6 @@ static void in_box(struct cause_reader *reader, struct text line)
 static void name_first_of_group(struct cause_reader *reader, struct text line)
 {
     char first[REASON_BYTES_MAX];
-    const size_t used = strlen(reader->open.line);
 
     while (line.count > 0 && strchr(" |+-", line.bytes[0]) != NULL && line.bytes[0] != '\0')
         line = text_from(line, 1);
@@ -311,8 +324,8 @@ static void name_first_of_group(struct cause_reader *reader, struct text line)
         return;
     reader->group_is_named = true;
     put_line(first, line);
-    (void)snprintf(reader->open.line + used, sizeof reader->open.line - used, ": %.*s",
-                   LAST_BYTES_MAX, first);
+    append(reader->open.line, text_of(": "), 16);
+    append(reader->open.line, text_of(first), LAST_BYTES_MAX);
     if (reader->open.kind != CAUSE_ASIDE)
         reader->open.kind = cause_of_exception(text_of(first));
 }
@@ -329,11 +342,8 @@ static void complete_line(struct cause_reader *reader, struct text line)
     } else if (text_starts(line, "Caused by: ")) {
         put_line(reader->open.line, text_from(line, 11));
     } else if (reader->line_is_bare && isalnum((unsigned char)line.bytes[0])) {
-        const size_t used = strlen(reader->open.line);
-
-        (void)snprintf(reader->open.line + used, sizeof reader->open.line - used, ": ");
-        utf8_printable(line.bytes, line.count, reader->open.line + used + 2,
-                       sizeof reader->open.line - used - 2);
+        append(reader->open.line, text_of(": "), 16);
+        append(reader->open.line, line, LAST_BYTES_MAX);
         reader->line_is_bare = false;
     }
 }
@@ -389,8 +399,10 @@ static void in_what(struct cause_reader *reader, struct text line)
         return;
     what = text_trim(text_from(what, 7));
     type.count = text_find(type, "'");
-    (void)snprintf(named, sizeof named, "%.*s: %.*s", (int)(type.count < 80 ? type.count : 80),
-                   type.bytes, (int)(what.count < 170 ? what.count : 170), what.bytes);
+    named[0] = '\0';
+    append(named, type, 80);
+    append(named, text_of(": "), 16);
+    append(named, what, 160);
     put_line(reader->open.line, text_of(named));
     if (cause_of_exception(text_of(named)) != CAUSE_RAISED)
         reader->open.kind = cause_of_exception(text_of(named));
@@ -399,8 +411,7 @@ static void in_what(struct cause_reader *reader, struct text line)
 /* The first frame of the user is added to the line: "Fatal Python error: Segmentation fault (train.py, line 3 in f)". */
 static bool in_dump(struct cause_reader *reader, struct text line)
 {
-    struct text frame = text_trim(line);
-    const size_t used = strlen(reader->open.line);
+    const struct text frame = text_trim(line);
 
     if (reader->message_lines++ > 100 ||
         (frame.count > 0 && !text_starts(frame, "File \"") && !text_starts(frame, "Thread 0x") &&
@@ -411,9 +422,9 @@ static bool in_dump(struct cause_reader *reader, struct text line)
     if (!text_starts(frame, "File \"") || cause_is_library(line) || reader->own_frame[0] != '\0')
         return true;
     note_own_frame(reader, line);
-    frame = text_from(frame, 5);
-    (void)snprintf(reader->open.line + used, sizeof reader->open.line - used, " (%.*s)",
-                   (int)(frame.count < 150 ? frame.count : 150), frame.bytes);
+    append(reader->open.line, text_of(" ("), 16);
+    append(reader->open.line, text_from(frame, 5), 150);
+    append(reader->open.line, text_of(")"), 16);
     return true;
 }
 

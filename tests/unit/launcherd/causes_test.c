@@ -417,7 +417,9 @@ TEST(other_languages)
     CHECK_STR(found.line, "java.io.IOException: no data");
     CHECK_EQ(found.kind, CAUSE_FATAL);
     begin();
-    print(1, "==48==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\n    #0 0x2 in f\n\n");
+    print(
+        1,
+        "==48==ERROR: AddressSanitizer: heap-buffer-overflow on address 0x1\n    #0 0x2 in f\n\n");
     for (int i = 0; i < 100; i++)
         print(1, "Shadow byte legend\n");
     CHECK(best());
