@@ -42,7 +42,7 @@ static enum status put_table(struct writing *writing, struct rows *rows, struct 
         writing->status =
             err_set(writing->err, STATUS_IO, 0, "cannot read table %s: %s%s", table->name,
                     sqlite3_errmsg(rows->db),
-                    sqlite3_errcode(rows->db) == SQLITE_CORRUPT
+                    store_is_damage(sqlite3_errcode(rows->db))
                         ? "; a start of rendezvous mends the state, if it can: restart it first"
                         : "");
     table->layout = layout;

@@ -7,27 +7,54 @@
 #include "common/log.h"
 #include "rendezvous/store/internal.h"
 
-/* What SQLite says; the system's reason follows only where the system has given one. */
-static void write_reason(const struct store *store, int code, char text[256])
-{
-    const int number = sqlite3_system_errno(store->db);
-    int length = snprintf(text, 256, "%.160s (SQLite %d",
-                          code != 0 ? sqlite3_errstr(code) : sqlite3_errmsg(store->db),
-                          code != 0 ? code : sqlite3_extended_errcode(store->db));
+#define REASON_BYTES 4600 /* with the path of the folder */
+#define MIB ((uint64_t)1 << 20)
 
-    (void)snprintf(text + length, 256 - (size_t)length, number != 0 ? ", errno %d: %s)" : ")",
-                   number, strerror(number));
-}
-
-static bool is_damaged(int code)
+bool store_is_damage(int code)
 {
     return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
+}
+
+static bool is_failed_sync(int code)
+{
+    return code == SQLITE_IOERR_FSYNC || code == SQLITE_IOERR_DIR_FSYNC;
+}
+
+/* SQLite keeps no errno of a failed sync, so this is what else can be known: a full disk shows. */
+static void write_failed_sync(const struct store *store, char *text, size_t byte_count)
+{
+    const uint64_t free_bytes = store->disk->free_bytes(store->path);
+    const char *end = strrchr(store->path, '/');
+    const int dir_bytes = end != NULL ? (int)(end - store->path) : 0;
+    const int length =
+        snprintf(text, byte_count,
+                 "): what was written has not reached the disk, and SQLite keeps no errno");
+
+    if (free_bytes != UINT64_MAX)
+        (void)snprintf(text + length, byte_count - (size_t)length,
+                       "; the file system of %.*s has %llu MiB free", dir_bytes, store->path,
+                       (unsigned long long)(free_bytes / MIB));
+}
+
+/* What SQLite says; the system's reason follows only where the system has given one. */
+static void write_reason(const struct store *store, int code, char text[REASON_BYTES])
+{
+    const int number = sqlite3_system_errno(store->db);
+    const char *says =
+        store->checkpoint_code != 0 ? sqlite3_errstr(code) : sqlite3_errmsg(store->db);
+    const int length = snprintf(text, REASON_BYTES, "%.160s (SQLite %d", says, code);
+
+    if (is_failed_sync(code)) /* `number` is of an earlier error */
+        write_failed_sync(store, text + length, REASON_BYTES - (size_t)length);
+    else
+        (void)snprintf(text + length, REASON_BYTES - (size_t)length,
+                       number != 0 ? ", errno %d: %s)" : ")", number, strerror(number));
 }
 
 /* What is the matter, and what to do. */
 static const char *advice(int code)
 {
-    if (is_damaged(code))
+    if (store_is_damage(code))
         return "the file is damaged. The next start looks through it and mends it, if that "
                "concerns single jobs only; otherwise restore a backup (ddpctl restore)";
     if (code == SQLITE_IOERR_READ || code == SQLITE_IOERR_SHORT_READ)
@@ -42,12 +69,12 @@ void store_fail(struct store *store, const char *doing)
 {
     const int code =
         store->checkpoint_code != 0 ? store->checkpoint_code : sqlite3_extended_errcode(store->db);
-    char reason[256];
+    char reason[REASON_BYTES];
 
-    write_reason(store, store->checkpoint_code, reason);
+    write_reason(store, code, reason);
     log_line(LOG_ERROR, LOG_ABOUT_NONE, "cannot %s %s: %s; stopping: %s", doing, store->path,
              reason, advice(code));
-    store->disk->end(store, is_damaged(code) ? STORE_DAMAGED_EXIT_CODE : STORE_EXIT_CODE);
+    store->disk->end(store, store_is_damage(code) ? STORE_DAMAGED_EXIT_CODE : STORE_EXIT_CODE);
     abort();
 }
 
@@ -57,6 +84,5 @@ bool store_is_passing(const struct store *store, int code)
 
     if (kind == SQLITE_FULL || kind == SQLITE_BUSY || kind == SQLITE_LOCKED)
         return true;
-    return kind == SQLITE_IOERR && code != SQLITE_IOERR_FSYNC && code != SQLITE_IOERR_DIR_FSYNC &&
-           (number == ENOSPC || number == EDQUOT);
+    return kind == SQLITE_IOERR && !is_failed_sync(code) && (number == ENOSPC || number == EDQUOT);
 }

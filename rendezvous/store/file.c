@@ -109,10 +109,9 @@ enum status store_execute(struct store *store, const char *sql, struct err *err)
     if (sqlite3_exec(store->db, sql, NULL, NULL, NULL) == SQLITE_OK)
         return STATUS_OK;
     const int code = sqlite3_extended_errcode(store->db);
-    const bool is_damaged = (code & 0xff) == SQLITE_NOTADB || (code & 0xff) == SQLITE_CORRUPT;
 
     return err_set(err, STATUS_IO, code, "%.120s: %.80s%s", store->path, sqlite3_errmsg(store->db),
-                   is_damaged ? "; move it away and restore a backup" : "");
+                   store_is_damage(code) ? "; move it away and restore a backup" : "");
 }
 
 enum status store_number(struct store *store, const char *sql, int64_t *number, struct err *err)

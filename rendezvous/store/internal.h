@@ -138,6 +138,8 @@ void store_room_close(struct store *store);
 void store_room_used(struct store *store);
 /* Ends the process (store.h). `doing` completes the sentence "cannot ...". */
 __attribute__((noreturn)) void store_fail(struct store *store, const char *doing);
+/* Whether this error of SQLite, plain or extended, says that the file is damaged. */
+bool store_is_damage(int code);
 /* Whether the store can go on after this SQLite error: no room, or another program has locked the
  * file. */
 bool store_is_passing(const struct store *store, int code);

@@ -32,11 +32,6 @@ struct range {
     int64_t first, last;
 };
 
-static bool is_damage(int code)
-{
-    return (code & 0xff) == SQLITE_CORRUPT || (code & 0xff) == SQLITE_NOTADB;
-}
-
 static void file_path(const struct store *store, const char *end, char path[PATH_BYTES])
 {
     (void)snprintf(path, PATH_BYTES, "%s%s", store->path, end);
@@ -66,13 +61,13 @@ static enum status look_through(struct store *store, char what[WHAT_BYTES], stru
             text += strlen(HEAD);
         (void)snprintf(what, WHAT_BYTES, "%.*s", (int)strcspn(text, "\n"), text);
         rc = code_in(what);
-    } else if (is_damage(rc)) {
+    } else if (store_is_damage(rc)) {
         (void)snprintf(what, WHAT_BYTES, "%s", sqlite3_errmsg(store->db));
     }
     (void)sqlite3_finalize(stmt);
     if (what[0] == '\0' && rc == SQLITE_ROW)
         return STATUS_OK;
-    if (what[0] != '\0' && (rc == 0 || is_damage(rc)))
+    if (what[0] != '\0' && (rc == 0 || store_is_damage(rc)))
         return STATUS_OK;
     return err_set(err, STATUS_IO, rc, "cannot read %.120s: %.60s", store->path,
                    what[0] != '\0' ? what : sqlite3_errstr(rc));
@@ -145,7 +140,7 @@ static enum status copy_halves(struct copy *copy, struct range all, bool is_uppe
         status = copy_rows(copy, &rc, err);
         if (status != STATUS_OK || rc == SQLITE_DONE)
             continue;
-        if (!is_damage(rc))
+        if (!store_is_damage(rc))
             return sql_error(copy->from, err);
         ++*failed;
         if (range.first == range.last)
@@ -391,7 +386,7 @@ enum status store_mend(struct store *store, struct err *err)
         return status;
     keep_log(store);
     status = mend(store, what, &why);
-    if (status != STATUS_OK && is_damage(why.code))
+    if (status != STATUS_OK && store_is_damage(why.code))
         return err_set(
             err, STATUS_IO, why.code,
             "%.90s is damaged, and not only in rows of single jobs: %.50s; move it and its "

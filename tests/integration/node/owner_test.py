@@ -7,6 +7,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from processes.proc import is_alive
 from processes.runner import run_tests, Skip
-from processes.waiting import wait_for, wait_gone
+from processes.waiting import LONG_S, wait_for, wait_gone
 from processes.world import Node, World
 from processes.server import CLUSTER, user_name
 
@@ -117,6 +118,21 @@ def may_read(path, user):
     return done.returncode == 0
 
 
+def said_to(user, path):
+    """What comes on a connection of that user before it is closed."""
+    with socket.socket(socket.AF_UNIX) as one:
+        one.settimeout(LONG_S)
+        os.seteuid(user)
+        try:
+            one.connect(path)
+        finally:
+            os.seteuid(0)
+        try:
+            return one.recv(1 << 16)
+        except ConnectionResetError:
+            return b""
+
+
 def test_files_of_a_job_are_for_nobody_else():
     need_root()
     nobody, other = account("nobody", False), account("daemon", True)
@@ -138,6 +154,10 @@ def test_files_of_a_job_are_for_nobody_else():
             assert not may_read(path, other.pw_uid), path
         assert may_read(error, nobody.pw_uid) and not may_read(error, other.pw_uid)
         assert stat.S_ISSOCK(os.stat(f"{run}/shim.sock").st_mode) and stat.S_IMODE(os.stat(f"{run}/shim.sock").st_mode) == 0o600
+        for path, mode in ((os.path.dirname(run), 0o711), (run, 0o711), (f"{run}/shim.sock", 0o666)):
+            os.chmod(path, mode)  # what the modes keep away, the shim refuses, too
+        for user in (nobody, other):
+            assert said_to(user.pw_uid, f"{run}/shim.sock") == b"", user.pw_name
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)

@@ -87,6 +87,32 @@ def test_output_waits_then_is_lost_and_counted():
         assert kept + lost == (lines + 1) * LINE and lost > 0 and kept >= 4 << 20, (kept, notes, shim_log)
 
 
+def test_last_words_of_a_rank_are_told_although_the_queue_is_full():
+    """They are on stderr, which the shim does not read while the queue for the disk is full. The other rank lives on: at the end all is read."""
+    with World(LAUNCHERD) as world:
+        disk = Disk(world)
+        node, go = world.node(), Gate(f"{world.folder}/go")
+        world.server.start(1, 1, [sys.executable, "-c", f"""import fcntl, os, sys, time
+print("first".ljust({LINE - 1}), flush=True)
+if os.environ["RANK"] == "1":
+    time.sleep(1000)
+fcntl.flock(open({go.path!r}), fcntl.LOCK_SH)
+for _ in range(65):  # the queue takes 4 MiB, the pipe the rest
+    os.write(1, b"x" * 65535 + b"{chr(92)}n")
+os.write(2, b"the last words{chr(92)}n")
+sys.exit(7)"""], nproc=2)
+        world.server.go(1, 1)
+        world.server.wait_phase(1, 1, "running")
+        wait_for("the first line", lambda: os.path.getsize(f"{node.log_dir(1)}/g1-rank0.log") == LINE, LONG_S)
+        disk.hang()
+        go.open()
+        report = world.server.wait_report(1, 1, lambda r: r["failed_rank"] == 0, "the failure")
+        disk.go_on()
+        assert (report["cause"], report["tail"].splitlines()[-1]) == ("rank 0 exited with code 7", "the last words"), report
+        world.server.wait_phase(1, 1, "ended")
+        world.forget(node, 1, 1)
+
+
 def test_a_short_hang_loses_nothing():
     lines = (16 << 20) // LINE
     with World(LAUNCHERD) as world:

@@ -38,8 +38,8 @@ LEFT_S = 5  # of real time, for what waits for nothing but the gated clock
 HANGS = ("open", "rename", "link", "unlink", "mkdir", "fsync", "fdatasync", "read", "write")
 HANG_S = 40  # of the gated clock: longer than a disk is waited for, and than a node may be silent
 LASTING = ("EIO", "ENOSPC", "EMFILE", "ENOMEM")  # the others pass by their nature
-# How programs and libraries say an error. SQLite keeps no errno of a sync, which is its error 1034.
-WORDS = {"EIO": ("input/output error", "i/o error"), "ENOSPC": ("no space left on device", "disk is full", "(sqlite 1034"), "EMFILE": ("too many open files",),
+# How programs and libraries say an error. SQLite keeps no errno of a sync: the server says what is free.
+WORDS = {"EIO": ("input/output error", "i/o error"), "ENOSPC": ("no space left on device", "disk is full", "has not reached the disk"), "EMFILE": ("too many open files",),
          "ENOMEM": ("cannot allocate memory", "not enough memory", "out of memory"), "EAGAIN": ("temporarily unavailable",), "EINTR": ("interrupted system call",),
          "ECONNRESET": ("connection reset", "its connection"), "EPIPE": ("broken pipe", "its connection"), "ECONNREFUSED": ("connection refused",), "short": ("became shorter",),
          "hang": ("does not answer", "do not answer", "hangs", "silent", "its connection", "takes nothing", "taken nothing")}

@@ -35,6 +35,12 @@ static void on_end(struct store *store, int code)
     longjmp(life.ended, 1);
 }
 
+/* Each failure would be a line. */
+static void keep_quiet(void)
+{
+    log_open("store", (enum log_level)(LOG_ERROR + 1), false);
+}
+
 /* True: the store is open. False: the process ended, or the open failed with a reason. */
 static bool start(void)
 {
@@ -254,6 +260,39 @@ TEST(a_failed_sync_of_a_checkpoint_ends_the_process)
     disk_free();
 }
 
+static char said[1024]; /* the newest line of the log */
+
+static void note_line(const char *bytes, size_t byte_count)
+{
+    (void)snprintf(said, sizeof said, "%.*s", (int)byte_count, bytes);
+}
+
+/* SQLite keeps no errno of a sync, so a full disk has to show in another way. */
+TEST(a_failed_sync_is_told_with_what_is_free)
+{
+    struct model_random random = {.state = 5};
+
+    make_saved();
+    restore(1);
+    CHECK(start());
+    disk_set_capacity(disk_used() + 3 * MIB);
+    log_open("store", LOG_ERROR, false);
+    log_use(note_line);
+    disk_fail_syncs_of("/state/state.db-wal", ENOSPC);
+    CHECK(!work(&random, 1, false));
+    log_use(NULL);
+    keep_quiet();
+    disk_fail_syncs_of(NULL, 0);
+    CHECK(strstr(said, "/state/state.db: disk I/O error (SQLite 1034): what was written has not "
+                       "reached the disk, and SQLite keeps no errno; the file system of /state has "
+                       "3 MiB free; stopping: after a failed write only the disk knows what is "
+                       "stored. Free the disk or mend it, then start again") != NULL);
+    disk_set_capacity(0);
+    check("a sync of the log failed");
+    kill_it();
+    disk_free();
+}
+
 static void fail_reads_or_writes(enum disk_op op)
 {
     char what[80];
@@ -405,6 +444,6 @@ TEST(random_histories)
 
 int main(int argc, char **argv)
 {
-    log_open("store", (enum log_level)(LOG_ERROR + 1), false); /* each failure would be a line */
+    keep_quiet();
     return test_main(argc, argv);
 }
