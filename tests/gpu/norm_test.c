@@ -157,9 +157,9 @@ static void backward(struct norm_case *c)
 
 TEST(norm_chain)
 {
-    /* one block to many; one slice of channels to 32; slices of one and of two cache lines. The rows of
-     * the last one make 49 blocks, whose sums the last block adds in two rounds; how it does so depends
-     * on the type alone, so it has the first kinds. */
+    /* one block to many; one slice of channels to 32; slices of one and of two cache lines. 30,000 rows make
+     * 59 blocks, whose sums the last block adds in two rounds; how it does so depends on the type alone,
+     * so they have the first three kinds. */
     static const uint32_t shapes[][2] = {{1, 4},     {2, 64},   {31, 12},   {300, 8},   {513, 72},
                                          {4000, 16}, {9, 2048}, {30000, 8}, {600, 1024}};
 
