@@ -157,13 +157,15 @@ static void backward(struct norm_case *c)
 
 TEST(norm_chain)
 {
-    /* one block to many; one slice of channels to 32; slices of one and of two cache lines */
+    /* one block to many; one slice of channels to 32; slices of one and of two cache lines. 30,000 rows make
+     * 59 blocks, whose sums the last block adds in two rounds; how it does so depends on the type alone,
+     * so they have the first three kinds. */
     static const uint32_t shapes[][2] = {{1, 4},     {2, 64},   {31, 12},   {300, 8},   {513, 72},
                                          {4000, 16}, {9, 2048}, {30000, 8}, {600, 1024}};
 
     mirror_need_device();
     for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
-        for (uint32_t kind = 0; kind < 12; kind++) {
+        for (uint32_t kind = 0; kind < (shapes[s][0] > 20000 ? 3 : 12); kind++) {
             struct norm_case c = {.norm = {.rows = shapes[s][0],
                                            .channels = shapes[s][1],
                                            .type = (enum kernel_type)(kind % 3),

@@ -58,18 +58,41 @@ static void walk(const struct plan_call *call, each_place each)
                 walk_row(call, n, y, x, each);
 }
 
-static _Thread_local double *sums;             /* of the output that is being made */
-static _Thread_local double *wide[PLAN_PORTS]; /* what it is made of */
+/* Values in double, of this file alone: what a convolution is made of, and its sums. */
+struct array {
+    double *values;
+    size_t count;
+};
+
+static _Thread_local struct array sums, wide[PLAN_PORTS];
+
+static struct array array_new(size_t count)
+{
+    const struct array array = {calloc(count + 1, sizeof(double)), count};
+
+    assert(array.values != NULL);
+    return array;
+}
+
+static void array_free(struct array *array)
+{
+    free(array->values);
+    *array = (struct array){NULL, 0};
+}
+
+static double *array_at(const struct array *array, size_t at, size_t count)
+{
+    assert(at + count <= array->count);
+    return array->values + at;
+}
 
 static void widen(const struct plan_call *call, enum plan_port port)
 {
     const size_t bytes = plan_port_bytes(&call->request, port);
-    const size_t count = call->request.type == GRAPH_F32 ? bytes / 4 : bytes / 2;
 
-    wide[port] = malloc((count + 1) * sizeof(double));
-    assert(wide[port] != NULL);
-    for (size_t i = 0; i < count; i++)
-        wide[port][i] = get(call, port, i);
+    wide[port] = array_new(call->request.type == GRAPH_F32 ? bytes / 4 : bytes / 2);
+    for (size_t i = 0; i < wide[port].count; i++)
+        wide[port].values[i] = get(call, port, i);
 }
 
 static size_t weight_stride(const struct plan_request *request)
@@ -77,47 +100,54 @@ static size_t weight_stride(const struct plan_request *request)
     return (size_t)request->window.kernel * request->window.kernel * request->c;
 }
 
+/* The innermost loops, over what array_at() has checked as a whole: with a check for each element, tests of whole nets
+ * under sanitizers would spend most of their time here. */
+#define CHECKED_BEFORE __attribute__((no_sanitize("address"), no_sanitize("undefined")))
+
+CHECKED_BEFORE static double product(const double *a, const double *b, size_t count)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < count; i++)
+        sum += a[i] * b[i];
+    return sum;
+}
+
+CHECKED_BEFORE static void add_multiple(double *to, double factor, const double *from, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] += factor * from[i];
+}
+
 static void add_forward(const struct plan_call *call, const struct place *place)
 {
-    const struct plan_request *request = &call->request;
-    const double *x = wide[PLAN_PORT_X] + place->x;
+    const size_t channels = call->request.c, stride = weight_stride(&call->request);
+    const double *x = array_at(&wide[PLAN_PORT_X], place->x, channels);
+    double *y = array_at(&sums, place->y, call->request.k);
 
-    for (uint32_t k = 0; k < request->k; k++) {
-        const double *w = wide[PLAN_PORT_W] + place->w + k * weight_stride(request);
-        double sum = 0;
-
-        for (uint32_t c = 0; c < request->c; c++)
-            sum += x[c] * w[c];
-        sums[place->y + k] += sum;
-    }
+    for (uint32_t k = 0; k < call->request.k; k++)
+        y[k] += product(x, array_at(&wide[PLAN_PORT_W], place->w + k * stride, channels), channels);
 }
 
 static void add_dgrad(const struct plan_call *call, const struct place *place)
 {
-    const struct plan_request *request = &call->request;
-    double *dx = sums + place->x;
+    const size_t channels = call->request.c, stride = weight_stride(&call->request);
+    const double *dy = array_at(&wide[PLAN_PORT_DY], place->y, call->request.k);
+    double *dx = array_at(&sums, place->x, channels);
 
-    for (uint32_t k = 0; k < request->k; k++) {
-        const double dy = wide[PLAN_PORT_DY][place->y + k];
-        const double *w = wide[PLAN_PORT_W] + place->w + k * weight_stride(request);
-
-        for (uint32_t c = 0; c < request->c; c++)
-            dx[c] += dy * w[c];
-    }
+    for (uint32_t k = 0; k < call->request.k; k++)
+        add_multiple(dx, dy[k], array_at(&wide[PLAN_PORT_W], place->w + k * stride, channels),
+                     channels);
 }
 
 static void add_wgrad(const struct plan_call *call, const struct place *place)
 {
-    const struct plan_request *request = &call->request;
-    const double *x = wide[PLAN_PORT_X] + place->x;
+    const size_t channels = call->request.c, stride = weight_stride(&call->request);
+    const double *x = array_at(&wide[PLAN_PORT_X], place->x, channels);
+    const double *dy = array_at(&wide[PLAN_PORT_DY], place->y, call->request.k);
 
-    for (uint32_t k = 0; k < request->k; k++) {
-        const double dy = wide[PLAN_PORT_DY][place->y + k];
-        double *dw = sums + place->w + k * weight_stride(request);
-
-        for (uint32_t c = 0; c < request->c; c++)
-            dw[c] += dy * x[c];
-    }
+    for (uint32_t k = 0; k < call->request.k; k++)
+        add_multiple(array_at(&sums, place->w + k * stride, channels), dy[k], x, channels);
 }
 
 /* What the plan adds to sum `i`. */
@@ -138,24 +168,21 @@ static void convolve(const struct plan_call *call, each_place each, enum plan_po
 {
     static const enum plan_port sources[] = {PLAN_PORT_X, PLAN_PORT_W, PLAN_PORT_DY};
 
-    sums = calloc(count, sizeof *sums);
-    assert(sums != NULL);
+    sums = array_new(count);
     for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
         if (call->pointers[sources[i]] != NULL)
             widen(call, sources[i]);
     walk(call, each);
-    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++) {
-        free(wide[sources[i]]);
-        wide[sources[i]] = NULL;
-    }
+    for (size_t i = 0; i < sizeof sources / sizeof sources[0]; i++)
+        array_free(&wide[sources[i]]);
     for (size_t i = 0; i < count; i++) {
         const bool has_bias = out == PLAN_PORT_Y && call->request.has_bias;
 
         set(call, out, i,
-            sums[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0) +
+            sums.values[i] + (has_bias ? get(call, PLAN_PORT_BIAS, i % call->request.k) : 0) +
                 added(call, out, i));
     }
-    free(sums);
+    array_free(&sums);
 }
 
 /* A linear layer is a convolution of one pixel. */

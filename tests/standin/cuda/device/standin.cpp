@@ -1,12 +1,11 @@
-/* The coroutines behind standin.h: one stack a thread of a block, started by ucontext and switched
- * by longjmp, which leaves the signal mask alone and so makes no system call. */
+/* The coroutines behind standin.h: one stack a thread of a block, made once by ucontext and kept from
+ * block to block. Switched by longjmp, which leaves the signal mask alone and so makes no system call. */
 #include "tests/standin/cuda/device/standin.h"
 
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <ucontext.h>
-#include <utility>
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
@@ -15,7 +14,8 @@ namespace
 {
 constexpr uint32_t THREADS_MAX = 1024;
 constexpr uint32_t WARP_LANES = 32;
-constexpr size_t STACK_BYTES = 64 * 1024;
+/* Not a power of two: the ends of the stacks would all lie in the same few sets of the cache. */
+constexpr size_t STACK_BYTES = 64 * 1024 + 13 * 64;
 
 enum state { RUNS, AT_BARRIER, AT_SHUFFLE, ENDED };
 
@@ -28,11 +28,6 @@ void leave(place &own, place &other)
 {
     (void)swapcontext(&own, &other);
 }
-
-void leave_for_good(place &other)
-{
-    (void)setcontext(&other);
-}
 #else
 using place = jmp_buf;
 
@@ -41,22 +36,20 @@ void leave(place &own, place &other)
     if (_setjmp(own) == 0)
         _longjmp(other, 1);
 }
-
-void leave_for_good(place &other)
-{
-    _longjmp(other, 1);
-}
 #endif
 
 struct thread {
     place goes_on;
     bool has_begun;
+    uint32_t turn; /* which of `given` the next shuffle is in */
     enum state state;
-    uint64_t given; /* to the shuffle */
-    char *stack;
 };
 
 struct thread threads[THREADS_MAX];
+/* What threads give to a shuffle. Two, in turns: a thread that gives into one has read the other, and all
+ * have given before any goes on to the next. */
+uint64_t given[2][THREADS_MAX];
+char *stacks;
 place scheduler;
 uint32_t thread_count, running;
 void (*body)(void *);
@@ -66,7 +59,7 @@ uint64_t random_state = 1;
 uint32_t draw_below(uint32_t n)
 {
     random_state = random_state * 6364136223846793005U + 1442695040888963407U;
-    return (uint32_t)((random_state >> 33) % n);
+    return (uint32_t)((random_state >> 32) * n >> 32);
 }
 
 [[noreturn]] void give_up(const char *what)
@@ -75,24 +68,33 @@ uint32_t draw_below(uint32_t n)
     abort();
 }
 
+/* One thread of block after block. */
 void on_start(void)
 {
-    body(body_user);
-    threads[running].state = ENDED;
-    leave_for_good(scheduler);
+    for (;;) {
+        struct thread *own = &threads[running];
+
+        body(body_user);
+        own->state = ENDED;
+        leave(own->goes_on, scheduler);
+    }
 }
 
-/* Begins `thread` on its own stack. */
-void begin(struct thread *thread)
+/* Begins thread `index` on its own stack. */
+void begin(uint32_t index)
 {
     ucontext_t context;
 
+    if (stacks == NULL)
+        stacks = (char *)malloc(THREADS_MAX * STACK_BYTES);
+    if (stacks == NULL)
+        give_up("out of memory");
+    threads[index].has_begun = true;
     (void)getcontext(&context);
-    context.uc_stack.ss_sp = thread->stack;
+    context.uc_stack.ss_sp = stacks + index * STACK_BYTES;
     context.uc_stack.ss_size = STACK_BYTES;
     context.uc_link = NULL;
     makecontext(&context, on_start, 0);
-    thread->has_begun = true;
 #ifdef __SANITIZE_ADDRESS__
     (void)swapcontext(&scheduler, &context);
 #else
@@ -109,7 +111,7 @@ void go_on(uint32_t index)
     if (threads[index].has_begun)
         leave(scheduler, threads[index].goes_on);
     else
-        begin(&threads[index]);
+        begin(index);
 }
 
 void wait_as(enum state state)
@@ -121,20 +123,19 @@ void wait_as(enum state state)
 /* Runs what can run, each until its next wait, in a drawn order. */
 bool run_some(void)
 {
-    uint32_t order[THREADS_MAX];
-    bool any = false;
+    uint32_t order[THREADS_MAX], count = 0;
 
-    for (uint32_t i = 0; i < thread_count; i++)
-        order[i] = i;
-    for (uint32_t i = thread_count; i > 1; i--)
-        std::swap(order[i - 1], order[draw_below(i)]);
     for (uint32_t i = 0; i < thread_count; i++) {
-        if (threads[order[i]].state != RUNS)
+        if (threads[i].state != RUNS)
             continue;
-        any = true;
-        go_on(order[i]);
+        const uint32_t at = draw_below(count + 1);
+
+        order[count++] = order[at];
+        order[at] = i;
     }
-    return any;
+    for (uint32_t i = 0; i < count; i++)
+        go_on(order[i]);
+    return count > 0;
 }
 
 /* Threads first .. last go on where all of them wait for the same. */
@@ -165,14 +166,8 @@ bool release_any(void)
 void run_block(void)
 {
     for (uint32_t i = 0; i < thread_count; i++) {
-        struct thread *thread = &threads[i];
-
-        if (thread->stack == NULL)
-            thread->stack = (char *)malloc(STACK_BYTES);
-        if (thread->stack == NULL)
-            give_up("out of memory");
-        thread->has_begun = false;
-        thread->state = RUNS;
+        threads[i].state = RUNS;
+        threads[i].turn = 0;
     }
     while (run_some() || release_any())
         ;
@@ -215,13 +210,13 @@ void __syncthreads(void)
     wait_as(AT_BARRIER);
 }
 
-void standin_exchange(uint64_t value, uint64_t values[32])
+const uint64_t *standin_exchange(uint64_t value)
 {
-    const uint32_t first = running / WARP_LANES * WARP_LANES;
+    struct thread *own = &threads[running];
+    uint64_t *all = given[own->turn];
 
-    threads[running].given = value;
+    own->turn ^= 1;
+    all[running] = value;
     wait_as(AT_SHUFFLE);
-    for (uint32_t lane = 0; lane < WARP_LANES; lane++)
-        values[lane] = threads[first + lane].given;
-    wait_as(AT_SHUFFLE); /* nobody gives the next one before all have this */
+    return all + running / WARP_LANES * WARP_LANES;
 }

@@ -11,6 +11,7 @@
 #ifndef TESTS_STANDIN_CUDA_DEVICE_STANDIN_H
 #define TESTS_STANDIN_CUDA_DEVICE_STANDIN_H
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -64,8 +65,8 @@ static inline cudaError_t cudaGetLastError(void)
 /* Runs every thread of every block; false where CUDA would refuse the shape. */
 bool standin_launch(dim3 grid, dim3 block, void (*thread)(void *), void *user);
 void standin_seed(uint64_t seed);
-/* What every lane of the warp gives; all of them must be there. */
-void standin_exchange(uint64_t value, uint64_t values[32]);
+/* What the 32 lanes of the warp give, until this thread's next exchange; all of them must be there. */
+const uint64_t *standin_exchange(uint64_t value);
 
 template <typename... P, typename... A>
 static cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
@@ -110,24 +111,20 @@ template <typename T> static inline T __ldcg(const T *at)
 
 template <typename T> static inline T __shfl_xor_sync(unsigned, T value, int lane_mask)
 {
-    uint64_t bits = 0, all[32];
+    uint64_t bits = 0;
 
     static_assert(sizeof value <= sizeof bits, "up to 8 bytes");
     memcpy(&bits, &value, sizeof value);
-    standin_exchange(bits, all);
-    memcpy(&value, &all[(threadIdx.x % 32) ^ (unsigned)lane_mask], sizeof value);
+    memcpy(&value, standin_exchange(bits) + ((threadIdx.x % 32) ^ (unsigned)lane_mask),
+           sizeof value);
     return value;
 }
 
 static inline int __any_sync(unsigned, int claim)
 {
-    uint64_t all[32];
-    bool any = false;
+    const uint64_t *all = standin_exchange(claim != 0);
 
-    standin_exchange(claim != 0, all);
-    for (uint64_t one : all)
-        any = any || one != 0;
-    return any;
+    return std::any_of(all, all + 32, [](uint64_t one) { return one != 0; });
 }
 
 template <typename T> static inline T min(T a, T b)
