@@ -3,6 +3,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
 
@@ -70,6 +71,10 @@ class World:
 
     def watch(self):
         return Stopwatch(self.now)
+
+    def sleep_until(self, at):
+        """Until just after that time, also if nobody else waits for any."""
+        subprocess.run(["sleep", f"{max(0, at - self.now()) + 0.01}"], env=self.environ(), check=True)
 
     def node(self, **more):
         self.nodes.append(Node(self.launcherd, self.folder, environ=self.environ(), **more))
