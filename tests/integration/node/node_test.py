@@ -655,7 +655,7 @@ def test_a_shim_of_a_far_protocol_is_left_alone():
               ({**hello, "protocol": PROTOCOL, "schema": "0123456789abcdef"}, "it is of another build with the same protocol: start the launcherd"))
 
     for said, words in builds:
-        with World(LAUNCHERD) as world:
+        with World(LAUNCHERD, gated=True) as world:
             node = world.node()
             pid = start_sleeper(world)
             world.note_token(node, 1, 1)
@@ -1036,7 +1036,7 @@ def test_a_server_that_follows_no_protocol():
     """Random valid messages in any order: launcherd survives, its memory is bounded, and a job runs after them."""
     seed, total = int(os.environ.get("DDP_SEED", "1")), int(os.environ.get("DDP_MESSAGES", "5000"))
     rng, keys = random.Random(seed), []
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         node, server = world.node(slots=64), world.server
         for _ in range(total):
             kind, fields = random_order(rng, keys)
