@@ -607,6 +607,25 @@ def test_a_stop_point_is_no_work():
         assert stopped.end()[0] == 0
 
 
+def test_a_process_that_has_not_begun_its_program_is_no_work():
+    """Nor is its parent, which waits for that in the kernel: it begins here behind a stop point."""
+    with ClockPlace() as place:
+        moment = place.edge.stop("unlink", "*/gate")
+        victim = place.victim("""at = ctypes.cast(libc.unlink, ctypes.c_void_p).value
+stack = ctypes.create_string_buffer(1 << 20)
+top = (ctypes.addressof(stack) + (1 << 20)) & ~15
+say("ready")
+threading.Thread(target=lambda: (time.sleep(50), say(now()))).start()
+libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+libc.clone(at, top, 0x4100 | 17, os.path.abspath("gate").encode())  # CLONE_VM and CLONE_VFORK
+""")
+        assert victim.heard() == ["ready"]
+        moment.wait()
+        assert victim.heard() == [50.0]
+        moment.release()
+        assert victim.end()[0] == 0
+
+
 def test_condition_variables():
     """A signal wakes one thread, a broadcast all; a wait that is over in time does not time out. 200 times, two threads hand over a turn."""
     with ClockPlace() as place:
