@@ -235,6 +235,10 @@ class Edge:
         """The gated monotonic clock, in seconds."""
         return self._clock.now_ns / 1e9
 
+    def sleep(self, seconds):
+        """Until that much of its time has passed, also if nobody else waits for any."""
+        subprocess.run(["sleep", str(seconds)], env={**os.environ, **self.env}, check=True)
+
     def _add(self, action, kind, path, program, first, last, code=0):
         assert 1 <= first <= last, (first, last)
         assert len(self.rules) < RULES, "no more rules"

@@ -457,6 +457,40 @@ for wait in sys.argv[1].split(chr(10)):
         assert abs(place.edge.now() - first - sum(seconds for seconds, _ in waits)) < 1e-6
 
 
+def test_timers_that_are_descriptors():
+    """They fire exactly, once, in each kind of wait; one that is set again or taken back does not, and one of long ago does at once."""
+    with ClockPlace() as place:
+        victim = place.victim("""def timer(clock=7, flags=0):
+    return libc.timerfd_create(clock, flags)
+def arm(fd, seconds, absolute=0):
+    spec = (ctypes.c_long * 4)(0, 0, int(seconds), int(seconds % 1 * 1e9))
+    return call("timerfd_settime", fd, absolute, spec, None)
+def fired(fd):
+    return call("poll", (ctypes.c_int * 2)(fd, 1), 1, 0) == 1 and int.from_bytes(os.read(fd, 8), "little")
+one, other, real = timer(), timer(1), timer(0)
+for wait in (lambda: select.select([one], [], [], 5), lambda: select.select([one], [], []), lambda: select.poll().poll(2000)):
+    arm(one, 3)
+    say(wait() == ([one], [], []), fired(one), now())
+poll = select.epoll()
+poll.register(one); poll.register(other)
+arm(one, 20); arm(other, 10); arm(one, 5)
+say(poll.poll(100) == [(one, 1)], fired(one), now())
+left = (ctypes.c_long * 4)()
+libc.timerfd_gettime(other, left)
+say(*left)
+say(poll.poll(100) == [(other, 1)], fired(other), now(), poll.poll(50), now())
+arm(one, 7); arm(one, 0)
+say(poll.poll(60), now())
+arm(real, time.time() + 30, 1)
+say(select.select([real], [], [])[0] == [real], round(now(), 6))
+arm(one, 1, 1)
+say(fired(one), call("timerfd_settime", one, 0, (ctypes.c_long * 4)(1, 0, 1, 0), None), call("timerfd_settime", 0, 0, (ctypes.c_long * 4)(), None))
+""")
+        told = victim.end()
+        assert told == (0, [[True, 1, 3.0], [True, 1, 6.0], [False, False, 8.0], [True, 1, 13.0], [0, 0, 5, 0], [True, 1, 18.0, [], 68.0], [[], 128.0],
+                            [True, 158.0], [1, "ENOSYS", "EINVAL"]]), told
+
+
 def test_an_hour_beside_a_busy_thread():
     """Time stands while a thread computes, of the same process or another; then the hour takes less than 2 s."""
     with ClockPlace() as place:
@@ -531,6 +565,17 @@ say(call("poll", None, 0, 1000), now())
         assert told == (0, [["EINTR", 90, 10.0], [0, 11.0]]), told
 
 
+def test_a_program_that_ignores_all_signals_is_woken():
+    with ClockPlace() as place:
+        victim = place.victim("""for number in range(1, 65):
+    libc.signal(number, 1)
+    libc.sigaction(number, (ctypes.c_long * 32)(1), None)
+time.sleep(100)
+say(now())
+""")
+        assert victim.end() == (0, [[100.0]])
+
+
 def test_those_that_are_stopped_or_killed_are_skipped():
     """They hold no time back. One that goes on later finds its sleep over."""
     for number, rest in (("SIGSTOP", [[101.0], ["woken", 101.0]]), ("SIGKILL", [[101.0]])):
@@ -560,6 +605,25 @@ def test_a_stop_point_is_no_work():
         assert place.victim("time.sleep(50)\nsay(now())").end() == (0, [[50.0]])
         moment.release()
         assert stopped.end()[0] == 0
+
+
+def test_a_process_that_has_not_begun_its_program_is_no_work():
+    """Nor is its parent, which waits for that in the kernel: it begins here behind a stop point."""
+    with ClockPlace() as place:
+        moment = place.edge.stop("unlink", "*/gate")
+        victim = place.victim("""at = ctypes.cast(libc.unlink, ctypes.c_void_p).value
+stack = ctypes.create_string_buffer(1 << 20)
+top = (ctypes.addressof(stack) + (1 << 20)) & ~15
+say("ready")
+threading.Thread(target=lambda: (time.sleep(50), say(now()))).start()
+libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p]
+libc.clone(at, top, 0x4100 | 17, os.path.abspath("gate").encode())  # CLONE_VM and CLONE_VFORK
+""")
+        assert victim.heard() == ["ready"]
+        moment.wait()
+        assert victim.heard() == [50.0]
+        moment.release()
+        assert victim.end()[0] == 0
 
 
 def test_condition_variables():

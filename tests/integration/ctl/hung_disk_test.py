@@ -8,7 +8,6 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes.case import Case, Cluster
 from processes.runner import equal, run_and_exit
-from processes.waiting import Stopwatch
 
 LIBRARY = os.environ["STUCK_DISK"]
 
@@ -19,15 +18,15 @@ def ends(case, limit_s, *words):
     for name in stuck, f"{stuck}.logs":
         with open(name, "w", encoding="ascii"):
             pass
-    watch = Stopwatch()
-    done = case.ctl(*words, LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=stuck, timeout=limit_s + 25)
-    watch.check(words[0], limit_s)
+    watch = case.watch()
+    done = case.ctl(*words, LD_PRELOAD=f"{case.preload['LD_PRELOAD']} {LIBRARY}", DDP_STUCK_FILE=stuck)
+    watch.check(words[0], limit_s, limit_s + 25)
     assert done.returncode == 1, done
     return done.stderr
 
 
 def a_report():
-    with Case() as case, Cluster(case) as cluster:
+    with Case(gated=True) as case, Cluster(case) as cluster:
         cluster.submit("--", "true")
         cluster.ctl("wait", "1")
         path = f"{case.dir}/logs/page.html"
@@ -36,7 +35,7 @@ def a_report():
 
 
 def a_backup():
-    with Case() as case, Cluster(case) as cluster:
+    with Case(gated=True) as case, Cluster(case) as cluster:
         cluster.submit("--", "true")
         path = f"{case.dir}/logs/state.ddp"
         equal(ends(case, 60, "backup", "--state-dir", f"{case.dir}/rendezvous", path),
@@ -45,4 +44,4 @@ def a_backup():
 
 
 if __name__ == "__main__":
-    run_and_exit([a_report, a_backup], side_by_side=2)
+    run_and_exit([a_report, a_backup])

@@ -1,7 +1,6 @@
 """A Slurm cluster on this machine for a test: Debian's slurmctld, a slurmd for each node, and munged with a key of its own, all in
 one folder, on free ports. Files of an installed Slurm are neither read nor changed."""
 import os
-import random
 import re
 import shutil
 import signal
@@ -58,21 +57,14 @@ def missing():
     return f"not installed: {', '.join(names)} (Debian: slurmctld slurmd slurm-client munge)" if names else ""
 
 
-def free_ports(count):
-    """Below those that the kernel gives to anybody's sockets: such a port could be taken before the daemon binds it."""
-    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-        first = int(file.read().split()[0])
-    ports = []
-    for port in random.sample(range(1024, first), first - 1024):
-        if len(ports) == count:
-            break
-        with socket.socket() as one:
-            try:
-                one.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-        ports.append(port)
-    return ports
+def held_ports(count):
+    """Sockets that keep ports of the kernel's choice from all who ask for any. Slurm's daemons may bind them all the same: they reuse addresses, as
+    these do, and these do not listen."""
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.bind(("0.0.0.0", 0))
+    return held
 
 
 class SlurmCluster:
@@ -81,7 +73,8 @@ class SlurmCluster:
     def __init__(self, folder, nodes=2, gpus=0, cpus=4, kill_wait=30):
         self.folder, self.nodes, self.processes = folder, [f"n{i}" for i in range(nodes)], []
         host = socket.gethostname().split(".")[0]
-        ports = free_ports(1 + nodes)
+        self.held = held_ports(1 + nodes)
+        ports = [one.getsockname()[1] for one in self.held]
         with open(f"{folder}/munge.key", "wb") as file:
             file.write(os.urandom(128))
         os.chmod(f"{folder}/munge.key", 0o600)
@@ -171,3 +164,5 @@ class SlurmCluster:
                 process.wait()
         for pid in self.left():
             os.kill(pid, signal.SIGKILL)
+        for one in self.held:
+            one.close()

@@ -16,13 +16,16 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import small_data  # noqa: E402
 from faults_lib import Cluster, is_alive, wait_until  # noqa: E402
 from faults_test import last_parameters, shim_of  # noqa: E402
+from processes.waiting import Gate  # noqa: E402
 
 CALM = {}
 
 
 def submit(cluster, name, *worker_args, steps=60, every=10, restarts=3, shared=False, endless=0, nodes="2", data="data"):
-    """The first `endless` generations never end by themselves; the next ones train to the step that let_end() names."""
+    """The first `endless` generations never end by themselves; the next ones wait for let_end(), and train to the step that it names.
+    Returns the job, its folder and the gate."""
     where = f"{cluster.folder}/{name}"
+    gate = Gate(f"{where}.gate")
     own = where if shared else f"{where}/$DDP_NODE_NAME"
     command = " ".join([f"{cluster.build}/worker/ddp-worker", "-b", "4", "--lr", "0.01", "--momentum", "0.9", "--epochs",
                         "100000", "--max-steps", '"$steps"', "--checkpoint-every", str(every), "--checkpoint-dir", "ckpt",
@@ -32,22 +35,22 @@ def submit(cluster, name, *worker_args, steps=60, every=10, restarts=3, shared=F
         if [ "$DDP_GENERATION" -le {endless} ]; then
             steps=1000000
         elif [ {endless} -gt 0 ]; then
-            until [ -e "{where}/steps" ]; do sleep 0.1; done
+            {gate.wait}
             steps=$(cat "{where}/steps")
         fi
         exec {command}'''
     job = cluster.submit("--name", name, "--nodes", nodes, "--nproc-per-node", "2", "--max-restarts", str(restarts), "--",
                          "sh", "-c", script)
-    return job, where
+    return job, where, gate
 
 
-def let_end(where):
+def let_end(where, gate):
     """20 steps after the newest checkpoint. Nothing trains meanwhile: a rank is dead."""
     names = [os.path.basename(path) for path in glob.glob(f"{where}/**/step-*.json", recursive=True)]
     steps = max(int(name[5:13]) for name in names) + 20
-    with open(f"{where}/steps.new", "w", encoding="ascii") as file:
+    with open(f"{where}/steps", "w", encoding="ascii") as file:
         file.write(str(steps))
-    os.rename(f"{where}/steps.new", f"{where}/steps")
+    gate.open()
     return steps
 
 
@@ -96,7 +99,7 @@ def nodes_of(status):
 
 def calm(cluster, steps=60):
     if steps not in CALM:
-        job, where = submit(cluster, f"calm{steps}", steps=steps)
+        job, where, _ = submit(cluster, f"calm{steps}", steps=steps)
         nodes = nodes_of(expect(cluster, job, restarts=0))
         both = [last_parameters(folder_of(where, node)) for node in (nodes[0], nodes[-1])]
         assert both[0] == both[1], f"the copy differs: {both}"
@@ -130,11 +133,11 @@ def drop_unfinished(where, node):
 
 
 def moved(cluster):
-    job, where = submit(cluster, "moved", endless=1)
+    job, where, gate = submit(cluster, "moved", endless=1)
     status = wait_checkpoint(cluster, job)
     before = nodes_of(status)
     node = kill_node(cluster, status, before[0])
-    steps = let_end(where)
+    steps = let_end(where, gate)
     try:
         status = expect(cluster, job)
     finally:

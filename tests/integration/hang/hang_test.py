@@ -19,7 +19,7 @@ import pytorch  # noqa: E402
 from processes.case import BUILD, Case, Cluster
 from processes.proc import ptrace_scope
 from processes.runner import run_tests, Skip
-from processes.waiting import Stopwatch, wait_for
+from processes.waiting import wait_for
 
 PATIENCE_S = 120
 LEAST_S = 3
@@ -34,6 +34,10 @@ class Nodes(Cluster):
 
     def __init__(self, case, *options):
         super().__init__(case, nodes=2, slots=2, server_options=["--hang-after", f"{LEAST_S}s", *options])
+
+    def submit(self, *args):
+        """The job has the clock of the daemons."""
+        return super().submit(*(word for name, value in self.case.preload.items() for word in ("--env", f"{name}={value}")), *args)
 
     def begin(self, text, *args, python=sys.executable):
         path = os.path.join(self.case.dir, "train.py")
@@ -79,10 +83,10 @@ for step in range(1, 1000000):
 
 def steps_of_a_script_stop():
     """Both ranks idle, and one is a step behind. The hang is found within the bound, and the next generation succeeds."""
-    with Case() as case, Nodes(case) as cluster:
+    with Case(gated=True) as case, Nodes(case) as cluster:
         job = cluster.begin(STEPS, "--nodes", "2", "--nproc-per-node", "1", "--name", "steps")
         wait_until("step 19", lambda: cluster.steps(job) >= 19)
-        watch = Stopwatch()
+        watch = case.watch()
         failure = cluster.hang(job)
         print(f"  found and stopped after {watch.passed_s:.1f} s", flush=True)
         assert failure["rank"] == 1 and failure["node"] == "node1", failure
@@ -116,15 +120,14 @@ dist.destroy_process_group()
 
 
 def an_all_reduce_without_rank_1():
-    """A plain PyTorch script, which reports no progress: --hang-timeout finds the hang, since both ranks idle, and py-spy finds the rank.
-    The time is long enough for a disk that reads PyTorch slowly, while both ranks idle, too."""
+    """A plain PyTorch script, which reports no progress: --hang-timeout finds the hang, since both ranks idle, and py-spy finds the rank."""
     bin_ = os.path.join(pytorch.folder(), "bin")
     if not os.access(os.path.join(bin_, "python"), os.X_OK):
         raise Skip(f"no PyTorch in {pytorch.folder()}")
     path = f"{bin_}:{os.environ['PATH']}"
     spy = shutil.which("py-spy", path=path) and (os.geteuid() == 0 or ptrace_scope() == 0)
-    with Case() as case, Nodes(case) as cluster:
-        job = cluster.begin(ALL_REDUCE, "--nodes", "2", "--nproc-per-node", "1", "--hang-timeout", "10s", "--max-restarts", "1",
+    with Case(gated=True) as case, Nodes(case) as cluster:
+        job = cluster.begin(ALL_REDUCE, "--nodes", "2", "--nproc-per-node", "1", "--hang-timeout", "3s", "--max-restarts", "1",
                             "--env", f"PATH={path}", python=os.path.join(bin_, "python"))
         failure = cluster.hang(job)
         cause = failure["cause"]
@@ -155,7 +158,7 @@ def programs_that_tell_nothing():
         one = ["--cwd", case.dir, "--nodes", "1", "--nproc-per-node", "1", "--max-restarts", "1"]
         unbounded = cluster.submit(*one, "--", "sh", "-c", IDLE)
         busy = cluster.submit(*one, "--hang-timeout", "3s", "--", "bash", "-c", BUSY)
-        watch = Stopwatch()
+        watch = case.watch()
         idle = cluster.submit(*one, "--hang-timeout", "3s", "--", "sh", "-c", IDLE)
         failure = cluster.hang(idle)
         print(f"  found and stopped {watch.passed_s:.1f} s after the submit", flush=True)
@@ -223,7 +226,7 @@ def all_stopped_processes_of_ddp_worker():
     """No rank is left that could notice the others. The server notices, since the ranks stop repeating their reports."""
     with Case() as case, Nodes(case) as cluster:
         job = begin_training(case, cluster)
-        watch = Stopwatch()
+        watch = case.watch()
         for rank in (0, 1):
             stop_process(case, rank)
         failure = cluster.hang(job)

@@ -70,7 +70,7 @@ def check_alive(world, since_s):
 
 def test_the_disk_of_the_logs_freezes():
     """A running job lives, and can be stopped; its log and the gauges name the disk; a new job fails with the disk's name."""
-    with World(LAUNCHERD, lease_us=8_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=8_000_000) as world:
         disk = Disk(world, "logs")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
@@ -100,7 +100,7 @@ def test_the_disk_of_the_logs_freezes():
 
 def test_the_disk_of_the_logs_freezes_for_a_shim():
     """After launcherd has made its part: the shim fails the start by the disk's name, long before launcherd would kill it."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "logs")
         node = world.node()
         disk.freeze("--shim")
@@ -119,7 +119,7 @@ def test_the_disk_of_the_logs_freezes_for_a_shim():
 
 def test_the_disk_of_the_run_directories_freezes_for_a_shim():
     """When it makes the socket at which its store answers launcherd."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "store.sock")
         node = world.node()
         disk.freeze()
@@ -146,7 +146,7 @@ def start_that_cannot_be_checked(world, disk, who, **more):
 
 
 def test_the_disk_of_the_working_directory_freezes():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         cwd = f"{world.folder}/stage"
         os.mkdir(cwd)
         cause = start_that_cannot_be_checked(world, Disk(world, "stage"), "--shim", cwd=cwd)
@@ -154,7 +154,7 @@ def test_the_disk_of_the_working_directory_freezes():
 
 
 def test_the_user_database_does_not_answer():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "none")
         disk.paths = [f"{world.folder}/stuck"]
         cause = start_that_cannot_be_checked(world, disk, "")
@@ -163,7 +163,7 @@ def test_the_user_database_does_not_answer():
 
 def test_a_shim_that_is_killed_says_what_it_did():
     """What is left on its main thread: a disk that hangs there is ended by launcherd's limits, which name the step."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "run")
         node = world.node()
         disk.freeze("--shim")
@@ -180,7 +180,7 @@ def test_a_shim_that_is_killed_says_what_it_did():
 
 
 def test_the_disk_of_a_ranks_program_freezes():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "exec")
         node = world.node()
         write_file(disk.paths[0], "hang -c")
@@ -195,7 +195,7 @@ def test_the_disk_of_a_ranks_program_freezes():
 
 def test_a_rank_is_stopped_before_it_begins():
     """The shim's main thread waits until the process runs its program: a thread beside it ends what does not go on."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "exec")
         node = world.node()
         write_file(disk.paths[0], "stop -c")
@@ -213,7 +213,7 @@ def test_a_rank_is_stopped_before_it_begins():
 
 def test_the_folder_of_a_job_hangs_while_doctor_looks():
     """The part that hangs says at which folder, not that somebody should read a log."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         cwd = f"{world.folder}/stage"
         os.mkdir(cwd)
         disk = Disk(world, "stage")
@@ -233,7 +233,7 @@ def children_of(pid):
 
 def test_the_check_of_a_job_is_stopped():
     """What it did last is not to blame."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         os.mkdir(f"{world.folder}/stage")
         disk = Disk(world, "stage")
         node = world.node()
@@ -252,7 +252,7 @@ def test_the_check_of_a_job_is_stopped():
 
 def test_the_disk_of_the_run_directories_freezes():
     """Likewise; what a shim that dies meanwhile has left is found when the disk answers again."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "run")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
@@ -301,7 +301,7 @@ def run_another(world, node):
 
 def test_a_shim_is_stopped_before_it_begins():
     """A child shares launcherd's memory until it runs its program, and whoever has made it waits until then: a thread."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         Disk(world, "exec")
         node = world.node()
         cause = start_that_hangs(world, node, "stop --shim")
@@ -311,7 +311,7 @@ def test_a_shim_is_stopped_before_it_begins():
 
 
 def test_the_disk_of_the_program_freezes():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         Disk(world, "exec")
         node = world.node()
         cause = start_that_hangs(world, node, "hang --shim")
@@ -341,7 +341,7 @@ def children_stopped(node):
 
 def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
     """A tracer that does not wait for the killed process keeps it from being reaped: nobody knows yet that it is gone."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "exec")
         node = world.node()
         write_file(disk.paths[0], "stop --shim")
@@ -366,7 +366,7 @@ def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
 
 def test_launcherd_ends_while_it_starts_a_shim():
     """As in an upgrade: the next launcherd finds the shim, and the job goes on."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "exec")
         node = world.node()
         write_file(disk.paths[0], "stop --shim")
@@ -388,7 +388,7 @@ def test_launcherd_ends_while_it_starts_a_shim():
 
 
 def test_a_process_that_answers_questions_is_stopped_before_it_begins():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "exec")
         node = world.node()
         run_sleeper(world, node, 1, 0)
@@ -410,7 +410,7 @@ def test_a_process_that_answers_questions_is_stopped_before_it_begins():
 
 def test_a_disk_cannot_give_what_a_killed_shim_has_written():
     """EIO is no proof that nothing is left: the end is not known until shim.json can be read."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "eio")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
@@ -485,7 +485,7 @@ time.sleep(1000)"""
 
 def test_the_memory_of_a_process_is_locked():
     """Nobody can read its environment then, which alone says of which rank a daemon is: the stop ends all the same, and says so."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "environ")
         node = world.node()
         told = f"{world.folder}/pid"
@@ -522,7 +522,7 @@ def check_end(world, node, job, watch):
 
 def test_the_end_of_a_job_does_not_wait_for_the_disk_of_its_run_directory():
     """A stop and an exit are reported in a few seconds, with how each rank ended; the files are written when the disk answers again."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "run")
         node = world.node()
         run_sleeper(world, node, 1, 0)
@@ -550,7 +550,7 @@ def test_the_end_of_a_job_does_not_wait_for_the_disk_of_its_run_directory():
 
 def test_a_shim_that_cannot_store_its_end_dies():
     """launcherd knows the end from the report, so it stays the same."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "run")
         node = world.node()
         run_sleeper(world, node, 1, 0)
@@ -568,7 +568,7 @@ def test_a_shim_that_cannot_store_its_end_dies():
 
 
 def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "logs")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
@@ -585,7 +585,7 @@ def test_launcherd_starts_while_the_disk_of_the_logs_is_frozen():
 
 def test_the_kernel_has_no_memory_for_a_descriptor_to_watch():
     """libuv aborts then. The ranks go on, and the next launcherd, which systemd starts, finds them."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "epoll")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)
@@ -604,7 +604,7 @@ def test_the_kernel_has_no_memory_for_a_descriptor_to_watch():
 
 def test_launcherd_does_not_start_without_its_state():
     """What cannot be read is not gone: it does not begin as if nothing ran here."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world, "run")
         node = world.node()
         pid = run_sleeper(world, node, 1, 0)

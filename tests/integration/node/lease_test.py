@@ -21,7 +21,7 @@ GRANDCHILD = ["sh", "-c", "sleep 1000; true"]
 
 
 def lease_world():
-    return World(LAUNCHERD, lease_us=int(LEASE_S * 1e6))
+    return World(LAUNCHERD, gated=True, lease_us=int(LEASE_S * 1e6))
 
 
 def stop_process(pid):
@@ -41,12 +41,11 @@ def guarding(node):
     return [pid for pid in guards_of(node) if pid in holders]
 
 
-def kill_guard(world, node):
-    """Ends the guard. Returns the next one, and when it was there."""
+def kill_guard(node):
+    """Ends the guard, and waits for the next one."""
     (pid,) = wait_for("the guard's lock", lambda: guarding(node), LONG_S)
     os.kill(pid, signal.SIGKILL)
-    (follower,) = wait_for("the next guard", lambda: [other for other in guarding(node) if other != pid], 90)
-    return follower, world.now()
+    wait_for("the next guard", lambda: [other for other in guarding(node) if other != pid], LONG_S)
 
 
 def begin(world, argv=("sleep", "1000")):
@@ -180,10 +179,11 @@ def test_a_shim_that_goes_on_without_a_renewal_kills_at_once():
         node, ranks, shim = begin(world)
         stop_process(shim)
         until = cut(world)
-        node.kill()  # before the guard, which it would replace
+        node.signal(signal.SIGKILL)  # before the guard, which it would replace
         for pid in guards_of(node):
             os.kill(pid, signal.SIGKILL)
-        wait_for("the lease to end", lambda: world.now() > until, LONG_S)
+        node.wait()
+        world.sleep_until(until)
         assert all(is_alive(pid) for pid in ranks)
         os.kill(shim, signal.SIGCONT)
         watch = world.watch()
@@ -228,7 +228,7 @@ def test_a_guard_that_is_stopped_goes_with_the_job():
 def test_a_guard_that_is_killed_is_replaced():
     with lease_world() as world:
         node, ranks, shim = begin(world, GRANDCHILD)
-        kill_guard(world, node)
+        kill_guard(node)
         assert "its shim has no guard now: it has ended" in node.log() and "signal 9" in node.log(), node.log()
         stop_process(shim)
         until = cut(world)
@@ -243,7 +243,7 @@ def test_the_guard_of_an_earlier_launcherd_is_replaced():
         node, ranks, shim = begin(world, GRANDCHILD)
         node.kill()
         node.begin().ready()
-        kill_guard(world, node)
+        kill_guard(node)
         stop_process(shim)
         until = cut(world)
         stop_process(node.process.pid)
@@ -254,9 +254,16 @@ def test_the_guard_of_an_earlier_launcherd_is_replaced():
 
 def test_guards_that_end_at_once_are_replaced_after_a_pause():
     with lease_world() as world:
+        beginning = world.edge.hang("open", "*/shim.json", program="launcherd --guard")
         node, _, shim = begin(world)
-        times = [kill_guard(world, node)[1] for _ in range(3)]
-        assert times[1] - times[0] > 3.5 and times[2] - times[1] > 7.5, times
+        times = []
+        for count in range(1, 5):
+            beginning.wait(count)
+            times.append(world.now())
+            beginning.kill()
+        beginning.drop()
+        pauses = [after - before for before, after in zip(times, times[1:])]
+        assert 3.9 < pauses[1] < 6 and 7.9 < pauses[2] < 10, pauses  # the first guard may have begun before the test was there
         assert node.log().count("its shim has no guard now") == 1, node.log()
         world.server.stop(1, 1, signal.SIGKILL)
         clean_up(world, node, shim)

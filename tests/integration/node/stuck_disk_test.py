@@ -31,9 +31,9 @@ class Disk:
         os.unlink(self.path)
 
 
-def printer(world, lines):
+def printer(world, lines, name=""):
     """Prints a few lines, then, when told to, that many numbered lines; makes a file when it has finished, and waits."""
-    go, through = Gate(f"{world.folder}/go"), f"{world.folder}/through"
+    go, through = Gate(f"{world.folder}/go{name}"), f"{world.folder}/through{name}"
     return [sys.executable, "-c", f"""import fcntl, os, sys, time
 text = "".join(str(i).ljust({LINE - 1}) + chr(10) for i in range({lines})).encode()
 print("first".ljust({LINE - 1}), flush=True)
@@ -66,7 +66,7 @@ def wait_full(pid):
 def test_output_waits_then_is_lost_and_counted():
     """A program that prints 32 MiB finishes soon although the disk accepts nothing, and every byte is kept or counted as lost."""
     lines = (32 << 20) // LINE
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node, _, go, through = begin(world, lines)
         disk.hang()
@@ -115,7 +115,7 @@ sys.exit(7)"""], nproc=2)
 
 def test_a_short_hang_loses_nothing():
     lines = (16 << 20) // LINE
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node, pid, go, through = begin(world, lines)
         disk.hang()
@@ -134,7 +134,7 @@ def test_a_short_hang_loses_nothing():
 
 
 def test_cancel():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node, pid, go, _ = begin(world, 1 << 20)
         disk.hang()
@@ -153,15 +153,18 @@ def test_cancel():
 
 def test_lease_and_a_death():
     """With the disk hanging, the lease of one job ends, and a worker of the other job dies; its error file cannot be read then."""
-    with World(LAUNCHERD, lease_us=8_000_000) as world:
+    with World(LAUNCHERD, gated=True, lease_us=8_000_000) as world:
         disk = Disk(world)
         node, pid, go, _ = begin(world, 1 << 20)
-        world.server.start(2, 1, ["sh", "-c", "while :; do echo x; sleep 0.02; done"], slot_mask=2)
+        argv, other_go, _ = printer(world, 1 << 20, "-other")
+        world.server.start(2, 1, argv, slot_mask=2)
         world.server.go(2, 1)
         other = world.server.wait_phase(2, 1, "running")["ranks"][0]["pid"]
         disk.hang()
         go.open()
+        other_go.open()
         wait_full(pid)
+        wait_full(other)
         os.kill(other, signal.SIGSEGV)
         report = world.server.wait_report(2, 1, lambda r: r["failed_rank"] == 0, "the death of its worker")
         assert report["cause"].startswith("rank 0 was killed by signal 11"), report
@@ -176,7 +179,7 @@ def test_lease_and_a_death():
 
 
 def test_a_shim_ends_although_its_disk_never_goes_on():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node, _, go, _ = begin(world, 1 << 20)
         disk.hang()
@@ -188,7 +191,7 @@ def test_a_shim_ends_although_its_disk_never_goes_on():
 
 
 def test_logs_that_cannot_be_read_hold_up_nothing_else():
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node = world.node(extra=("--allow-root", "--log-dir", f"{world.folder}/logs/read"))
         world.server.run(1, ["echo", "text"], nproc=3)
@@ -212,7 +215,7 @@ def test_logs_that_cannot_be_read_hold_up_nothing_else():
 
 def test_looking_at_a_rank_hangs():
     """The user database hangs: logs can be read meanwhile, the lookup is given up, and the next lookup works."""
-    with World(LAUNCHERD) as world:
+    with World(LAUNCHERD, gated=True) as world:
         disk = Disk(world)
         node, _, go, through = begin(world)
         disk.hang()

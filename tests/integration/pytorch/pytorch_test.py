@@ -4,11 +4,9 @@
 Four ranks on two nodes train. One rank is killed, the job restarts once and ends with the same losses. The environment is the
 one that torchrun makes.
 """
-import contextlib
 import glob
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -115,13 +113,13 @@ def an_exception_is_the_job_s_failure():
         assert "ValueError: no such batch" in done.stdout + done.stderr, (done.stdout, done.stderr)
 
 
-def free_port():
-    """None of those that the kernel gives to others, who could take it before torchrun does."""
-    while True:
-        port = random.randrange(10000, 20000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+def held_port():
+    """A socket that keeps a port of the kernel's choice from all who ask for any. torchrun may bind it all the same: both reuse addresses, and this
+    one does not listen."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def environments(folder):
@@ -135,15 +133,16 @@ def environments(folder):
 def torchrun_environments(case, more):
     folder = os.path.join(case.dir, "torchrun")
     os.mkdir(folder)
-    port = str(free_port())
-    agents = [subprocess.Popen([TORCHRUN, "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
-                                "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", "3", "--no-python",
-                                PYTHON, "-c", WRITE_ENVIRONMENT, folder],
-                               env=clean_environ(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-              for node in range(2)]
-    for agent in agents:
-        output, _ = agent.communicate(timeout=LIMIT_S)
-        equal(agent.returncode, 0, output)
+    with held_port() as held:
+        port = str(held.getsockname()[1])
+        agents = [subprocess.Popen([TORCHRUN, "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
+                                    "--master-addr", "127.0.0.1", "--master-port", port, "--max-restarts", "3", "--no-python",
+                                    PYTHON, "-c", WRITE_ENVIRONMENT, folder],
+                                   env=clean_environ(**more), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                  for node in range(2)]
+        for agent in agents:
+            output, _ = agent.communicate(timeout=LIMIT_S)
+            equal(agent.returncode, 0, output)
     return environments(folder)
 
 

@@ -13,19 +13,26 @@ import tempfile
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from edge import Edge
+from processes.case import EDGE
 from processes.runner import run_tests
-from processes.waiting import Stopwatch, lasting, wait_for, LONG_S
+from processes.waiting import Stopwatch, wait_for, LONG_S
 from processes.wire import Client, NODE_IDENTITY, Peer, PROTOCOL, Refused, Server
 
 BINARY, LIBRARY = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 CHUNK = 512 * 1024
 LATE_S = 10  # FILE_WORK_LATE_MS
-LONGEST_ANSWER_S = 3.0  # to a beat or a question meanwhile, on a busy machine
+LONGEST_ANSWER_S = 1.0  # to a beat or a question meanwhile
 
 
 class Disk:
-    def __init__(self, root):
+    """And the server's clock, the gated one of tests/lib/edge.py."""
+
+    def __init__(self, root, edge):
         self.mark = os.path.join(root, "stuck.stage")
+        self.edge = edge
+        self.environ = {"LD_PRELOAD": f"{LIBRARY} {edge.env['LD_PRELOAD']}", "EDGE_FILE": edge.env["EDGE_FILE"],
+                        "DDP_STUCK_FILE": os.path.join(root, "stuck"), "ASAN_OPTIONS": "verify_asan_link_order=0"}
 
     def freeze(self):
         open(self.mark, "w").close()
@@ -34,21 +41,24 @@ class Disk:
         if os.path.exists(self.mark):
             os.unlink(self.mark)
 
+    def watch(self):
+        return Stopwatch(self.edge.now)
+
 
 @contextlib.contextmanager
 def a_server():
     root = tempfile.mkdtemp(prefix="ddp-frozen-")
-    disk = Disk(root)
-    os.environ.update(LD_PRELOAD=LIBRARY, DDP_STUCK_FILE=os.path.join(root, "stuck"), ASAN_OPTIONS="verify_asan_link_order=0")
-    process = Server(BINARY, os.path.join(root, "state"))
-    del os.environ["LD_PRELOAD"]
-    try:
-        yield process, disk
-    finally:
-        disk.thaw()
-        if process.alive():
-            process.kill()
-        shutil.rmtree(root)
+    with Edge(EDGE) as edge:
+        edge.clock()
+        disk = Disk(root, edge)
+        process = Server(BINARY, os.path.join(root, "state"), environ={**os.environ, **disk.environ})
+        try:
+            yield process, disk
+        finally:
+            disk.thaw()
+            if process.alive():
+                process.kill()
+            shutil.rmtree(root)
 
 
 def open_node(address):
@@ -95,9 +105,9 @@ class Background:
         return self.text
 
 
-def beat(node, number):
+def beat(node, number, watch):
     """Returns how long its answer took, and what else came."""
-    watch, others = Stopwatch(), []
+    others = []
     node.send("beat", sent_us=number, shims=[], closed=[], leaving=False, warm=[], silent=[])
     while True:
         message = node.recv()
@@ -113,20 +123,21 @@ def test_everybody_else_goes_on():
         digest = upload(one, b"archive")
         job = other.submit(cwd=f"stage:{digest}")["job_id"]
         disk.freeze()
-        whole = Stopwatch()
+        whole = disk.watch()
         begin = Background(lambda: one.ask("stage_put", **piece(hashlib.sha256(b"new").hexdigest(), 3)))
         submit = Background(lambda: two.submit(cwd=f"stage:{digest}"))
         node.send("stage_get", hash=digest, offset=0)
         longest, got, number = 0.0, [], 0
         while not any(m["type"] == "stage_data" for m in got):
             number += 1
-            took, others = beat(node, number)
+            took, others = beat(node, number, disk.watch())
             got += others
-            watch = Stopwatch()
+            watch = disk.watch()
             assert other.job(job)["jobs"][0]["state"] in ("queued", "starting")
             if number <= 100:
                 other.submit(name="plain")
             longest = max(longest, took, watch.passed_s)
+            disk.edge.sleep(0.1)
         whole.check("the failure of the fetch", LATE_S - 1, LATE_S + 10)
         assert longest < LONGEST_ANSWER_S, longest
         (data,) = [m for m in got if m["type"] == "stage_data"]
@@ -179,8 +190,9 @@ def test_the_server_ends_all_the_same():
         client.send("stage_put", **piece(hashlib.sha256(b"x").hexdigest(), 1))
         with Client(process.address) as other:
             other.submit()  # the server has read what was sent before
-        with lasting("the end of the server", at_most=15):
-            assert process.stop() == 0
+        watch = disk.watch()
+        assert process.stop() == 0
+        watch.check("the end of the server", at_most=15)
 
 
 def wait_log(process, text):
@@ -190,6 +202,7 @@ def wait_log(process, text):
 def test_the_log_says_that_the_server_stands_still():
     """As in a commit to a disk that hangs, which is done on the loop."""
     with a_server() as (process, disk):
+        watch = disk.watch()
         disk.mark = disk.mark.replace(".stage", ".loop")
         with open(disk.mark + ".new", "w", encoding="ascii") as mark:
             mark.write(str(process.process.pid))
@@ -197,7 +210,8 @@ def test_the_log_says_that_the_server_stands_still():
         wait_log(process, f"this server has stood still for 10 s, in a call that does not return, and answers nobody: does the disk of {process.state_dir} answer? "
                           "Nodes that hear from no server end their workers when their lease of 60 s is over")
         disk.thaw()
-        wait_log(process, "this server goes on after it stood still for 1")
+        wait_log(process, "this server goes on after it stood still for ")
+        assert 10 <= int(re.search(r"after it stood still for (\d+) s", process.log()).group(1)) <= watch.passed_s, process.log()
         with Client(process.address) as client:
             client.submit()
         assert process.stop() == 0

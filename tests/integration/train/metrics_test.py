@@ -130,9 +130,9 @@ def test_a_resume(folder):
 def test_a_restarted_job(folder):
     """The first generation ends after six steps; the second resumes. Only rank 0 writes, and it knows how long each rank spends in reductions."""
     data, path = small_data.write_data(f"{folder}/data", 128), f"{folder}/m.jsonl"
-    script = f'if [ "$DDP_GENERATION" = 1 ]; then {WORKER} "$@" --max-steps 6 && exec sleep 600; fi; exec {WORKER} "$@"'
-    stop = f'if [ "$DDP_GENERATION" = 1 ] && [ "$RANK" = 1 ]; then {WORKER} "$@" --max-steps 6; \
-        while [ ! -e {folder}/ckpt/step-00000006.json ]; do sleep 0.05; done; exit 1; fi; '
+    os.mkfifo(f"{folder}/saved")
+    script = f'if [ "$DDP_GENERATION" = 1 ]; then {WORKER} "$@" --max-steps 6 && echo > {folder}/saved && exec sleep 600; fi; exec {WORKER} "$@"'
+    stop = f'if [ "$DDP_GENERATION" = 1 ] && [ "$RANK" = 1 ]; then {WORKER} "$@" --max-steps 6; read _ < {folder}/saved; exit 1; fi; '
     done = subprocess.run([f"{BUILD}/ddpctl/ddpctl", "run", "--standalone", "--nproc-per-node", "2", "--state-dir", f"{folder}/state",
                            "--max-restarts", "1", "--", "sh", "-c", stop + script, "sh", "--device", "cpu", "-b", "8", "-p", "1",
                            "--epochs", "1", "--checkpoint-dir", f"{folder}/ckpt", "--checkpoint-every", "3", "--metrics", path, data],

@@ -38,6 +38,43 @@ static void note_self(void)
     note_pid((int32_t)getpid());
 }
 
+/* A program that ignores all signals must not ignore ours: it is reserved, as are those of the C library. */
+static bool is_reserved(int number)
+{
+    if (number != EDGE_SIGNAL || shared == NULL)
+        return false;
+    errno = EINVAL;
+    return true;
+}
+
+static int real_sigaction(int number, const struct sigaction *action, struct sigaction *before)
+{
+    static int (*real)(int, const struct sigaction *, struct sigaction *);
+
+    if (real == NULL)
+        *(void **)&real = edge_real("sigaction");
+    return real(number, action, before);
+}
+
+int sigaction(int number, const struct sigaction *restrict action,
+              struct sigaction *restrict before)
+{
+    if (action != NULL && is_reserved(number))
+        return -1;
+    return real_sigaction(number, action, before);
+}
+
+void (*signal(int number, void (*handler)(int)))(int)
+{
+    static void (*(*real)(int, void (*)(int)))(int);
+
+    if (is_reserved(number))
+        return SIG_ERR;
+    if (real == NULL)
+        *(void **)&real = edge_real("signal");
+    return real(number, handler);
+}
+
 __attribute__((constructor)) static void load(void)
 {
     const struct sigaction action = {.sa_handler = on_signal}; /* no SA_RESTART: it ends a wait */
@@ -46,7 +83,7 @@ __attribute__((constructor)) static void load(void)
     if (file == NULL)
         return;
     clock_shut();
-    (void)sigaction(EDGE_SIGNAL, &action, NULL);
+    (void)real_sigaction(EDGE_SIGNAL, &action, NULL);
     shared = &file->clock;
     note_self();
     (void)pthread_atfork(NULL, NULL, note_self);
@@ -70,6 +107,11 @@ int64_t clock_realtime_ns(void)
 {
     return shared != NULL ? shared->realtime_ns
                           : real_ns(CLOCK_REALTIME) - real_ns(CLOCK_MONOTONIC);
+}
+
+bool clock_is_real(void)
+{
+    return shared == NULL;
 }
 
 /* -- waits -- */

@@ -56,6 +56,10 @@ struct edge_clock_file {
 /* The gated monotonic time; without a control file the real one. */
 int64_t clock_now(void);
 int64_t clock_realtime_ns(void); /* what CLOCK_REALTIME has more */
+bool clock_is_real(void);        /* there is no control file */
+
+/* Sets off the timers of this process whose time has come. Returns when the next one's comes, or EDGE_NEVER. */
+int64_t timers_fire(void);
 
 /* A wait until a time of the gated clock: begin, then in a loop until clock_is_over a call that our signal interrupts, then end.
  * Between clock_open and clock_shut this thread takes the signal, for calls that have no mask. */

@@ -65,6 +65,16 @@ static char state_of(const char *status)
     return at != NULL ? at[8] : 'X';
 }
 
+/* A parent that waits until its new process begins a program is in state D; what that process does counts. */
+static bool is_in_vfork(const char *folder, const char *tid)
+{
+    char path[128], text[128];
+
+    (void)snprintf(path, sizeof path, "%.60s/%.16s/wchan", folder, tid);
+    read_text(path, text, sizeof text);
+    return strstr(text, "fork") != NULL || strcmp(text, "kernel_clone") == 0;
+}
+
 static void look_at_thread(struct look *look, const char *folder, const char *tid)
 {
     char path[128], text[4096], *at;
@@ -77,7 +87,7 @@ static void look_at_thread(struct look *look, const char *folder, const char *ti
     (void)snprintf(path, sizeof path, "%.60s/%.16s/status", folder, tid);
     read_text(path, text, sizeof text);
     state = state_of(text);
-    if (state == 'R' || state == 'D')
+    if (state == 'R' || (state == 'D' && !is_in_vfork(folder, tid)))
         look->is_busy = true;
     if (state == 'Z' || state == 'X')
         return;

@@ -54,7 +54,7 @@ static const struct timespec *real_limit(const struct clock_wait *wait, struct t
 }
 
 /* ppoll(2) until a time. */
-static int poll_until(struct pollfd *fds, nfds_t count, int64_t deadline_ns, const sigset_t *given)
+static int poll_once(struct pollfd *fds, nfds_t count, int64_t deadline_ns, const sigset_t *given)
 {
     static const struct timespec none;
     struct timespec limit;
@@ -73,6 +73,19 @@ static int poll_until(struct pollfd *fds, nfds_t count, int64_t deadline_ns, con
              (result == 0 && !clock_is_over(&wait)));
     clock_end(&wait);
     return (int)result;
+}
+
+/* Until one of them has something, a timer of the process or the time. */
+static int poll_until(struct pollfd *fds, nfds_t count, int64_t deadline_ns, const sigset_t *given)
+{
+    for (;;) {
+        const int64_t timer_ns = timers_fire();
+        const int64_t at_ns = timer_ns < deadline_ns ? timer_ns : deadline_ns;
+        const int result = poll_once(fds, count, at_ns, given);
+
+        if (result != 0 || at_ns == deadline_ns)
+            return result;
+    }
 }
 
 int poll(struct pollfd *fds, nfds_t count, int timeout_ms)
@@ -94,6 +107,7 @@ int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout_ms, co
     int count;
 
     for (;;) {
+        (void)timers_fire();
         count = (int)syscall(SYS_epoll_pwait, fd, events, most, 0, NULL, MASK_BYTES);
         if (count != 0 || timeout_ms == 0 || clock_now() >= deadline_ns)
             return count;
@@ -108,8 +122,8 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms)
     return epoll_pwait(fd, events, most, timeout_ms, NULL);
 }
 
-/* The six words of pselect6(2). */
-static int select_until(int count, fd_set *sets[3], int64_t deadline_ns, const sigset_t *given)
+/* The six words of pselect6(2). The sets are as before when the time is over. */
+static int select_once(int count, fd_set *sets[3], int64_t deadline_ns, const sigset_t *given)
 {
     static const struct timespec none;
     fd_set copies[3];
@@ -139,10 +153,25 @@ static int select_until(int count, fd_set *sets[3], int64_t deadline_ns, const s
     } while ((result < 0 && errno == EINTR && clock_was_woken()) ||
              (result == 0 && !clock_is_over(&wait)));
     clock_end(&wait);
-    for (int i = 0; i < 3 && result >= 0; i++)
+    for (int i = 0; i < 3 && result > 0; i++)
         if (sets[i] != NULL)
             *sets[i] = copies[i];
     return (int)result;
+}
+
+static int select_until(int count, fd_set *sets[3], int64_t deadline_ns, const sigset_t *given)
+{
+    for (;;) {
+        const int64_t timer_ns = timers_fire();
+        const int64_t at_ns = timer_ns < deadline_ns ? timer_ns : deadline_ns;
+        const int result = select_once(count, sets, at_ns, given);
+
+        for (int i = 0; i < 3 && result == 0 && at_ns == deadline_ns; i++)
+            if (sets[i] != NULL)
+                FD_ZERO(sets[i]);
+        if (result != 0 || at_ns == deadline_ns)
+            return result;
+    }
 }
 
 int select(int count, fd_set *restrict reads, fd_set *restrict writes, fd_set *restrict others,

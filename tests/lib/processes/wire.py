@@ -247,12 +247,12 @@ def new_boot():
 class Server:
     """A rendezvous process with its socket in its state directory."""
 
-    def __init__(self, binary, state_dir, *args):
+    def __init__(self, binary, state_dir, *args, environ=None):
         self.state_dir = state_dir
         self.log_path = os.path.join(os.path.dirname(state_dir.rstrip("/")), "server.log")
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen([binary, "--state-dir", state_dir, *args],
-                                            stdout=subprocess.PIPE, stderr=log)
+                                            stdout=subprocess.PIPE, stderr=log, env=environ)
         self.ready = self.process.stdout.readline().decode()
         if not self.ready.startswith("rendezvous: ready "):
             self.process.wait(PATIENCE_S)

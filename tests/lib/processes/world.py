@@ -71,6 +71,10 @@ class World:
     def watch(self):
         return Stopwatch(self.now)
 
+    def sleep_until(self, at):
+        """Until just after that time of the gated clock."""
+        self.edge.sleep(max(0, at - self.now()) + 0.01)
+
     def node(self, **more):
         self.nodes.append(Node(self.launcherd, self.folder, environ=self.environ(), **more))
         return self.nodes[-1].start()
