@@ -8,6 +8,7 @@
 #include "ddpctl/job_lines.h"
 #include "ddpctl/units.h"
 #include "ddpctl/why.h"
+#include "ddpctl/why_advice.h"
 
 #define LINES_SHOWN 16 /* of a traceback, or of the last output */
 #define MESSAGE_LINES_SHOWN 5u
@@ -254,42 +255,10 @@ static void step_line(const struct part_failure *failure, struct buf *out)
     buf_add_text(out, "\n");
 }
 
-/* Whether the text is a time-out message of Gloo or NCCL. */
-static bool is_collective_timeout(const char *text)
-{
-    return strstr(text, "Timed out waiting") != NULL ||
-           strstr(text, "caught collective operation timeout") != NULL;
-}
-
-/* A hint what to do, if the way the rank ended suggests one. */
 static void advice_line(const struct part_failure *failure, struct buf *out)
 {
-    const char *advice = NULL;
+    const char *advice = why_advice(failure);
 
-    if (failure->oom)
-        advice = "its limit is --job-memory of the launcherd there; smaller batches and fewer "
-                 "DataLoader "
-                 "workers use less";
-    else if (failure->signal == 9 && failure->class == FAILURE_PROGRAM)
-        advice = "nothing of this system killed it: an operator, or the kernel for want of memory "
-                 "(journalctl -k on that node)";
-    else if ((failure->signal == 11 || failure->signal == 7) &&
-             strstr(failure->tail, "Fatal Python error") == NULL)
-        advice = "a crash in native code: with --env PYTHONFAULTHANDLER=1 Python prints where it "
-                 "stood";
-    else if (strstr(failure->cause, "CUDA out of memory") != NULL)
-        advice = "the GPU's memory is full: smaller batches, mixed precision, or what else is on "
-                 "that GPU (nvidia-smi there)";
-    else if (strstr(failure->cause, "No space left on device") != NULL)
-        advice = "a disk is full: df -h on that node says which";
-    else if (strstr(failure->cause, "MPI_Init") != NULL ||
-             strstr(failure->tail, "MPI_Init") != NULL)
-        advice = "ranks that ddpctl starts are no MPI world: run mpirun as the program "
-                 "(docs/from-mpi.md), or meet by torch.distributed";
-    else if (is_collective_timeout(failure->cause) || is_collective_timeout(failure->tail))
-        advice =
-            "a rank waited in vain for another one in a collective: ddpctl why --stacks, while it "
-            "hangs, shows where each rank stands";
     if (advice != NULL)
         buf_printf(out, "  hint: %s\n", advice);
 }

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "common/utf8.h"
+#include "ddpctl/why_advice.h"
 #include "launcherd/cause/causes.h"
 #include "launcherd/cause/first.h"
 
 #define RANKS_MAX 8
 #define TEXTS_MAX 8
 #define RIGHT_AT_LEAST 95 /* percent */
+#define HINTS_AT_LEAST 80 /* percent */
 #define STOPPED_AFTER                                                                              \
     0.25 /* seconds from the first failure: later signals are those of the launcher's stop */
 #define CLEAR_AFTER 0.5 /* FAILURES_READ_MS */
@@ -25,7 +27,8 @@ struct job {
     const char *name;
     uint32_t ranks, answer_count, wrong_count, order;
     struct answer answers[TEXTS_MAX];
-    char wrong[TEXTS_MAX][256];
+    char wrong[TEXTS_MAX][256], hints[TEXTS_MAX][64];
+    uint32_t hint_count;
     struct causes *causes; /* [ranks] */
     struct cause_end ends[RANKS_MAX];
     uint32_t orders[RANKS_MAX];
@@ -96,6 +99,8 @@ static void take_head(struct job *job, const char *line)
         take_answer(job, line + 8);
     } else if (strncmp(line, "# or: ", 6) == 0) {
         take_answer(job, line + 6);
+    } else if (strncmp(line, "hint: ", 6) == 0 && job->hint_count < TEXTS_MAX) {
+        (void)snprintf(job->hints[job->hint_count++], sizeof job->hints[0], "%s", line + 6);
     } else if (strncmp(line, "not: ", 5) == 0 && job->wrong_count < TEXTS_MAX) {
         (void)snprintf(job->wrong[job->wrong_count++], sizeof job->wrong[0], "%s", line + 5);
     }
@@ -207,8 +212,33 @@ static bool is_wrong_with_confidence(const struct job *job, const struct cause *
 }
 
 struct score {
-    uint32_t all, right, wrong;
+    uint32_t all, right, wrong, hints, hints_missed;
 };
+
+/* Whether the advice has each word that a person wants in it. */
+static void try_hints(const struct job *job, int32_t rank, const struct cause *cause,
+                      struct score *score)
+{
+    struct part_failure failure = {.class = FAILURE_PROGRAM, .cause = cause->line};
+    char tail[TAIL_BYTES_MAX] = "";
+    const char *advice;
+
+    if (rank >= 0) {
+        causes_tail(&job->causes[rank], 5, tail);
+        failure.signal = job->ends[rank].signal;
+    }
+    failure.error = cause->kind != CAUSE_NONE ? cause->text : "";
+    failure.tail = tail;
+    advice = why_advice(&failure);
+    for (uint32_t i = 0; i < job->hint_count; i++) {
+        score->hints++;
+        if (advice != NULL && strstr(advice, job->hints[i]) != NULL)
+            continue;
+        score->hints_missed++;
+        printf("# %s: no \"%s\" in the advice: %s\n", job->name, job->hints[i],
+               advice != NULL ? advice : "-");
+    }
+}
 
 static void try_job(const char *folder, const char *name, struct score *score)
 {
@@ -224,6 +254,7 @@ static void try_job(const char *folder, const char *name, struct score *score)
     first = cause_first(ranks, job.ranks);
     if (first >= 0)
         (void)kind_of(&job, (uint32_t)first, &cause);
+    try_hints(&job, first, &cause, score);
     score->all++;
     if (is_right(&job, first, &cause)) {
         score->right++;
@@ -259,7 +290,9 @@ int main(int argc, char **argv)
         free(entries[i]);
     }
     free(entries);
-    printf("%u of %u right (%u %%), %u wrong with confidence\n", score.right, score.all,
-           100 * score.right / score.all, score.wrong);
-    return 100 * score.right < RIGHT_AT_LEAST * score.all || score.wrong > 0;
+    printf("%u of %u right (%u %%), %u wrong with confidence; %u of %u hints\n", score.right,
+           score.all, 100 * score.right / score.all, score.wrong, score.hints - score.hints_missed,
+           score.hints);
+    return 100 * score.right < RIGHT_AT_LEAST * score.all || score.wrong > 0 ||
+           100 * (score.hints - score.hints_missed) < HINTS_AT_LEAST * score.hints;
 }

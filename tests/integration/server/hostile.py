@@ -71,7 +71,8 @@ class Hostile:
                     failed_rank=rng.choice([-1, -1, -1, first, 1023]), failed_age_us=rng.choice([0, YEAR_US]),
                     failed_errno_exit=rng.choice([0, 0, 5, 127]),
                     failed_class=rng.choice(["unsaid", "program", "node", "network"]), cause=self.text(85), tail=self.text(600), error=self.text(600),
-                    failed_oom=rng.random() < 0.2, failed_core=self.text(85), warm_late=rng.random() < 0.2, notice=self.text(85),
+                    failed_oom=rng.random() < 0.2, failed_core=self.text(85), warm_late=rng.random() < 0.2, failed_by_peer=rng.random() < 0.2,
+                    notice=self.text(85),
                     ranks=[self.rank(first + i) for i in range(count)])
 
     def of_node(self):

@@ -13,7 +13,7 @@ CLOSED = dict(slot=0, state="quarantined", incident="0", reason="r")
 RANK = dict(rank=0, state="running", pid=1, exit_code=0, signal=0, joined=True)
 REPORT = dict(job_id=1, generation=1, revision=1, phase="running", master_port=1, blob="",
               has_world=False, failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="node", cause="",
-              tail="", error="", failed_oom=False, failed_core="", warm_late=False, notice="", ranks=[RANK])
+              tail="", error="", failed_oom=False, failed_core="", warm_late=False, failed_by_peer=False, notice="", ranks=[RANK])
 VALID = [
     (None, "client_hello", CLIENT_HELLO),
     (None, "node_hello", NODE_HELLO),
@@ -62,7 +62,7 @@ WRONG = dict(
                                                                              "A" * 700, "AAA\n"],
     has_world=[0], is_end=[0, "true"], is_closed=[1], rows=[-1, 65536], columns=[65536, "80"], taken=["-1"], failed_rank=[-2, 32768], first_rank=[-1, 32768], failed_age_us=["-1"], failed_errno_exit=[128],
     failed_class=["", "Node", 1],
-    cause=["a\nb", "x" * 256], tail=["x" * 2048, 1], error=["x" * 2048, 1, "a\0b"], failed_oom=[0, "true"], warm_late=[1],
+    cause=["a\nb", "x" * 256], tail=["x" * 2048, 1], error=["x" * 2048, 1, "a\0b"], failed_oom=[0, "true"], warm_late=[1], failed_by_peer=[1, "true"],
     failed_core=["x" * 256, "a\nb", 1], what=["", "Output", "errors", 1],
     ranks=[[dict(RANK, exit_code=256)], [dict(RANK, signal=65)], [dict(RANK, state="dead")],
            [RANK] * 65, {}], epoch=[-1], steps=["-1"], loss=["0.5", None, 1e301], samples_per_s=[-1])

@@ -158,7 +158,7 @@ def end_part(peer, start):
     ranks = [dict(rank=start["rank_base"] + i, state="stopped", pid=100 + i, exit_code=0, signal=15, joined=False) for i in range(NPROC)]
     peer.send("shim_report", job_id=start["job_id"], generation=1, revision=1, phase="ended", master_port=0, blob="", has_world=False,
               failed_rank=-1, failed_age_us=0, failed_errno_exit=0, failed_class="unsaid", cause="", tail="", error="", failed_oom=False, failed_core="",
-              warm_late=False, notice="", ranks=ranks)
+              warm_late=False, failed_by_peer=False, notice="", ranks=ranks)
 
 
 def check_status(server, job, states):
