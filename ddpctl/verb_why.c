@@ -107,6 +107,7 @@ static int on_why(struct ctl *ctl, const struct msg *msg, void *context)
     for (uint32_t i = 0; i < info->moves.count; i++)
         run->moves[i] = info->moves.items[i];
     run->info.moves.items = run->moves;
+    run->info.avoided = keep(run, info->avoided);
     run->why.info = &run->info;
     return CTL_OK;
 }

@@ -37,6 +37,9 @@ def test_limits_of_time_are_held():
     fails(Stopwatch().check, "nothing", at_least=60, words="nothing took 0.0")
     watch = Stopwatch(iter([0.0, 7.0]).__next__)
     fails(watch.check, "seven", at_most=6, words="seven took 7.00 s, not 0.0 to 6 s")
+    hour = (15012.345678902, 18612.345678902)
+    assert hour[1] - hour[0] < 3600  # by the rounding of both
+    Stopwatch(iter(hour).__next__).check("an hour", at_least=3600)
     with lasting("nothing", at_most=60):
         pass
 

@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from processes.case import Case
 from processes.gpus import GpuCluster
 from processes.runner import equal, run_and_exit
-from processes.waiting import wait_for
+from processes.waiting import Gate, wait_for
 from http_test import PROGRAM, Http  # noqa: E402
 from report_browser_test import BROWSER, SKIPPED, browse, check  # noqa: E402
 
@@ -38,10 +38,10 @@ def said_by_browser(case, url):
 def pages_are_readable_everywhere():
     lines = {f"g{i}": f"gauges {i} {12 * i} {40 + i} {100000 * i} 700000" for i in range(8)}
     with Case() as case, GpuCluster(case, gpus=8, lines=lines) as cluster, Http(case, cluster.address) as page:
-        go = os.path.join(case.dir, "go")
+        go = Gate(f"{case.dir}/go")
         failed = cluster.submit("--max-restarts", "0", "--name", "failed", "--", "sh", "-c", "echo " + "word" * 200 + "; exit 7")
         equal(cluster.ctl("wait", failed).returncode, 7)
-        job = cluster.submit("-n", "6", "--name", LONG, "--", sys.executable, "-c", PROGRAM, go, "0")
+        job = cluster.submit("-n", "6", "--name", LONG, "--", sys.executable, "-c", PROGRAM, go.path, "0")
         for i in range(3):
             cluster.submit("-n", "8", "--name", f"waits-{i}", "--", "true")
         user = cluster.status(job)["user"]
@@ -58,8 +58,7 @@ def pages_are_readable_everywhere():
             assert text in shown, shown[:2000]
             said = said_by_browser(case, url)
             assert "CONSOLE" not in said, said
-        with open(go, "w", encoding="ascii"):
-            pass
+        go.open()
         equal(cluster.ctl("wait", job).returncode, 0)
 
 

@@ -22,7 +22,7 @@ KEY = "a key of thirty-two characters..".replace(" ", "-")
 SLOW_S = 120  # a connection that never asks is ended within 11 s; more on a busy machine
 BUSY_S = 10  # so many seconds that a question more or less, one a second, does not matter
 
-# Rank 0 writes metrics and reports progress as ddp-worker does. Both go on when the test makes the file.
+# Rank 0 writes metrics and reports progress as ddp-worker does. Both go on when the test opens the gate.
 PROGRAM = r'''
 import fcntl, json, os, struct, sys
 rank, shim = int(os.environ["RANK"]), int(os.environ["DDP_SHIM_FD"])

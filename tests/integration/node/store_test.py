@@ -8,6 +8,7 @@ import stat
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+from processes.proc import child_pids, command_of
 from processes.runner import run_tests
 from processes.waiting import LONG_S, wait_for, wait_gone
 from processes.world import World
@@ -62,18 +63,8 @@ def status(node, job, generation):
 
 def children(node, job, generation, word):
     """The children of the shim that have this word on their command line."""
-    shim, found = node.shim(job, generation)["pid"], []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                words = file.read().split(b"\0")
-            with open(f"/proc/{pid}/stat") as file:
-                parent = int(file.read().rsplit(")", 1)[1].split()[1])
-        except OSError:
-            continue
-        if word.encode() in words and parent == shim:
-            found.append(int(pid))
-    return found
+    shim = node.shim(job, generation)["pid"]
+    return [pid for pid in child_pids(shim) if word in command_of(pid)]
 
 
 def store_of(node, job, generation):

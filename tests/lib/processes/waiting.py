@@ -61,7 +61,8 @@ class Stopwatch:
 
     @property
     def passed_s(self):
-        return self.now() - self.begun
+        """To the nanosecond, or an hour by the gated clock could be less than 3600 s by the rounding of two numbers."""
+        return round(self.now() - self.begun, 9)
 
     def check(self, what, at_least=0.0, at_most=math.inf):
         """Holds the time against a limit of the product. Returns it."""
