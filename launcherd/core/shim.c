@@ -190,23 +190,6 @@ static bool failed_before_stop(const struct shim *shim, const struct shim_event 
            event->now_us - event->age_us < shim->stopping_at_us;
 }
 
-/* A worker had raised an exception, and the stop came before it had ended: it has failed by itself, before the others on
- * other nodes that lost it, although the signal of the stop has ended it. */
-static void raised_and_stopped(struct shim *shim, const struct shim_event *event,
-                               struct shim_actions *actions)
-{
-    struct shim_rank *rank = &shim->ranks[event->local];
-
-    rank->state = RANK_EXITED;
-    rank->exit_code = 1; /* Python's */
-    shim_fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local), "rank %d %s",
-              global_rank(shim, event->local), event->text);
-    shim_change(shim);
-    if (shim_workers_are_gone(shim))
-        shim_workers_gone(shim, event->now_us, false, actions);
-    shim_end_if_over(shim, event->now_us);
-}
-
 static void on_exited(struct shim *shim, const struct shim_event *event,
                       struct shim_actions *actions)
 {
@@ -216,10 +199,11 @@ static void on_exited(struct shim *shim, const struct shim_event *event,
         return;
     if (shim_take_exited(shim, rank, event, actions))
         return;
-    if (event->has_raised && shim->phase == SHIM_STOPPING && rank->state == RANK_RUNNING &&
-        failed_before_stop(shim, event)) {
-        raised_and_stopped(shim, event, actions);
-        return;
+    if (event->has_raised && shim->phase == SHIM_STOPPING && failed_before_stop(shim, event)) {
+        rank->is_raised = true; /* before the stop, whose signal has ended it */
+        rank->exit_code = 1;
+        shim_fail(shim, event, FAILURE_PROGRAM, global_rank(shim, event->local), "rank %d %s",
+                  global_rank(shim, event->local), event->text);
     }
     bool by_itself = shim->phase != SHIM_STOPPING || rank->is_dumping || rank->is_raised ||
                      failed_before_stop(shim, event);

@@ -37,7 +37,7 @@ struct job {
 
 static void fail(const char *name, const char *what)
 {
-    fprintf(stderr, "%s: %s\n", name, what);
+    (void)fprintf(stderr, "%s: %s\n", name, what);
     exit(2);
 }
 
@@ -74,7 +74,7 @@ static void take_answer(struct job *job, const char *text)
 
     if (job->answer_count > TEXTS_MAX || colon == NULL || strlen(text) > sizeof bytes)
         fail(job->name, "its answer cannot be read");
-    answer->rank = strncmp(text, "any", 3) == 0 ? -1 : atoi(text + 5);
+    answer->rank = strncmp(text, "any", 3) == 0 ? -1 : (int)strtol(text + 5, NULL, 10);
     utf8_printable(bytes, unescape(colon + 2, bytes, &is_ended), answer->text, 110);
     if (strncmp(answer->text, "what():", 7) == 0)
         memmove(answer->text, answer->text + 9, strlen(answer->text + 9) + 1);
@@ -87,7 +87,7 @@ static void take_answer(struct job *job, const char *text)
 static void take_head(struct job *job, const char *line)
 {
     if (strncmp(line, "ranks: ", 7) == 0) {
-        job->ranks = (uint32_t)atoi(line + 7);
+        job->ranks = (uint32_t)strtoul(line + 7, NULL, 10);
         job->causes = calloc(job->ranks, sizeof *job->causes);
         if (job->ranks == 0 || job->ranks > RANKS_MAX || job->causes == NULL)
             fail(job->name, "so many ranks are not tried here");
@@ -153,9 +153,9 @@ static bool take_event(struct job *job, char *line)
         at_s > job->failed_s + STOPPED_AFTER)
         return true;
     if (strncmp(rest, " exit ", 6) == 0)
-        job->ends[rank] = (struct cause_end){.exit_code = atoi(rest + 6)};
+        job->ends[rank] = (struct cause_end){.exit_code = (int32_t)strtol(rest + 6, NULL, 10)};
     else
-        job->ends[rank] = (struct cause_end){.signal = (uint32_t)atoi(rest + 8)};
+        job->ends[rank] = (struct cause_end){.signal = (uint32_t)strtoul(rest + 8, NULL, 10)};
     job->orders[rank] = job->order++;
     if (job->ends[rank].exit_code == 0 && job->ends[rank].signal == 0)
         return true;
@@ -291,8 +291,8 @@ int main(int argc, char **argv)
     }
     free(entries);
     printf("%u of %u right (%u %%), %u wrong with confidence; %u of %u hints\n", score.right,
-           score.all, 100 * score.right / score.all, score.wrong, score.hints - score.hints_missed,
-           score.hints);
+           score.all, 100 * score.right / (score.all + (score.all == 0)), score.wrong,
+           score.hints - score.hints_missed, score.hints);
     return 100 * score.right < RIGHT_AT_LEAST * score.all || score.wrong > 0 ||
            100 * (score.hints - score.hints_missed) < HINTS_AT_LEAST * score.hints;
 }
