@@ -37,18 +37,15 @@ static void keep(void *context, const struct cause *cause)
 
 static void add_last(struct causes *causes, struct text line)
 {
-    const size_t room = sizeof causes->last - causes->last_bytes;
-    size_t bytes = line.count + 1;
+    const uint32_t half = sizeof causes->last / 2;
 
-    if (bytes > room) {
-        const uint32_t drop = (uint32_t)(bytes - room);
-
-        memmove(causes->last, causes->last + drop, causes->last_bytes - drop);
-        causes->last_bytes -= drop;
+    if (line.count >= sizeof causes->last - causes->last_bytes) {
+        memmove(causes->last, causes->last + causes->last_bytes - half, half);
+        causes->last_bytes = half;
     }
     memcpy(causes->last + causes->last_bytes, line.bytes, line.count);
-    causes->last[causes->last_bytes + line.count] = '\n';
-    causes->last_bytes += (uint32_t)bytes;
+    causes->last_bytes += (uint32_t)line.count;
+    causes->last[causes->last_bytes++] = '\n';
 }
 
 static void on_line(void *context, struct text line, bool is_overwritten)
@@ -149,7 +146,8 @@ static enum cause_kind kind_here(const struct search *search, const struct cause
                                                                                       : cause->kind;
 }
 
-/* An exception that ends a program is its last one; but that of a child process comes before what its parent says then. Of aborts, errors and lost peers the first leads to the others. */
+/* An exception that ends a program is its last one; but that of a child process comes before what its parent says then. Of
+ * aborts, errors and lost peers the first leads to the others. */
 static void consider(struct search *search, const struct cause *cause)
 {
     const enum cause_kind kind = kind_here(search, cause);

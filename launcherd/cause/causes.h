@@ -7,7 +7,8 @@
 #include "launcherd/cause/reader.h"
 
 #define CAUSE_STREAMS 2u
-#define CAUSE_LAST_BYTES (2u * TAIL_BYTES_MAX)
+#define CAUSE_LAST_BYTES                                                                           \
+    (4u * TAIL_BYTES_MAX) /* at least half of it is full, after so many bytes */
 
 struct causes {
     struct cause_lines lines[CAUSE_STREAMS]; /* stdout, stderr; a terminal has the first alone */

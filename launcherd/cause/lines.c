@@ -39,18 +39,24 @@ static void end_line(struct cause_lines *lines, bool is_overwritten, cause_on_li
     lines->is_returned = false;
 }
 
+static size_t until(struct text bytes, char byte)
+{
+    const char *found = memchr(bytes.bytes, byte, bytes.count);
+
+    return found != NULL ? (size_t)(found - bytes.bytes) : bytes.count;
+}
+
 /* Takes the bytes up to the next one that is not text, and returns their number. */
 static size_t take_run(struct cause_lines *lines, struct text bytes)
 {
     const size_t room = sizeof lines->bytes - lines->count;
-    size_t run = 0;
 
-    while (run < bytes.count && bytes.bytes[run] != '\n' && bytes.bytes[run] != '\r' &&
-           bytes.bytes[run] != '\x1b')
-        run++;
-    memcpy(lines->bytes + lines->count, bytes.bytes, run < room ? run : room);
-    lines->count += (uint32_t)(run < room ? run : room);
-    return run;
+    bytes.count = until(bytes, '\n');
+    bytes.count = until(bytes, '\r');
+    bytes.count = until(bytes, '\x1b');
+    memcpy(lines->bytes + lines->count, bytes.bytes, bytes.count < room ? bytes.count : room);
+    lines->count += (uint32_t)(bytes.count < room ? bytes.count : room);
+    return bytes.count;
 }
 
 void cause_lines_add(struct cause_lines *lines, struct text bytes, cause_on_line *on_line,

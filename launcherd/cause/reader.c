@@ -175,8 +175,6 @@ static void compose_line(const struct cause_reader *reader, struct cause *cause)
     append(cause->line, text_of(reader->root), ROOT_BYTES_MAX);
     append(cause->line, text_of("; then "), 16);
     append(cause->line, text_of(last), LAST_BYTES_MAX);
-    (void)snprintf(cause->line, sizeof cause->line, "%.*s; then %.*s", ROOT_BYTES_MAX, reader->root,
-                   LAST_BYTES_MAX, last);
     if (cause->kind != CAUSE_ASIDE && reader->root_kind != CAUSE_NOISE)
         cause->kind = reader->root_kind;
 }
@@ -206,6 +204,7 @@ static void end_cause(struct cause_reader *reader, const struct giving *giving)
         giving->on_cause(giving->context, &cause);
     reader->is_open = reader->is_group = reader->group_is_named = false;
     reader->root[0] = '\0';
+    reader->prefix_count = 0;
     reader->state = CAUSE_OUTSIDE;
 }
 
@@ -435,7 +434,9 @@ static void keep_line(struct cause_reader *reader, struct text line, uint64_t or
 {
     struct cause_kept_line *kept = &reader->last[reader->last_count++ % CAUSE_LINES_KEPT];
 
-    *kept = (struct cause_kept_line){.order = order, .at_us = now_us, .lines = reader->lines};
+    kept->order = order;
+    kept->at_us = now_us;
+    kept->lines = reader->lines;
     kept->count = (uint32_t)(line.count < sizeof kept->bytes ? line.count : sizeof kept->bytes);
     memcpy(kept->bytes, line.bytes, kept->count);
 }
@@ -501,12 +502,30 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
     return true;
 }
 
+/* Whether a line outside of everything may begin something: nearly all lines of a program that works do not, and there may be
+ * millions of them. */
+static bool may_begin(const struct cause_reader *reader, struct text line)
+{
+    static const char firsts[] = "-=DEFOPTUt"; /* of what take_begin and is_link look for */
+    const struct text trimmed = text_trim(line);
+
+    return reader->state != CAUSE_OUTSIDE || reader->is_open || reader->is_linked ||
+           trimmed.count == 0 || trimmed.bytes[0] == '[' || line.bytes[0] == ' ' ||
+           memchr(firsts, trimmed.bytes[0], sizeof firsts - 1) != NULL ||
+           text_has(trimmed, "Traceback (most recent call last)");
+}
+
 void cause_reader_line(struct cause_reader *reader, struct text whole, uint64_t order,
                        uint64_t now_us, cause_on_cause *on_cause, void *context)
 {
     const struct giving giving = {on_cause, context};
-    const struct text line = without_prefix(reader, whole);
+    struct text line = whole;
 
+    if (!may_begin(reader, whole)) {
+        in_nothing(reader, whole, order, now_us);
+        return;
+    }
+    line = without_prefix(reader, whole);
     if (take_begin(reader, whole, line, order, now_us, &giving))
         return;
     if (is_link(line)) {

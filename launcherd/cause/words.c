@@ -267,7 +267,7 @@ enum cause_kind cause_of_line(struct text line)
     if (is_assertion(line) || (has_any(line, fatal, COUNT(fatal)) && !is_c10_log(line, 'E')) ||
         (is_shell_line(line) && text_has(line, "No such file or directory")))
         return has_any(line, peers, COUNT(peers)) ? CAUSE_PEER : CAUSE_FATAL;
-    if (has_any(line, notes, COUNT(notes)))
+    if (has_any(line, notes, COUNT(notes)) || text_ends(line, "..."))
         return CAUSE_NONE;
     if (has_any(line, peers, COUNT(peers)))
         return CAUSE_PEER;

@@ -123,7 +123,7 @@ static void on_spawn_failed(struct shim *shim, const struct shim_event *event,
 static void fail_by_exit(struct shim *shim, const struct shim_event *event)
 {
     int32_t rank = global_rank(shim, event->local);
-    const char *more = event->text != NULL ? event->text : "";
+    const char *more = event->text != NULL && !event->has_raised ? event->text : "";
     const char *colon = more[0] != '\0' ? ": " : "";
     const char *name = shim_signal_name(event->signal);
 
