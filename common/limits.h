@@ -2,7 +2,7 @@
 #ifndef COMMON_LIMITS_H
 #define COMMON_LIMITS_H
 
-#define PROTOCOL_VERSION 3 /* of the messages, see common/msg_version.h */
+#define PROTOCOL_VERSION 4 /* of the messages, see common/msg_version.h */
 
 /* Frames: how much a connection buffers before a message is decoded. */
 #define FRAME_BYTES_MAX (64u * 1024u)          /* most messages */

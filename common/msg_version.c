@@ -34,7 +34,7 @@ static const struct {
     {"shim_hello", "schema", 3},
     {"shim_hello", "lease_over", 3},
     {"shim_report", "notice", 3},
-    {"shim_report", "failed_by_peer", 3},
+    {"shim_report", "failed_by_peer", 4},
     {"beat", "silent", 3},
     {"beat_shim", "unseen", 3},
     {"start", "submitted_ms", 3},

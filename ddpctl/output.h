@@ -64,7 +64,7 @@ void output_nodes_of(const struct part_job *job, char text[TEXT_BYTES]);
 /* The state or the end of a job, in a sentence without a line feed: "r50 (41) failed: rank 3 on
  * gpu03 exited 1". */
 void output_verdict(const struct msg_job_info *info, struct buf *out);
-/* "generation 2: rank 9 was killed by signal 9 (SIGKILL); 16 ranks resume at step 12000" */
+/* "rank 9 was killed by signal 9 (SIGKILL); generation 2: 16 ranks resume at step 12000" */
 void output_turn(const struct output_turn *turn, struct buf *out);
 /* "queued r50: 16 ranks on 2 nodes, up to 3 restarts" and the next commands. */
 void output_submitted(const struct msg_submit *submit, uint64_t job_id, bool is_new,

@@ -182,9 +182,8 @@ void output_turn(const struct output_turn *turn, struct buf *out)
     const char *verb = turn->checkpoint_step > 0 ? "resume" : "start";
 
     assert(turn->generation > 0);
-    buf_printf(out, "generation %u: ", turn->generation);
-    escape_text(turn->cause, strlen(turn->cause), out);
-    buf_add_text(out, turn->cause[0] ? "; " : "");
+    escape_text(turn->cause, strlen(turn->cause), out); /* of the generation before */
+    buf_printf(out, "%sgeneration %u: ", turn->cause[0] ? "; " : "", turn->generation);
     count_of(turn->world, "rank", out);
     buf_printf(out, " %s%s", verb, turn->world == 1 ? "s" : "");
     if (turn->checkpoint_step > 0)

@@ -10,7 +10,9 @@ void wait_note_take(struct wait_note *note, const struct part_job *job, uint64_t
     char text[sizeof note->text] = "", id[JOB_LINE_ID_BYTES];
 
     job_line_id(job, id);
-    if (job->state == JOB_QUEUED)
+    if (job->state == JOB_QUEUED && strncmp(job->reason, "waits ", 6) == 0)
+        (void)snprintf(text, sizeof text, "%.60s (%s) %s", job->name, id, job->reason);
+    else if (job->state == JOB_QUEUED)
         (void)snprintf(text, sizeof text, "%.60s (%s) waits: %s", job->name, id,
                        job->reason[0] ? job->reason : "it has just been queued");
     else if (job->state == JOB_RESTARTING)

@@ -228,7 +228,7 @@ static void others_lines(const struct why *why, const struct part_failure *failu
     if (failure->failed_too > shown)
         buf_printf(out, "  %u%s rank%s failed too\n", failure->failed_too - shown,
                    shown > 0 ? " more" : " other", failure->failed_too - shown == 1 ? "" : "s");
-    if (failure->class == FAILURE_HANG && failure->rank < 0 && all_stopped > 0) /* no rank named */
+    if (failure->rank < 0 && failure->lost == 0 && all_stopped > 0) /* there are no others */
         buf_printf(out, "  its %u rank%s stopped because of it\n", all_stopped,
                    all_stopped == 1 ? " was" : "s were");
     else if (all_stopped == 1)

@@ -209,7 +209,7 @@ def restarts_are_said_once():
         lines = [line for line in errors if line.startswith("-- ") and " waits to start again: " not in line]
         equal([line for line in lines if "runs again" in line][-1:], ["-- job 1 runs again, generation 3 --"], errors)
         for generation in 2, 3:
-            equal(len([line for line in lines if line.startswith(f"-- generation {generation}: rank 0 exited with code 7; ")]), 1, errors)
+            equal(len([line for line in lines if line.startswith(f"-- rank 0 exited with code 7; generation {generation}: ")]), 1, errors)
         equal(len(lines), len(set(lines)), f"something is said twice: {errors}")
         assert "next       ddpctl logs 1\n" in cluster.ctl("status", "1").stdout, "it has succeeded"
 

@@ -99,7 +99,7 @@ def logs_go_through_restarts():
         output, errors = follow.communicate(timeout=60)
         equal(sorted(output.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
         told = [line for line in errors.splitlines() if " waits to start again: " not in line]  # said only if the restart takes long enough
-        equal(told, ["-- generation 2: rank 1 exited with code 4; 2 ranks start again --"])
+        equal(told, ["-- rank 1 exited with code 4; generation 2: 2 ranks start again --"])
         equal(sorted(cluster.ctl("logs", job).stdout.splitlines()), [" 0 node0 | g1 r0", " 1 node0 | g1 r1"])
         equal(cluster.ctl("logs", job, "--previous", "--rank", "1").stdout, " 1 | g0 r1\n")
         equal(cluster.ctl("logs", job, "--generation", "1", "--rank", "1").stdout, " 1 | g0 r1\n")

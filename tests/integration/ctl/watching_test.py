@@ -134,7 +134,7 @@ def a_report_is_one_page():
                              "echo '</pre><script>alert(1)</script>' >&2; sleep 0; exit 3", "<script>")
         equal(cluster.ctl("wait", job).returncode, 3)
         text = cluster.ctl("report", job, "-o", "-").stdout
-        equal((Elements(text).names.count("script"), text.count("&lt;script&gt;alert(1)")), (0, 2))  # command, last lines
+        equal((Elements(text).names.count("script"), text.count("&lt;script&gt;alert(1)")), (0, 5))  # command, last lines, and the cause, where it is told
         assert "This job has no metrics" in text
         running = cluster.submit("--name", "runs", "--", "sleep", "600")
         wait_for("its start", lambda: cluster.status(running)["state"] == "running")

@@ -108,7 +108,7 @@ sys.exit(7)"""], nproc=2)
         go.open()
         report = world.server.wait_report(1, 1, lambda r: r["failed_rank"] == 0, "the failure")
         disk.go_on()
-        assert (report["cause"], report["tail"].splitlines()[-1]) == ("rank 0 exited with code 7", "the last words"), report
+        assert (report["cause"], report["tail"].splitlines()[-1]) == ("rank 0 exited with code 7: the last words", "the last words"), report
         world.server.wait_phase(1, 1, "ended")
         world.forget(node, 1, 1)
 

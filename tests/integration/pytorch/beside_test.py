@@ -104,7 +104,8 @@ class Run:
 
     def said(self):
         """What the ranks have written to stdout and stderr."""
-        return tuple(sorted(re.findall(rf"{name} of rank \d", getattr(self, name))) for name in ("out", "err"))
+        # Our last line, "-- t (1) failed: rank 1 exited with code 4: ... --", quotes the rank.
+        return tuple(sorted(re.findall(rf"(?m)^(?!-- ).*({name} of rank \d)", getattr(self, name))) for name in ("out", "err"))
 
     def term(self, name):
         """SIGTERM to the launcher, which every rank gets long before the grace of 30 s."""

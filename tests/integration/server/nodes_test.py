@@ -243,7 +243,7 @@ SINCE_3 = {"schema", "machine_id", "state_id", "up_us", "seen"}
 def greet(address, kind, protocol, **more):
     fields = dict(name="n%d" % protocol, boot_id="boot", instance=1, pid=1, address="127.0.0.1", slots=1, gpus=0, shims=[],
                   closed=[], **NODE_IDENTITY) if kind == "node_hello" else {"schema": ""}
-    if protocol < PROTOCOL:
+    if protocol < 3:
         fields = {name: value for name, value in fields.items() if name not in SINCE_3}
     fields.update(more)
     peer = Peer(address)

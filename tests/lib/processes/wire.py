@@ -18,7 +18,7 @@ import time
 from processes import proc
 from processes.waiting import PATIENCE_S
 
-PROTOCOL = 3
+PROTOCOL = 4
 CLIENT_HELLO = dict(protocol=PROTOCOL, version="test", schema="")
 # the end of a node_hello of a node that says nothing of its build and its history, and is always the launcherd that had its name before
 NODE_IDENTITY = dict(drains_on_term=False, schema="", machine_id="machine", state_id="state", up_us=0, seen=[])

@@ -1,4 +1,4 @@
-/* Messages between neighbouring versions. protocol-2.txt is the schema of version 2, one line a field, as
+/* Messages between neighbouring versions. protocol-3.txt is the schema of version 3, one line a field, as
  * released: what is sent to a peer of that version must have these fields and no others. A later
  * version gets a file of its own when the next one begins:
  *

@@ -21,6 +21,9 @@ TEST(a_reason_is_told_once_when_it_has_lasted)
     wait_note_take(&note, &job, 1000);
     CHECK(wait_note_due(&note, 1050, 100) == NULL);
     CHECK_STR(wait_note_due(&note, 1100, 100), "r50 (12) waits: behind job 11 (a) in the queue");
+    job.reason = "waits for job 11 (a) to end (--after)";
+    wait_note_take(&note, &job, 1200);
+    CHECK_STR(wait_note_due(&note, 1300, 100), "r50 (12) waits for job 11 (a) to end (--after)");
     job.state = JOB_RUNNING;
     wait_note_take(&note, &job, 2000);
     CHECK(wait_note_due(&note, 9000, 0) == NULL);

@@ -321,6 +321,12 @@ TEST(a_hang_for_which_no_rank_is_named)
     buf_add(&out, "", 1);
     CHECK(strstr(out.bytes, "  its 8 ranks were stopped because of it\n") != NULL);
     buf_free(&out);
+    failures[0].class = FAILURE_NODE; /* that could not start its part */
+    failures[0].stopped = failures[0].world = 4;
+    why_text(&why, &style, &out);
+    buf_add(&out, "", 1);
+    CHECK(strstr(out.bytes, "  its 4 ranks were stopped because of it\n") != NULL);
+    buf_free(&out);
 }
 
 TEST(a_job_that_is_being_stopped)
