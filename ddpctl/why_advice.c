@@ -80,6 +80,9 @@ static const struct {
     {{"command not found", ": not found"},
      "PATH of the job is that of the shell that submitted it: is the program installed on that "
      "node?"},
+    {{"Permission denied (publickey"},
+     "ssh has no key there that the other side takes: ssh-add -l, or the key files of the user of "
+     "the job"},
     {{"Permission denied"},
      "the user of the job may not do that there: ls -l, and chmod +x for a program"},
     {{"init_fs_encoding", "PYTHONHOME"},
@@ -98,9 +101,14 @@ static const char *advice_in(const char *text)
     return NULL;
 }
 
+static bool is_crash(uint32_t signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
+}
+
 const char *why_advice(const struct part_failure *failure)
 {
-    const char *advice;
+    const char *advice, *more = strstr(failure->cause, ": ");
 
     if (failure->oom)
         return "its limit is --job-memory of the launcherd there; smaller batches and fewer "
@@ -108,11 +116,12 @@ const char *why_advice(const struct part_failure *failure)
     if (failure->signal == SIGKILL && failure->class == FAILURE_PROGRAM)
         return "nothing of this system killed it: an operator, or the kernel for want of memory "
                "(journalctl -k on that node)";
-    if ((failure->signal == SIGSEGV || failure->signal == SIGBUS) &&
-        strstr(failure->cause, "Fatal Python error") == NULL &&
-        strstr(failure->tail, "Fatal Python error") == NULL)
-        return "a crash in native code: with --env PYTHONFAULTHANDLER=1 Python prints where it "
-               "stood";
+    if (is_crash(failure->signal))
+        return strstr(failure->cause, "Fatal Python error") == NULL &&
+                       strstr(failure->tail, "Fatal Python error") == NULL
+                   ? "a crash in native code: with --env PYTHONFAULTHANDLER=1 Python prints where "
+                     "it stood"
+                   : NULL;
     if (failure->class != FAILURE_PROGRAM)
         return strstr(failure->cause, "No space left on device") != NULL
                    ? "a disk is full: df -h on that node says which"
@@ -120,5 +129,9 @@ const char *why_advice(const struct part_failure *failure)
     advice = advice_in(failure->cause);
     if (advice == NULL)
         advice = advice_in(failure->error);
-    return advice != NULL ? advice : advice_in(failure->tail);
+    /* What stands in the last lines belongs to the cause only if none is named. */
+    if (advice != NULL || failure->error[0] != '\0' ||
+        (more != NULL && strstr(failure->tail, more + 2) != NULL))
+        return advice; /* the cause is one of the last lines: the others are about something else */
+    return advice_in(failure->tail);
 }

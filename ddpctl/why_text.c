@@ -64,8 +64,8 @@ static void add_exception(const char *text, struct buf *out)
     for (; *text != '\0'; text += *text == '\n') {
         const size_t length = strcspn(text, "\n");
 
-        if (lines++ < MESSAGE_LINES_SHOWN) {
-            buf_add_text(out, "  ");
+        if (lines++ < MESSAGE_LINES_SHOWN) { /* deeper than our own lines, which it could imitate */
+            buf_add_text(out, lines == 1 ? "  " : "      ");
             escape_text(text, length, out);
             buf_add_text(out, "\n");
         }

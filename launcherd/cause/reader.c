@@ -256,8 +256,9 @@ static bool is_syntax_error(struct text line)
            text_starts(line, "TabError:");
 }
 
-static void take_exception(struct cause_reader *reader, struct text line)
+static void take_exception(struct cause_reader *reader, struct text line, uint64_t order)
 {
+    reader->message_order = order;
     put_line(reader->open.line, line);
     reader->line_is_bare = text_ends(text_trim(line), ":") && strlen(reader->open.line) < 100;
     if (reader->open.kind != CAUSE_ASIDE)
@@ -275,22 +276,29 @@ static bool is_link(struct text line)
            text_is(line, "The above exception was the direct cause of the following exception:");
 }
 
-static void in_frames(struct cause_reader *reader, struct text line, const struct giving *giving)
+/* False: the line is none of the traceback. */
+static bool in_frames(struct cause_reader *reader, struct text line, uint64_t order,
+                      const struct giving *giving)
 {
     const bool is_flush = line.count > 0 && line.bytes[0] != ' ' && line.bytes[0] != '\t';
 
     if (is_flush && cause_is_exception(line) && (!reader->is_bare || is_syntax_error(line))) {
-        take_exception(reader, line);
-        return;
+        take_exception(reader, line, order);
+        return true;
+    }
+    if (is_flush && reader->is_bare) { /* frames of something else */
+        end_cause(reader, giving);
+        return false;
     }
     if (is_flush && !text_starts(line, "> File") && reader->strange_lines++ > STRANGE_LINES_MAX) {
         end_cause(reader, giving);
-        return;
+        return true;
     }
     if (line.count == 0)
-        return;
+        return true;
     note_own_frame(reader, line);
     add_frame(reader, line);
+    return true;
 }
 
 /* Without the bars of the box, and the blanks before the right one. */
@@ -347,8 +355,31 @@ static void complete_line(struct cause_reader *reader, struct text line)
     }
 }
 
+static void keep_line(struct cause_reader *reader, struct text line, uint64_t order,
+                      uint64_t now_us)
+{
+    struct cause_kept_line *kept = &reader->last[reader->last_count++ % CAUSE_LINES_KEPT];
+
+    kept->order = order;
+    kept->at_us = now_us;
+    kept->lines = reader->lines;
+    kept->count = (uint32_t)(line.count < sizeof kept->bytes ? line.count : sizeof kept->bytes);
+    memcpy(kept->bytes, line.bytes, kept->count);
+}
+
+/* "2026-11-28 ...", "ERROR:root:...": the program prints something else. */
+static bool is_log_line(struct text line)
+{
+    return text_starts(line, "ERROR") || text_starts(line, "CRITICAL") ||
+           text_starts(line, "INFO") || text_starts(line, "WARNING") ||
+           text_starts(line, "DEBUG") || text_is(line, "Call stack:") ||
+           (text_starts(line, "20") && line.count > 10 && line.bytes[4] == '-' &&
+            line.bytes[7] == '-');
+}
+
 /* Whether the line still belongs to the message. */
-static bool in_message(struct cause_reader *reader, struct text line)
+static bool in_message(struct cause_reader *reader, struct text line, uint64_t order,
+                       uint64_t now_us)
 {
     const bool is_indented = line.count > 0 && (line.bytes[0] == ' ' || line.bytes[0] == '\t');
 
@@ -357,8 +388,17 @@ static bool in_message(struct cause_reader *reader, struct text line)
         return text_trim(line).count > 0 && reader->message_lines++ < 200;
     }
     if (text_trim(line).count == 0 ||
-        (!is_indented && reader->message_lines >= CAUSE_MESSAGE_LINES))
+        (!is_indented && (reader->message_lines >= CAUSE_MESSAGE_LINES || is_log_line(line) ||
+                          reader->open.kind == CAUSE_ASIDE)))
         return false;
+    if (!is_indented) {
+        /* Another stream has a line in between: the program went on. */
+        if (order != reader->message_order + 1 && !reader->line_is_bare)
+            return false;
+        reader->open.loose_lines++;
+        keep_line(reader, line, order, now_us);
+    }
+    reader->message_order = order;
     if (reader->message_lines++ < CAUSE_MESSAGE_LINES)
         add_message(reader, line);
     else
@@ -376,7 +416,7 @@ static void begin_abort(struct cause_reader *reader, struct text line, enum caus
     reader->is_linked = false;
     reader->open = (struct cause){
         .kind = CAUSE_FATAL, .stream = reader->stream, .began_us = now_us, .order = order};
-    reader->block_order = order;
+    reader->block_order = reader->message_order = order;
     begin_parts(reader);
     put_line(reader->open.line, line);
     add_message(reader, line);
@@ -393,6 +433,7 @@ static void in_what(struct cause_reader *reader, struct text line)
     char named[REASON_BYTES_MAX];
 
     reader->state = CAUSE_MESSAGE;
+    reader->message_order++;
     add_message(reader, line);
     if (!text_starts(what, "what():"))
         return;
@@ -429,18 +470,6 @@ static bool in_dump(struct cause_reader *reader, struct text line)
 
 /* -- all ---------------------------------------------------------------------------------------- */
 
-static void keep_line(struct cause_reader *reader, struct text line, uint64_t order,
-                      uint64_t now_us)
-{
-    struct cause_kept_line *kept = &reader->last[reader->last_count++ % CAUSE_LINES_KEPT];
-
-    kept->order = order;
-    kept->at_us = now_us;
-    kept->lines = reader->lines;
-    kept->count = (uint32_t)(line.count < sizeof kept->bytes ? line.count : sizeof kept->bytes);
-    memcpy(kept->bytes, line.bytes, kept->count);
-}
-
 /* A stack of c10 or glibc, a log line of c10 that warns: parts of nothing, but no sign that the program went on. */
 static bool is_note(struct text line)
 {
@@ -451,8 +480,8 @@ static bool is_note(struct text line)
 static void in_nothing(struct cause_reader *reader, struct text line, uint64_t order,
                        uint64_t now_us)
 {
-    if (is_note(text_trim(line)))
-        return;
+    if (is_note(text_trim(line)) || line.bytes[0] == ' ' || line.bytes[0] == '\t')
+        return; /* a line that is indented goes on with one before it */
     reader->lines++;
     keep_line(reader, line, order, now_us);
 }
@@ -493,6 +522,10 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
 
         begin_abort(reader, text_from(trimmed, tool < trimmed.count ? tool + 2 : thread + 2),
                     CAUSE_MESSAGE, order, now_us, giving);
+    } else if (text_starts(trimmed, "fatal error: ") || text_starts(trimmed, "panic: ") ||
+               (text_starts(trimmed, "thread '") && text_has(trimmed, " panicked at "))) {
+        begin_abort(reader, trimmed, CAUSE_MESSAGE, order, now_us, giving); /* of Go, of Rust */
+        reader->line_is_bare = text_ends(trimmed, ":"); /* the message follows */
     } else if (text_starts(trimmed, "Fatal Python error:") ||
                (text_starts(trimmed, "Timeout (") && text_ends(trimmed, ")!"))) {
         begin_abort(reader, trimmed, CAUSE_DUMP, order, now_us, giving);
@@ -506,7 +539,7 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
  * millions of them. */
 static bool may_begin(const struct cause_reader *reader, struct text line)
 {
-    static const char firsts[] = "-=DEFOPTUt"; /* of what take_begin and is_link look for */
+    static const char firsts[] = "-=DEFOPTUfpt"; /* of what take_begin and is_link look for */
     const struct text trimmed = text_trim(line);
 
     return reader->state != CAUSE_OUTSIDE || reader->is_open || reader->is_linked ||
@@ -534,14 +567,18 @@ void cause_reader_line(struct cause_reader *reader, struct text whole, uint64_t 
         return;
     }
     if (reader->state == CAUSE_FRAMES) {
-        in_frames(reader, line, &giving);
+        if (!in_frames(reader, line, order, &giving))
+            in_nothing(reader, line, order, now_us);
     } else if (reader->state == CAUSE_BOX) {
         in_box(reader, line);
     } else if (reader->state == CAUSE_WHAT) {
         in_what(reader, line);
-    } else if (!(reader->state == CAUSE_MESSAGE && in_message(reader, line)) &&
+    } else if (!(reader->state == CAUSE_MESSAGE && in_message(reader, line, order, now_us)) &&
                !(reader->state == CAUSE_DUMP && in_dump(reader, line))) {
         /* It stays open: a link may follow. */
+        reader->open.is_blank_after =
+            reader->open.is_blank_after ||
+            (reader->state == CAUSE_MESSAGE && text_trim(line).count == 0);
         reader->state = CAUSE_OUTSIDE;
         if (text_trim(line).count > 0 && !reader->is_linked)
             end_cause(reader, &giving);

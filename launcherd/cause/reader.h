@@ -15,7 +15,10 @@
 
 struct cause {
     enum cause_kind kind;
-    bool is_child; /* the exception of a child process of multiprocessing */
+    uint32_t loose_lines; /* lines right after it that may be its message, or something else */
+    bool is_blank_after;  /* a blank line follows: what comes then may still be the message */
+    bool is_single;       /* a line by itself, and no traceback or abort */
+    bool is_child;        /* the exception of a child process of multiprocessing */
     uint32_t stream;
     uint64_t began_us; /* when its first line was read */
     uint64_t order;    /* among the lines of both streams */
@@ -59,6 +62,7 @@ struct cause_reader {
     uint32_t prefix_count;
     char frames[1400], own_frame[320], message[1100];
     bool own_frame_goes_on, line_is_bare; /* line_is_bare: the exception's line has no message */
+    uint64_t message_order;               /* of the newest line of the message */
     uint32_t strange_lines, message_lines, more_lines;
     uint64_t lines; /* lines that are part of nothing, and are no notes */
     struct cause_kept_line last[CAUSE_LINES_KEPT];

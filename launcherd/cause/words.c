@@ -53,7 +53,9 @@ static const char *const peers[] = {
     "unbound buffer",
     "waitForWorkers",
     "peer has gone",
-    "Heartbeat monitor timed out",
+    "timed out",
+    "TimeoutError",
+    "waiting for rank",
     "MPI_ERR_PROC_FAILED",
 };
 
@@ -189,29 +191,14 @@ static const char *const fatal[] = {
 };
 
 /* Notes, frames and other lines that no person takes for the reason. */
-static const char *const notes[] = {"INFO",
-                                    "DEBUG",
-                                    "WARN",
-                                    "frame #",
-                                    "Warning",
-                                    "warning",
-                                    "warn(",
-                                    "Loading",
-                                    "it/s]",
-                                    "s/it]",
-                                    "%|",
-                                    "... ",
-                                    "Extension modules:",
-                                    "nodename",
-                                    "resource_tracker",
-                                    "leaked",
-                                    "Thread 0x",
-                                    "Current thread 0x",
-                                    "File \"",
-                                    "Stack trace",
-                                    "core dumped)",
-                                    "During handling",
-                                    "direct cause"};
+static const char *const notes[] = {
+    "INFO", "DEBUG", "WARN", "frame #", "Warning", "warning", "warn(", "Loading", "it/s]", "s/it]",
+    "%|", "... ", "Extension modules:", "nodename", "resource_tracker", "leaked", "Thread 0x",
+    "Current thread 0x", "File \"", "Stack trace", "core dumped)", "During handling",
+    "direct cause",
+    /* how another process ended, which says nothing about why */
+    "*** [", "exit status", "exit code", "exitcode", "return code", "xited with", "future: <Task",
+    "Job <", "srun: error: ", "dependency resolver"};
 
 static const char *const errors[] = {"ERROR",
                                      "rror: ",
@@ -223,6 +210,7 @@ static const char *const errors[] = {"ERROR",
                                      "Failed",
                                      "cannot",
                                      "Cannot",
+                                     "undefined reference",
                                      "could not",
                                      "Could not",
                                      "No such file or directory",
@@ -258,9 +246,19 @@ static bool is_shell_line(struct text line)
            text_starts(line, "/bin/") || text_starts(line, "env:") || text_starts(line, "exec:");
 }
 
-enum cause_kind cause_of_line(struct text line)
+/* "validation error: 0.031" */
+static bool is_metric(struct text line)
 {
-    line = text_trim(line);
+    const size_t at = text_find(line, "rror: ");
+
+    return at + 6 < line.count && isdigit((unsigned char)line.bytes[at + 6]);
+}
+
+enum cause_kind cause_of_line(struct text whole)
+{
+    const struct text line = text_trim(whole);
+    const bool is_indented = whole.count > 0 && (whole.bytes[0] == ' ' || whole.bytes[0] == '\t');
+
     if (line.count == 0 || is_c10_log(line, 'W') || is_c10_log(line, 'I') ||
         has_any(line, notes, 3))
         return CAUSE_NONE;
@@ -271,7 +269,9 @@ enum cause_kind cause_of_line(struct text line)
         return CAUSE_NONE;
     if (has_any(line, peers, COUNT(peers)))
         return CAUSE_PEER;
-    return has_any(line, errors, COUNT(errors)) ? CAUSE_ERROR : CAUSE_LAST;
+    if (has_any(line, errors, COUNT(errors)) && !is_metric(line))
+        return CAUSE_ERROR;
+    return is_indented ? CAUSE_NONE : CAUSE_LAST; /* a part of something */
 }
 
 /* -- frames ------------------------------------------------------------------------------------- */

@@ -9,9 +9,9 @@
 
 enum cause_kind {
     CAUSE_NONE,
-    CAUSE_NOISE, /* an exception that says only that something did not come: queue.Empty */
+    CAUSE_NOISE, /* an exception that was caught, or says only that something did not come: queue.Empty */
+    CAUSE_LAST, /* the last line of stderr, which may say anything */
     CAUSE_ASIDE, /* an exception that ends no process: in a thread, a destructor, an exit handler, a log call */
-    CAUSE_LAST,    /* the last line of stderr, which may say anything */
     CAUSE_ERROR,   /* a line that says "error" */
     CAUSE_STOPPED, /* somebody asked the process to end: KeyboardInterrupt, SignalException */
     CAUSE_WRAPPER, /* the failure of another process, told again: ChildFailedError, CalledProcessError */

@@ -15,6 +15,10 @@
 #include "launcherd/process/rundir.h"
 #include "launcherd/shim/shim_workers.h"
 
+#define FILE_AGE_US                                                                                \
+    1000000 /* a file that is this much older than an exception in the output is not about it */
+#define RAISED_US_MAX                                                                              \
+    (60 * INT64_C(1000000)) /* an exception that is older did not make another rank fail */
 #define AGE_US_MAX                                                                                 \
     (3600 * INT64_C(1000000)) /* a larger age: a wrong clock, or a file of another run */
 
@@ -105,6 +109,19 @@ static uint64_t age_of(const struct failure_file *file)
     return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
 }
 
+/* When the output told that, Unix time. */
+static int64_t told_us(const struct cause *cause)
+{
+    return wall_us() - (int64_t)(uv_hrtime() / 1000 - cause->began_us);
+}
+
+/* Whether the file is of an exception before that one: of a child that has inherited the file's name, and was started again. */
+static bool is_of_before(const struct failure_file *file, const struct cause *cause)
+{
+    return cause->kind == CAUSE_RAISED && strstr(cause->line, file->exception.line) == NULL &&
+           told_us(cause) > file->raised_us + FILE_AGE_US;
+}
+
 /* Finds what is known about why a worker failed: what it told in its error file, in its output, in a message to the shim. */
 static bool find_cause(const struct failures *failures, uint32_t local, const struct cause_end *end,
                        struct exception *found, enum cause_kind *kind, uint64_t *began_us)
@@ -118,7 +135,7 @@ static bool find_cause(const struct failures *failures, uint32_t local, const st
     if (file != NULL) {
         *kind = cause_of_exception(text_of(file->exception.line));
         *found = file->exception;
-        if (*kind == CAUSE_RAISED || cause.kind < CAUSE_FATAL)
+        if (cause.kind < CAUSE_FATAL || (*kind == CAUSE_RAISED && !is_of_before(file, &cause)))
             return true;
     } else if (cause.kind < CAUSE_FATAL && exception_from_text(worker->error_text, found)) {
         *kind = CAUSE_RAISED;
@@ -204,10 +221,13 @@ static struct cause_rank rank_of(const struct failures *failures, uint32_t local
                                   .is_running = event == NULL,
                                   .oom = worker->was_oom};
     struct exception found;
-    uint64_t began_us;
+    uint64_t began_us = 0;
 
-    if (rank.is_running || rank.has_failed)
-        (void)find_cause(failures, local, &end, &found, &rank.kind, &began_us);
+    if (!rank.is_running && !rank.has_failed)
+        return rank;
+    (void)find_cause(failures, local, &end, &found, &rank.kind, &began_us);
+    if (rank.kind == CAUSE_RAISED && began_us > 0 && uv_hrtime() / 1000 - began_us < RAISED_US_MAX)
+        rank.raised_us = wall_us() - (int64_t)(uv_hrtime() / 1000 - began_us);
     return rank;
 }
 

@@ -117,7 +117,7 @@ static void list_ranks(const struct job *job, struct cause_rank ranks[RANKS_MAX]
 {
     struct cause cause;
 
-    for (uint32_t i = 0; i < job->ranks; i++)
+    for (uint32_t i = 0; i < job->ranks; i++) {
         ranks[i] = (struct cause_rank){
             .kind = kind_of(job, i, &cause),
             .is_running = job->ends[i].is_running,
@@ -126,6 +126,9 @@ static void list_ranks(const struct job *job, struct cause_rank ranks[RANKS_MAX]
             .order = job->orders[i],
             .raised_us = INT64_MAX,
         };
+        if (cause.kind == CAUSE_RAISED)
+            ranks[i].raised_us = (int64_t)cause.began_us;
+    }
 }
 
 /* False: the launcher has seen enough to name the cause. */

@@ -64,7 +64,7 @@ class Moment:
     def again(self):
         """launcherd was killed, and is started again. What its hello says of the part."""
         self.node.wait()
-        since = len(self.server.messages)
+        since = self.server.mark()
         self.node.begin().ready()
         return [(s["phase"], s["unseen"]) for s in self.server.wait_for("node_hello", since=since)["shims"]]
 

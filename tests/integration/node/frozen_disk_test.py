@@ -49,7 +49,7 @@ def run_sleeper(world, node, job, slot):
 
 def begin_again(world, node, job):
     """Waits for the adopted shim's report: an order that comes before is lost, and the server repeats it."""
-    since = len(world.server.messages)
+    since = world.server.mark()
     node.begin().ready()
     world.server.wait_for("shim_report", lambda m: m["job_id"] == job, since=since)
 
@@ -355,7 +355,7 @@ def test_a_start_that_failed_holds_its_slot_until_its_process_is_gone():
             return
         disk.thaw()
         wait_for("the start to fail", lambda: f"process {pid} is killed" in node.log(), LONG_S)
-        since = len(world.server.messages)
+        since = world.server.mark()
         world.server.wait_for("beat", lambda m: any(s["job_id"] == 2 for s in m["shims"]), since=since)
         assert (2, 1) not in world.server.reports, world.server.reports
         tracer.communicate()
@@ -419,10 +419,10 @@ def test_a_disk_cannot_give_what_a_killed_shim_has_written():
         os.kill(shim, signal.SIGKILL)
         wait_for("the sweep to fail", lambda: "how its shim ended is not known yet: " in node.log(), LONG_S)
         assert "shim.json" in node.log().split("not known yet: ")[1].split("\n")[0], node.log()
-        since = len(world.server.messages)
+        since = world.server.mark()
         for _ in range(2):  # whatever the first sweep has posted has come by then
             world.server.wait_for("beat", lambda m: any(s["job_id"] == 1 for s in m["shims"]), since=since)
-            since = len(world.server.messages)
+            since = world.server.mark()
         assert world.server.reports[(1, 1)]["phase"] == "running" and not is_alive(pid)
         disk.thaw()
         assert "was killed (signal 9)" in world.server.wait_phase(1, 1, "ended")["cause"]
@@ -462,7 +462,7 @@ def test_an_ended_shim_leaves_when_launcherd_stays_away():
         node.kill()
         wait_gone("the shim to leave", shim, patience_s=LONG_S)
         watch.check("the wait for a launcherd", 55)
-        since = len(world.server.messages)
+        since = world.server.mark()
         begin_again(world, node, 1)
         report = world.server.wait_for("shim_report", since=since)
         assert report["phase"] == "ended" and report["ranks"][0]["exit_code"] == 3, report

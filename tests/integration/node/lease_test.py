@@ -165,7 +165,7 @@ def test_a_shim_that_goes_on_has_the_lease_of_now():
         stop_process(shim)
         world.watch().let_pass(2 * LEASE_S)
         os.kill(shim, signal.SIGCONT)
-        since = len(world.server.messages)
+        since = world.server.mark()
         world.server.wait_for("beat", lambda m: not m["silent"], since=since)
         world.server.send("stop", job_id=1, generation=1, signal=int(signal.SIGTERM), grace_us=10_000_000, reason="told to")
         report = world.server.wait_phase(1, 1, "ended")

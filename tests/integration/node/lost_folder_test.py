@@ -37,7 +37,7 @@ def begin(world, argv=("sleep", "1000")):
 
 def again(world, node):
     """Starts launcherd again: its hello."""
-    since = len(world.server.messages)
+    since = world.server.mark()
     node.begin().ready()
     return world.server.wait_for("node_hello", since=since)
 
@@ -124,7 +124,7 @@ def test_a_part_that_no_file_names_is_ended_before_the_server_hears_of_it():
             report = world.server.wait_phase(1, 1, "ended")
             assert (report["cause"], report["failed_class"]) == (REMOVED, "node"), report
             world.server.forget(1, 1)
-            world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+            world.server.wait_for("beat", lambda m: m["shims"] == [], since=world.server.mark())
             if is_moved:
                 assert node.end() == 0
                 os.rename(f"{node.folder}/moved", f"{node.folder}/{node.name}")
@@ -139,7 +139,7 @@ def test_a_part_of_another_launcherd_is_left_alone():
         assert other.end() == 0 and is_alive(pid)
         node.kill()
         node.begin().ready()
-        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=world.server.mark())
         assert is_alive(pid)
         world.server.stop(1, 1)
         world.server.wait_phase(1, 1, "ended")
@@ -174,7 +174,7 @@ def test_a_shim_of_an_earlier_release_is_known_by_its_path():
         assert listed(hello) == [(7, 1, False)], hello
         assert world.server.wait_phase(7, 1, "ended")["failed_class"] == "node"
         world.server.forget(7, 1)
-        world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+        world.server.wait_for("beat", lambda m: m["shims"] == [], since=world.server.mark())
         others.kill()
         others.wait()
         os.close(read_fd)
@@ -224,7 +224,7 @@ def test_a_removed_id_comes_back_and_the_job_goes_on():
         before = world.server.find("node_hello")["state_id"]
         node.kill()
         os.unlink(f"{node.folder}/{node.name}/state-id.json")
-        since = len(world.server.messages)
+        since = world.server.mark()
         hello = again(world, node)
         assert hello["state_id"] == before, hello
         world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
@@ -268,7 +268,7 @@ def test_a_shim_of_another_pid_namespace_goes_on_if_it_answers():
         node, pid, _ = begin(world)
         node.kill()
         in_other_namespace(node)
-        since = len(world.server.messages)
+        since = world.server.mark()
         hello = again(world, node)
         assert listed(hello) == [(1, 1, True)], hello
         world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
@@ -278,7 +278,7 @@ def test_a_shim_of_another_pid_namespace_goes_on_if_it_answers():
         report = world.server.wait_phase(1, 1, "ended")
         assert report["cause"] == "" and not is_alive(pid), report
         world.forget(node, 1, 1)
-        world.server.wait_for("beat", lambda m: m["shims"] == [], since=len(world.server.messages))
+        world.server.wait_for("beat", lambda m: m["shims"] == [], since=world.server.mark())
         end_outside(node)
 
 
@@ -291,11 +291,11 @@ def test_a_shim_of_another_pid_namespace_that_does_not_answer_is_not_gone():
         node.kill()
         os.rename(node.run_dir(1, 1) + "/shim.sock", f"{world.folder}/away.sock")
         in_other_namespace(node)
-        since = len(world.server.messages)
+        since = world.server.mark()
         hello = again(world, node)
         assert listed(hello) == [(1, 1, True)], hello
         world.server.stop(1, 1)  # launcherd cannot carry it out, and does not say that it has
-        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=len(world.server.messages))
+        world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=world.server.mark())
         assert world.server.find("shim_report", since=since) is None and is_alive(pid) and is_alive(shim["pid"])
         os.rename(f"{world.folder}/away.sock", node.run_dir(1, 1) + "/shim.sock")
         world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
@@ -356,10 +356,10 @@ def test_a_boot_of_a_machine_that_may_be_another_is_no_proof():
             node, pid, shim = begin(world)
             end_part(node, pid, shim)
             of_other_boot(node, machine_id=machine)
-            since = len(world.server.messages)
+            since = world.server.mark()
             assert listed(again(world, node)) == [(1, 1, True)], world.server.messages[since:]
             world.server.stop(1, 1)  # launcherd cannot carry it out, and does not say that it has
-            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=len(world.server.messages))
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, True)], since=world.server.mark())
             assert world.server.find("shim_report", since=since) is None
             forget(world, node)
 
@@ -490,7 +490,7 @@ def test_no_part_starts_while_the_state_directory_is_elsewhere():
                 os.rmdir(place)
             assert not os.path.exists(place) and is_alive(pid)
             world.server.forget(2, 1)
-            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=len(world.server.messages))
+            world.server.wait_for("beat", lambda m: listed(m) == [(1, 1, False)], since=world.server.mark())
             os.rename(f"{world.folder}/moved", place)
             assert world.server.run(3, ["true"], slot_mask=2)["failed_rank"] == -1
             world.forget(node, 3, 1)
@@ -507,7 +507,7 @@ def test_a_part_of_a_moved_state_directory_is_known_to_the_next_launcherd():
         move_away(world, node)
         node.kill()
         node.argv[place] = f"{world.folder}/moved"
-        since = len(world.server.messages)
+        since = world.server.mark()
         hello = again(world, node)
         assert hello["state_id"] == before and listed(hello) == [(1, 1, False)], hello
         world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)

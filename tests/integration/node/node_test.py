@@ -567,7 +567,7 @@ def test_killed_launcherd_is_replaced_under_a_running_job():
         shim = world.note_token(node, 1, 1)
         node.kill()
         stepper.step(3)
-        since = len(world.server.messages)
+        since = world.server.mark()
         node.begin().ready()
         hello = world.server.wait_for("node_hello", since=since)
         assert [(s["job_id"], s["generation"], s["slot_mask"]) for s in hello["shims"]] == [(1, 1, 1)], hello
@@ -587,7 +587,7 @@ def test_the_state_directory_is_renamed_under_a_running_job():
         before.kill()
         world.nodes.remove(before)
         os.rename(f"{world.folder}/{before.name}", f"{world.folder}/renamed")
-        since = len(world.server.messages)
+        since = world.server.mark()
         after = world.node(name="renamed")
         report = world.server.wait_for("shim_report", since=since)
         shim = world.note_token(after, 1, 1)
@@ -638,7 +638,7 @@ def test_a_job_of_another_version_of_launcherd_goes_on():
         world.note_token(node, 1, 1)
         node.kill()
         rewrite_start(node, 1, change)
-        since = len(world.server.messages)
+        since = world.server.mark()
         node.begin().ready()
         after = world.server.wait_for("shim_report", lambda m: m["phase"] == "running", since=since)
         assert after["ranks"] == before["ranks"] and is_alive(pid), (before, after)
@@ -781,7 +781,7 @@ def test_server_restart_under_a_running_job():
         world.server.go(1, 1)
         before = world.server.wait_phase(1, 1, "running")
         world.server.cut()
-        since = len(world.server.messages)
+        since = world.server.mark()
         world.server.listen()
         after = world.server.wait_for("shim_report", since=since)
         assert after["phase"] == "running" and after["ranks"] == before["ranks"], after
@@ -922,7 +922,7 @@ def test_sigterm_leaves_shims_running():
         pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
         assert node.end() == 0
         assert is_alive(pid)
-        since = len(world.server.messages)
+        since = world.server.mark()
         node.begin().ready()
         world.server.wait_for("shim_report", since=since)  # launcherd is connected to its shim again
         world.server.stop(1, 1)
@@ -989,7 +989,7 @@ def test_long_state_directory():
         world.server.go(1, 1)
         pid = world.server.wait_phase(1, 1, "running")["ranks"][0]["pid"]
         node.kill()
-        since = len(world.server.messages)
+        since = world.server.mark()
         node.begin().ready()
         world.server.wait_for("shim_report", since=since)
         world.server.stop(1, 1)
@@ -1061,7 +1061,7 @@ def test_a_server_that_follows_no_protocol():
         def clear():
             """Each shim is known under one of the two clusters. Earlier orders may still be in flight; an answer comes after all of them."""
             try:
-                since, request = len(server.messages), rng.getrandbits(60)
+                since, request = server.mark(), rng.getrandbits(60)
                 server.send("log_read", what="output", request_id=request, job_id=1, generation=1, rank=0, offset=0, tail_lines=0,
                             bytes_max=1, wait_us=0, submitted_ms=0)
                 wait_for("an answer", lambda: server.find("log_data", lambda m: m["request_id"] == request, since), 2)

@@ -133,7 +133,7 @@ def test_it_outlives_rank_0_until_the_other_nodes_have_ended():
         assert report["ranks"][0]["exit_code"] == 0, report
         world.server.wait_phase(1, 1, "stopping")
         node.kill()  # launcherd is restarted meanwhile
-        since = len(world.server.messages)
+        since = world.server.mark()
         node.begin().ready()
         rank_log = node.log_dir(1) + "/g1-rank0.log"
         wait_for("the end of what rank 0 left", lambda: b"sleep" in open(rank_log, "rb").read() and not children(node, 1, 1, "sleep"))

@@ -203,7 +203,7 @@ def test_logs_that_cannot_be_read_hold_up_nothing_else():
                               bytes_max=100, wait_us=30_000_000, submitted_ms=0)
         world.server.go(2, 1)
         assert world.server.wait_phase(2, 1, "ended")["failed_rank"] == -1
-        since = len(world.server.messages)
+        since = world.server.mark()
         world.server.wait_for("beat", since=since, what="a beat")
         disk.go_on()
         for rank in range(3):

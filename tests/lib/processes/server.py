@@ -72,6 +72,12 @@ class Server:
                 pass
 
     def _take(self, link, message):
+        """Answers, and notes the message, as one step for those who wait: what a message begins is noted before anybody sees it go on."""
+        with self.changed:
+            self._answer(link, message)
+            self._note(link, message)
+
+    def _answer(self, link, message):
         kind = message["type"]
         if kind == "node_hello":
             link.send("node_welcome", cluster=self.cluster, beat_interval_us=self.beat_us, lease_us=self.lease_us, protocol=PROTOCOL, schema="")
@@ -79,14 +85,20 @@ class Server:
             link.send("beat_ack", sent_us=message["sent_us"])
         elif kind == "shim_report":
             link.send("report_ack", **{name: message[name] for name in ("job_id", "generation", "revision")})
+
+    def _note(self, link, message):
+        if message["type"] == "node_hello":
+            self.node = link
+            self.connections += 1
+        if message["type"] == "shim_report":
+            self.reports[(message["job_id"], message["generation"])] = message
+        self.messages.append((self.now(), message))
+        self.changed.notify_all()
+
+    def mark(self):
+        """Where the messages from now on begin: for `since`."""
         with self.changed:
-            if kind == "node_hello":
-                self.node = link
-                self.connections += 1
-            if kind == "shim_report":
-                self.reports[(message["job_id"], message["generation"])] = message
-            self.messages.append((self.now(), message))
-            self.changed.notify_all()
+            return len(self.messages)
 
     def wait(self, condition, what, timeout_s=LONG_S):
         found = None

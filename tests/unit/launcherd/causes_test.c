@@ -38,6 +38,11 @@ static bool read_output(const char *text)
     return best();
 }
 
+static enum cause_kind kind_of(const char *text)
+{
+    return read_output(text) ? found.kind : CAUSE_NONE;
+}
+
 #define FRAMES "  File \"/w/train.py\", line 3, in <module>\n    main()\n    ^^^^^^\n"
 #define FIRST "Traceback (most recent call last):\n"
 
@@ -98,29 +103,92 @@ TEST(the_root_cause_of_a_chain_is_named_first)
     CHECK_STR(found.line, "ValueError: b");
 }
 
-/* A program that prints this many lines after an exception has caught it. Python ends with code 1, perhaps after many lines. */
+/* Python ends with code 1 for an exception that nobody caught, perhaps after many lines. A program
+ * that goes on and ends with a code of its own had caught it. */
 TEST(an_exception_that_was_caught_long_before)
 {
     begin();
-    end.exit_code = 3;
     print(1, FIRST FRAMES "ValueError: handled\n\n");
-    for (int i = 0; i < 32; i++)
+    for (int i = 0; i < 400; i++)
         print(1, "step\n\n");
     CHECK(best());
     CHECK_STR(found.line, "ValueError: handled");
     print(1, "step\n");
     CHECK(best());
-    CHECK_EQ(found.kind, CAUSE_LAST);
-    end.exit_code = 1;
-    CHECK(best());
-    CHECK_STR(found.line, "ValueError: handled");
-    for (int i = 0; i < 400; i++)
-        print(1, "step\n");
-    CHECK(best());
     CHECK_STR(found.line, "step");
     print(1, FIRST FRAMES "KeyError: 'a'\n");
     CHECK(best());
     CHECK_STR(found.line, "KeyError: 'a'");
+    end.exit_code = 3;
+    CHECK(best());
+    CHECK_STR(found.line, "KeyError: 'a'");
+    print(1, "going on without\nquota: 0 of 500 hours left\n");
+    CHECK(best());
+    CHECK_STR(found.line, "quota: 0 of 500 hours left");
+}
+
+TEST(a_crash_after_an_exception_that_was_caught)
+{
+    begin();
+    end = (struct cause_end){.signal = SIGSEGV};
+    print(1, "cache: cannot open x: Permission denied\n");
+    CHECK(!best());
+    print(1, FIRST FRAMES "OSError: no cache\ngoing on\nstep 1\n");
+    CHECK(!best());
+    print(1, "Fatal Python error: Segmentation fault\n\n");
+    CHECK(best());
+    CHECK_STR(found.line, "Fatal Python error: Segmentation fault");
+}
+
+/* What it went on to, and failed by, comes before what it had caught. */
+TEST(an_error_after_an_exception_that_was_caught)
+{
+    begin();
+    print(1, FIRST FRAMES "ConnectionResetError: reset\n");
+    print(0, "retrying\n");
+    print(1, "once more\ncannot save: PermissionError: [Errno 13] Permission denied\n");
+    CHECK(best());
+    CHECK_STR(found.line, "cannot save: PermissionError: [Errno 13] Permission denied");
+    CHECK(read_output("--- Logging error ---\n" FIRST FRAMES "TypeError: not enough arguments\n"
+                      "Call stack:\n  File \"a.py\", line 3\n    x()\nMessage: '%d'\n"
+                      "Arguments: ()\nCRITICAL:root:no free port\n"));
+    CHECK_STR(found.line, "CRITICAL:root:no free port");
+}
+
+/* In a script, errors that it ignores may come before the one that ends it; one program's first
+ * line says more than its last. */
+TEST(errors_of_several_programs)
+{
+    CHECK(read_output("rmdir: failed to remove 'x': No such file or directory\n"
+                      "tar: data.tar: Cannot open: No such file or directory\n"
+                      "tar: Error is not recoverable: exiting now\n"));
+    CHECK_STR(found.line, "tar: data.tar: Cannot open: No such file or directory");
+    CHECK(read_output("1 ERROR could not reach stats, going on\n1 INFO loading\n"
+                      "1 CRITICAL tokenizer.json is corrupt, giving up\n"));
+    CHECK_STR(found.line, "1 CRITICAL tokenizer.json is corrupt, giving up");
+    begin();
+    print(0, "validation failed: 3\n");
+    print(1, "invalid value beta2=1.5\nmean squared error: 0.31\n");
+    CHECK(best());
+    CHECK_STR(found.line, "invalid value beta2=1.5");
+}
+
+TEST(a_carriage_return_ends_a_line)
+{
+    CHECK(read_output(FIRST FRAMES "ValueError: bad batch\r 50%|##  | 5/10\r 60%|### | 6/10\r"));
+    CHECK_STR(found.line, "ValueError: bad batch");
+}
+
+TEST(panics)
+{
+    CHECK(read_output("thread 'main' (12) panicked at a.rs:1:73:\n"
+                      "called `Result::unwrap()` on an `Err` value\nnote: run with more\n"));
+    CHECK(strstr(found.line, "a.rs:1:73: called `Result::unwrap()`") != NULL);
+    CHECK(read_output("fatal error: concurrent map writes\n\ngoroutine 18 [running]:\n"
+                      "main.worker(0x1)\n\t/src/a.go:41\nexit status 2\n"));
+    CHECK_STR(found.line, "fatal error: concurrent map writes");
+    CHECK(read_output("ok\nfatal: out of tokens"));
+    CHECK_STR(found.line, "fatal: out of tokens");
 }
 
 TEST(prefixes_of_torch_distributed)
@@ -139,8 +207,8 @@ TEST(a_program_with_a_syntax_error)
     CHECK(read_output(
         "  File \"/w/train.py\", line 3\n    def (\n        ^\nSyntaxError: invalid syntax\n"));
     CHECK_STR(found.line, "SyntaxError: invalid syntax");
-    CHECK(!read_output(
-        "  File \"/w/train.py\", line 3\n    x\nValueError: of a traceback that is cut\n"));
+    CHECK_EQ(kind_of("  File \"/w/train.py\", line 3\n    x\nValueError: of one that is cut\n"),
+             CAUSE_ERROR);
 }
 
 TEST(a_group_of_exceptions)
@@ -172,11 +240,6 @@ TEST(an_output_without_a_cause)
     end = (struct cause_end){.signal = SIGKILL, .oom = true};
     print(1, FIRST FRAMES "ValueError: 1\n");
     CHECK(!best());
-}
-
-static enum cause_kind kind_of(const char *text)
-{
-    return read_output(text) ? found.kind : CAUSE_NONE;
 }
 
 TEST(the_kinds_of_single_lines)
@@ -373,7 +436,7 @@ TEST(a_worker_that_still_runs_has_raised_what_it_printed_last)
     print(0, "writing the last files\n");
     CHECK(best());
     CHECK_EQ(found.kind, CAUSE_RAISED);
-    print(0, "step 1\nstep 2\n"); /* it had caught the exception */
+    print(0, "step 1\nstep 2\nstep 3\n"); /* it had caught the exception */
     CHECK(!best() || found.kind < CAUSE_RAISED);
 }
 

@@ -28,7 +28,8 @@ static void step(void *owner, struct launcher_event event)
 /* What the core is told when the shim of that job and generation says hello, and closes. */
 static void answer(uint64_t job_id, uint32_t generation)
 {
-    struct node_host host = {.loop = &loop, .state_dir = test_dir(), .step = step};
+    static struct launcher core; /* only its name is looked at, for the log */
+    struct node_host host = {.loop = &loop, .core = &core, .state_dir = test_dir(), .step = step};
     struct msg_start start = {.job_id = JOB, .generation = GENERATION, .cluster = "c"};
     struct msg hello = {.type = MSG_TYPE_SHIM_HELLO,
                         .shim_hello = {.job_id = job_id,
