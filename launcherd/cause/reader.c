@@ -552,7 +552,7 @@ void cause_reader_line(struct cause_reader *reader, struct text whole, uint64_t 
                        uint64_t now_us, cause_on_cause *on_cause, void *context)
 {
     const struct giving giving = {on_cause, context};
-    struct text line = whole;
+    struct text line;
 
     if (!may_begin(reader, whole)) {
         in_nothing(reader, whole, order, now_us);
