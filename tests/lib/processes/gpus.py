@@ -84,8 +84,9 @@ class GpuCluster(Cluster):
     def wait_job(self, job, state):
         return wait_for(f"job {job} {state}", lambda: (seen := self.status(job))["state"] == state and seen)
 
-    def wait_reason(self, job, reason):
-        wait_for(lambda: f"the reason {reason!r}: it is {self.status(job)['reason']!r}", lambda: self.status(job)["reason"] == reason)
+    def wait_reason(self, job, *reasons):
+        """Until the job waits for one of them."""
+        wait_for(lambda: f"the reason {reasons}: it is {self.status(job)['reason']!r}", lambda: self.status(job)["reason"] in reasons)
 
     def events(self):
         return [event["text"] for event in json.loads(self.do("events", "--json"))["events"]]
