@@ -247,8 +247,8 @@ def test_a_lease_of_two_minutes():
         moment.server.go(1, 1)
         moment.server.wait_phase(1, 1, "running")
         shim = moment.world.note_token(moment.node, 1, 1)
-        moment.server.cut()
         cut_at = moment.edge.now()
+        moment.server.cut()
         wait_for("the end of the lease", lambda: token_holders(shim["token"]) == [])
         lasted = moment.edge.now() - cut_at
         print(f"{lasted:.1f} s", flush=True)
