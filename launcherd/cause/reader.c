@@ -17,23 +17,6 @@ static const char traceback[] = "Traceback (most recent call last):";
 
 /* -- lines -------------------------------------------------------------------------------------- */
 
-/* Removes "[rank0]: ", as often as it stands there. */
-static struct text without_ranks(struct text line)
-{
-    for (;;) {
-        size_t at = 5;
-
-        if (!text_starts(line, "[rank"))
-            return line;
-        while (at < line.count && isdigit((unsigned char)line.bytes[at]))
-            at++;
-        if (at == 5 || at + 1 >= line.count || memcmp(line.bytes + at, "]:", 2) != 0)
-            return line;
-        at += 2;
-        line = text_from(line, at + (at < line.count && line.bytes[at] == ' '));
-    }
-}
-
 /* Whether the line begins with the prefix of the traceback; digits of times and process ids may differ. */
 static bool has_prefix(const struct cause_reader *reader, struct text line)
 {
@@ -50,7 +33,7 @@ static struct text without_prefix(const struct cause_reader *reader, struct text
 {
     if (has_prefix(reader, line))
         line = text_from(line, reader->prefix_count);
-    line = without_ranks(line);
+    line = text_without_ranks(line);
     if (reader->is_group && (text_starts(line, "  + ") || text_starts(line, "  | ")))
         line = text_from(line, 4);
     return line;
@@ -502,7 +485,7 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
         if (reader->is_group && reader->is_open && text_starts(whole, "    "))
             return false; /* of one of a group */
         begin_traceback(reader, line, order, now_us, giving);
-        take_prefix(reader, without_ranks(whole));
+        take_prefix(reader, text_without_ranks(whole));
         add_frame(reader, text_of(traceback));
     } else if (text_has(trimmed, "Traceback (most recent call last) \xe2\x94\x80") ||
                text_has(trimmed, "Traceback (most recent call last) --")) {
