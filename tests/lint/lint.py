@@ -25,7 +25,7 @@ BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 # 225000): only long numeric loops reach the limit, and there it costs half of the time and has found nothing.
 ANALYZER_ARGS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=75000"]
 TIDY_COMMITS = 10
-TIDY_FILES_MAX = 30
+TIDY_FILES_MAX = 16
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core", "cause"]  # libraries
