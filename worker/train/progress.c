@@ -30,7 +30,8 @@ void progress_count(struct progress *progress, uint64_t now_us, const struct net
                     uint32_t world, const struct progress_times *times)
 {
     struct net_result *epoch = &progress->epoch;
-    const uint64_t us = now_us - progress->begun_us;
+    const uint64_t ended_us = now_us > progress->finished_us ? now_us : progress->finished_us;
+    const uint64_t us = ended_us - progress->begun_us;
 
     if (isfinite(sums->loss_sum)) {
         epoch->loss_sum += sums->loss_sum;
@@ -39,7 +40,7 @@ void progress_count(struct progress *progress, uint64_t now_us, const struct net
     epoch->images += sums->images;
     epoch->top1 += sums->top1;
     epoch->top5 += sums->top5;
-    progress->finished_us = now_us;
+    progress->finished_us = ended_us;
     progress->images += (uint64_t)sums->images * world;
     progress->times.wait_us += times->wait_us;
     progress->times.comm_us += times->comm_us;

@@ -45,7 +45,8 @@ struct progress_place {
 /* Begins an epoch and a new window, so that the window does not include a validation. `now_us`, here
  * and below: mono_us(). */
 void progress_begin(struct progress *progress, uint64_t now_us);
-/* A step is finished: this rank's sums, and its times. */
+/* A step is finished: this rank's sums, and its times. `now_us`: when the device ended it; an earlier
+ * one than the last is taken for that. */
 void progress_count(struct progress *progress, uint64_t now_us, const struct net_result *sums,
                     uint32_t world, const struct progress_times *times);
 struct progress_means progress_means(const struct progress *progress);

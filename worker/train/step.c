@@ -154,7 +154,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     }
     if (status == STATUS_OK && !outcome->scaler.was_skipped)
         status = check_loss(train, &pending, report.loss, err);
-    progress_count(&train->progress, mono_us(), sums, train->place->world, &pending.times);
+    progress_count(&train->progress, outcome->ended_us, sums, train->place->world, &pending.times);
     return status == STATUS_OK ? report_step(train, &report, err) : status;
 }
 
