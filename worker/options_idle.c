@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "worker/options.h"
+#include "worker/options_foreign.h"
 #include "worker/options_table.h"
 
 static bool is_schedule(const struct options *options, enum schedule_kind a, enum schedule_kind b)
@@ -162,6 +163,17 @@ static bool is_given(const struct options *options, const char *name)
     return options->is_given[row];
 }
 
+static bool next_foreign(const struct options *options, uint32_t world, uint32_t *at,
+                         char text[OPTIONS_IDLE_BYTES])
+{
+    const uint32_t count = sizeof idle / sizeof idle[0];
+    uint32_t further = *at - count;
+    const bool is_one = options_next_foreign(options, world, &further, text);
+
+    *at = count + further;
+    return is_one;
+}
+
 bool options_next_idle(const struct options *options, uint32_t world, uint32_t *at,
                        char text[OPTIONS_IDLE_BYTES])
 {
@@ -176,5 +188,5 @@ bool options_next_idle(const struct options *options, uint32_t world, uint32_t *
         ++*at;
         return true;
     }
-    return false;
+    return next_foreign(options, world, at, text);
 }
