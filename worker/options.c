@@ -83,6 +83,7 @@ static enum status check_schedule(struct options *options, struct err *err)
                        metric < 0 ? "plateau-metric" : "early-stop",
                        metric < 0 ? options->plateau_metric : options->early_stop_metric);
     options->schedule.kind = (enum schedule_kind)kind;
+    options->lr_schedule = options_schedule_name(options->lr_schedule);
     options->schedule.plateau_max = metric != METRIC_VAL_LOSS;
     options->schedule.cycle_momentum = !options->keep_momentum;
     options->schedule.epochs = options->epochs;

@@ -145,7 +145,9 @@ static void describe(struct train *train)
         .seed = options->seed,
         .loss_scale = net_scaler(train->net).scale,
         .threads = net_threads(train->net),
+        .schedule_epochs = options->epochs,
     };
+    (void)snprintf(state->schedule_kind, sizeof state->schedule_kind, "%s", options->lr_schedule);
     state->base_images = train_world_images(state);
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.half == GRAPH_BF16 ? " bf16" : "");
