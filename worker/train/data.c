@@ -17,7 +17,7 @@
 #include "worker/data/padded.h"
 #include "worker/data/shards/shards.h"
 
-enum { CLASSES = 10, DUMMY_TRAIN = 60000, DUMMY_VALIDATION = 10000, DUMMY_BYTES = 256 << 20 };
+enum { DUMMY_TRAIN = 60000, DUMMY_VALIDATION = 10000, DUMMY_BYTES = 256 << 20 };
 enum { PADDING = 4, PICTURE_THREADS = 4 };
 
 /* -- kinds of data -- */
@@ -38,8 +38,15 @@ struct data_kind {
 static enum status open_idx(struct train *train, const char *dir, bool is_training,
                             struct source **set, struct err *err)
 {
-    (void)train;
-    return idx_read(set, dir, is_training ? "train" : "t10k", CLASSES, err);
+    struct idx_unused unused = {0};
+    const enum status status = idx_read(set, dir, is_training ? "train" : "t10k", &unused, err);
+
+    if (status == STATUS_OK && is_training && unused.count > 0 && train->place->rank == 0)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "%s: the labels say that there are %u classes; of %u, such as %u, there is no "
+                 "training image",
+                 dir, (*set)->shape.classes, unused.count, unused.first);
+    return status;
 }
 
 static bool has_folder(const char *dir, const char *name)
