@@ -16,13 +16,15 @@ static void begin_window(struct progress *progress, uint64_t now_us)
                                   .finished_us = now_us,
                                   .images_per_s = progress->images_per_s,
                                   .epoch = progress->epoch,
-                                  .finite_images = progress->finite_images};
+                                  .finite_images = progress->finite_images,
+                                  .has_line = progress->has_line};
 }
 
 void progress_begin(struct progress *progress, uint64_t now_us)
 {
     progress->epoch = (struct net_result){0};
     progress->finite_images = 0;
+    progress->has_line = false;
     begin_window(progress, now_us);
 }
 

@@ -3,6 +3,7 @@
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/net/net.h"
@@ -27,6 +28,7 @@ struct progress {
     /* Of this rank since the beginning of the epoch or the resume: */
     struct net_result epoch; /* loss_sum: only of finite losses */
     uint32_t finite_images;  /* how many images loss_sum is over */
+    bool has_line;           /* one was printed */
 };
 
 /* Means per step over the window. */
