@@ -29,6 +29,8 @@ struct progress {
     struct net_result epoch; /* loss_sum: only of finite losses */
     uint32_t finite_images;  /* how many images loss_sum is over */
     bool has_line;           /* one was printed */
+    uint64_t epoch_begun_us, epoch_wait_us;
+    uint32_t epoch_steps;
 };
 
 /* Means per step over the window. */
