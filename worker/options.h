@@ -138,11 +138,17 @@ void options_list_equal(const struct options *options, struct buf *out);
 /* Takes what depends on the number of ranks: --gpu and --world-size of other programs. Errors:
  * STATUS_BAD_INPUT. */
 enum status options_take_world(struct options *options, uint32_t world, struct err *err);
+/* What is known once the data is open. */
+struct options_facts {
+    uint32_t world;
+    bool has_pictures; /* files that are decoded: in a folder, or in shards */
+    bool has_shards, is_on_gpu;
+};
 #define OPTIONS_IDLE_BYTES 320
 /* The next option that was given and has no effect with the others, as a sentence. `at`: 0 at first.
  * False: there is none. */
-bool options_next_idle(const struct options *options, uint32_t world, uint32_t *at,
-                       char text[OPTIONS_IDLE_BYTES]);
+bool options_next_idle(const struct options *options, const struct options_facts *facts,
+                       uint32_t *at, char text[OPTIONS_IDLE_BYTES]);
 
 /* Of val_loss, val_acc1, val_acc5; -1: there is no such metric. */
 enum options_metric { METRIC_VAL_LOSS, METRIC_VAL_ACC1, METRIC_VAL_ACC5 };

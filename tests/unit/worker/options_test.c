@@ -379,6 +379,8 @@ TEST(optimizers_that_make_no_sense)
 }
 
 /* The sentences about options without effect, joined. */
+static struct options_facts facts = {.has_pictures = true, .is_on_gpu = true};
+
 static const char *idle(const char *line, uint32_t world)
 {
     static char all[2048];
@@ -390,7 +392,8 @@ static const char *idle(const char *line, uint32_t world)
     all[0] = '\0';
     if (parse(&options, line, &err) != STATUS_OK)
         FAIL("%s: %s", line, err.text);
-    while (options_next_idle(&options, world, &at, text))
+    facts.world = world;
+    while (options_next_idle(&options, &facts, &at, text))
         (void)snprintf(all + strlen(all), sizeof all - strlen(all), "%s;", text);
     return all;
 }
@@ -426,7 +429,42 @@ TEST(options_without_effect_are_named)
     CHECK_STR(idle("--dist-url x --rank 0 --gpu 1", 2),
               "--gpu has no effect here: the launcher gives each rank its GPU;");
     CHECK_STR(idle("-e --epochs 3", 1),
-              "--epochs has no effect here: it needs a training, and --evaluate is none;");
+              "--epochs has no effect here: it needs a training, and --evaluate and --profile are "
+              "none;");
+    CHECK_STR(idle("-e --lookahead 5 --sync-bn --augment cifar", 1), /* one line for each */
+              "--lookahead has no effect here: it needs a training, and --evaluate is none;"
+              "--sync-bn has no effect here: it needs a training, and --evaluate is none;");
+    CHECK_STR(idle("--profile 5 --metrics x", 1),
+              "--metrics has no effect here: it needs a training or a validation, and --profile is "
+              "none;");
+    CHECK_STR(idle("--pretrained x --zero-init-residual", 1),
+              "--zero-init-residual has no effect here: it needs weights that are drawn, and "
+              "--pretrained has them all;");
+}
+
+/* With the kind of data, and where the net computes. */
+TEST(options_that_this_data_or_device_does_not_use_are_named)
+{
+    static const char pictures[] =
+        "--resize 300 --crop-scale 0.5,1 --allow-empty --strict --dct-scaling";
+    static const char none[] = "--image-size 32 --resize 40 --strict --tf32 --nccl-max-ctas 4";
+
+    CHECK_STR(idle(pictures, 1), "");
+    CHECK_STR(idle("--threads 2", 1), "--threads has no effect here: it needs --device cpu;");
+    CHECK_STR(idle("--crop-scale 0.5,1 --augment none --shuffle-window 5", 1),
+              "--crop-scale has no effect here: it needs pictures with --augment imagenet, their "
+              "default;--shuffle-window has no effect here: it needs tar shards;");
+    facts = (struct options_facts){.has_pictures = false};
+    CHECK_STR(idle(none, 2),
+              "--tf32 has no effect here: it needs a GPU;"
+              "--image-size has no effect here: it needs pictures in folders or shards, or --dummy;"
+              "--resize has no effect here: it needs pictures in folders or shards;"
+              "--strict has no effect here: it needs pictures in folders or shards;"
+              "--nccl-max-ctas has no effect here: it needs a GPU;");
+    CHECK_STR(idle("--dummy --image-size 32 --threads 1", 1), "");
+    facts = (struct options_facts){.has_pictures = true, .has_shards = true};
+    CHECK_STR(idle("--allow-empty --shuffle-window 4", 1),
+              "--allow-empty has no effect here: it needs pictures in folders;");
 }
 
 /* "NAME=VALUE;" of all that ranks must have alike. */
