@@ -87,43 +87,6 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
-static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct err *err)
-{
-    const char *text = ctl->options.nproc_per_node;
-    uint32_t gpus, cores;
-    uint64_t number = 0;
-    enum status status;
-
-    if (!text)
-        return STATUS_OK;
-    spec->nproc_given = true;
-    if (!nproc_is_word(text)) {
-        status =
-            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
-        if (status == STATUS_OK)
-            spec->nproc_per_node = (uint32_t)number;
-        return status;
-    }
-    if (ctl->options.slurm)
-        return STATUS_OK; /* slurm_take handles it */
-    status = standalone_machine(ctl, &cores, &gpus, err);
-    if (status != STATUS_OK)
-        return status;
-    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
-        return err_set(err, STATUS_NOT_FOUND, 0,
-                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
-                                   "used; use cpu or a number"
-                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
-                                   "are %u here; use fewer --nodes",
-                       spec->nodes, gpus);
-    spec->nproc_per_node =
-        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
-    if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
-        spec->nproc_per_node = SLOTS_PER_NODE_MAX;
-    return STATUS_OK;
-}
-
 /* "24x80": the size of our terminal; 24x80 if we have none. */
 static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
 {
@@ -194,7 +157,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK && options->priority)
         status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
-        status = take_nproc(spec, ctl, err);
+        status = nproc_take(spec, ctl, err);
     if (status == STATUS_OK && options->slurm)
         status = slurm_take(spec, options, err);
     if (status == STATUS_OK)
