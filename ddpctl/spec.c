@@ -116,8 +116,11 @@ static bool is_program(const struct spec *spec, const char *name)
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err)
 {
     const struct msg_pair_list launch = {.items = spec->launch, .count = spec->launch_count};
-    const bool is_needless =
-        is_program(spec, "ddp-worker") || is_set_to_1(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    const char *styles = launch_value(&launch, LAUNCH_ENV_STYLE);
+    const bool is_alone = spec->nodes * spec->nproc_per_node == 1 &&
+                          (styles == NULL || !launch_has_word(styles, "horovod"));
+    const bool is_needless = is_alone || is_program(spec, "ddp-worker") ||
+                             is_set_to_1(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
 
     if (!none && launch_value(&launch, LAUNCH_STORE) != NULL)
         return STATUS_OK;
