@@ -13,6 +13,7 @@
 
 #define PATIENCE_US 5000000u
 #define NODES_ASKED 256u
+#define DIALS_ASKED 4u /* ranks of a job that wait for another store do so for one reason */
 #define EVENTS_PAGE 200u
 
 struct why_run {
@@ -243,6 +244,8 @@ static void ask_stacks(struct why_run *run, bool shows)
     struct why_question questions[WHY_STACKS_MAX] = {0};
     uint32_t ranks[WHY_STACKS_MAX], count = choose_ranks(run, ranks);
 
+    if (!shows && count > DIALS_ASKED)
+        count = DIALS_ASKED;
     for (uint32_t i = 0; i < count; i++)
         questions[i] = (struct why_question){.rank = ranks[i], .what = LOG_STACK};
     if (count > 0)
