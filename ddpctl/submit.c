@@ -17,6 +17,7 @@
 #include "common/text.h"
 #include "common/utf8.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
 #include "ddpctl/request.h"
 #include "ddpctl/script.h"
@@ -311,6 +312,9 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
         screen_message(&ctl->screen, "--%s has no effect here: %s", ctl->options.ignored[i],
                        torchrun_instead(ctl->options.ignored[i]));
+    if (ctl->options.rdzv_endpoint)
+        screen_message(&ctl->screen, "--rdzv-endpoint has no effect here: %s",
+                       torchrun_instead("rdzv-endpoint"));
     if (ctl->options.log_dir && !is_private(&ctl->options))
         screen_message(&ctl->screen,
                        "--log-dir is for --standalone and --slurm and is ignored: nodes "
@@ -385,6 +389,12 @@ static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new
     buf_free(&out);
 }
 
+static void on_run_made(struct attach *attach, uint64_t job_id, bool is_new)
+{
+    (void)is_new; /* it was, and attach.h has sent it again */
+    on_run_submitted(attach, job_id, true);
+}
+
 static void on_run_done(struct attach *attach)
 {
     attach_show_end(attach);
@@ -435,6 +445,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
     };
+    enum joint joint = JOINT_NO;
     struct err err = {0};
     int rc;
 
@@ -457,7 +468,11 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         return standalone_run(ctl, &options);
     if (ctl->options.slurm)
         return slurm_run(ctl, &options);
-    return attach_run(ctl, &options);
+    if (strcmp(ctl->verb_name, "run") == 0)
+        rc = joint_submit(ctl, submission, &joint);
+    if (joint != JOINT_NO)
+        options.on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
+    return rc == CTL_OK ? attach_run(ctl, &options) : rc;
 }
 
 /* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */
