@@ -80,6 +80,7 @@ static const char json[] =
     "           why.store {address keys clients[] {rank node address connected_s waits waits_s "
     "missing[] missing_count}}\n"
     "           why.stacks[] {rank pid state wchan kernel kernel_problem python python_problem}\n"
+    "           why.dials[] {rank pid to}: ranks that wait for a store which nobody serves\n"
     "  top      type at jobs[] as ps, with steps_per_s; nodes[] as nodes, without closed_slots, "
     "with "
     "gauges_s_ago\n"

@@ -17,6 +17,7 @@
 #include "common/text.h"
 #include "common/utf8.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
 #include "ddpctl/request.h"
 #include "ddpctl/script.h"
@@ -85,43 +86,6 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     ctl->words++;
     ctl->word_count--;
     return status;
-}
-
-/* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
-static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct err *err)
-{
-    const char *text = ctl->options.nproc_per_node;
-    uint32_t gpus, cores;
-    uint64_t number = 0;
-    enum status status;
-
-    if (!text)
-        return STATUS_OK;
-    spec->nproc_given = true;
-    if (!nproc_is_word(text)) {
-        status =
-            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
-        if (status == STATUS_OK)
-            spec->nproc_per_node = (uint32_t)number;
-        return status;
-    }
-    if (ctl->options.slurm)
-        return STATUS_OK; /* slurm_take handles it */
-    status = standalone_machine(ctl, &cores, &gpus, err);
-    if (status != STATUS_OK)
-        return status;
-    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
-        return err_set(err, STATUS_NOT_FOUND, 0,
-                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
-                                   "used; use cpu or a number"
-                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
-                                   "are %u here; use fewer --nodes",
-                       spec->nodes, gpus);
-    spec->nproc_per_node =
-        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
-    if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
-        spec->nproc_per_node = SLOTS_PER_NODE_MAX;
-    return STATUS_OK;
 }
 
 /* "24x80": the size of our terminal; 24x80 if we have none. */
@@ -194,7 +158,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK && options->priority)
         status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
-        status = take_nproc(spec, ctl, err);
+        status = nproc_take(spec, ctl, err);
     if (status == STATUS_OK && options->slurm)
         status = slurm_take(spec, options, err);
     if (status == STATUS_OK)
@@ -348,6 +312,9 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
         screen_message(&ctl->screen, "--%s has no effect here: %s", ctl->options.ignored[i],
                        torchrun_instead(ctl->options.ignored[i]));
+    if (ctl->options.rdzv_endpoint)
+        screen_message(&ctl->screen, "--rdzv-endpoint has no effect here: %s",
+                       torchrun_instead("rdzv-endpoint"));
     if (ctl->options.log_dir && !is_private(&ctl->options))
         screen_message(&ctl->screen,
                        "--log-dir is for --standalone and --slurm and is ignored: nodes "
@@ -422,6 +389,12 @@ static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new
     buf_free(&out);
 }
 
+static void on_run_made(struct attach *attach, uint64_t job_id, bool is_new)
+{
+    (void)is_new; /* it was, and attach.h has sent it again */
+    on_run_submitted(attach, job_id, true);
+}
+
 static void on_run_done(struct attach *attach)
 {
     attach_show_end(attach);
@@ -472,6 +445,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
     };
+    enum joint joint = JOINT_NO;
     struct err err = {0};
     int rc;
 
@@ -494,7 +468,11 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         return standalone_run(ctl, &options);
     if (ctl->options.slurm)
         return slurm_run(ctl, &options);
-    return attach_run(ctl, &options);
+    if (strcmp(ctl->verb_name, "run") == 0)
+        rc = joint_submit(ctl, submission, &joint);
+    if (joint != JOINT_NO)
+        options.on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
+    return rc == CTL_OK ? attach_run(ctl, &options) : rc;
 }
 
 /* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */
