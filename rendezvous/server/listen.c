@@ -350,12 +350,23 @@ static void timers_init(struct server *server)
 static enum status advertise(struct server *server, const char *wanted, struct err *err)
 {
     const struct endpoint *network = &server->endpoints[1];
-    enum status status = advertise_address(network->listener.bound, wanted, server->advertise, err);
+    char name[KEY_HOST_BYTES_MAX];
+    bool has_name = false;
 
-    if (status == STATUS_OK && network->uses_tls)
+    if (wanted != NULL && advertise_check(wanted, err) != STATUS_OK)
+        return err->status;
+    if (wanted == NULL && advertise_is_open(network->listener.bound)) {
+        has_name = advertise_name(name, sizeof name);
+        server->advertise_is_guess = !has_name;
+    }
+    if (wanted != NULL)
+        (void)snprintf(server->advertise, sizeof server->advertise, "%s", wanted);
+    else
+        advertise_address(network->listener.bound, has_name ? name : NULL, NULL, server->advertise);
+    if (network->uses_tls)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "keys name this server %s (--advertise)",
                  server->advertise);
-    return status;
+    return STATUS_OK;
 }
 
 static enum status restore(struct server *server, const struct server_options *options,
