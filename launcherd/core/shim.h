@@ -119,7 +119,8 @@ enum shim_event_type {
     SHIM_EVENT_WORKER_MSG,    /* local, msg: worker_join, progress, worker_error */
     SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
-    SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
+    SHIM_EVENT_STORE_UNREACHED, /* text: why the ranks here do not reach the store on the first node */
+    SHIM_EVENT_TREE_EMPTY,      /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
                                * does not count). text: what of the output is not in the logs; NULL: all is */
     SHIM_EVENT_END_KEPT, /* text: why the end is not stored; NULL: it is, which may come later, too */
 };

@@ -18,6 +18,7 @@
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/core_file.h"
 #include "launcherd/shim/dumps.h"
+#include "launcherd/shim/part_address.h"
 #include "launcherd/shim/worker_ends.h"
 #include "launcherd/shim/worker_spawn.h"
 #include "launcherd/shim/worker_take.h"
@@ -35,6 +36,8 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
 {
     workers->options = *options;
     workers->port_fd = -1;
+    part_address_start(options->start, options->node_name, options->node_address,
+                       workers->node_address);
     rundir_rank_dir(workers->error_dir, options->log_dir, options->start->generation);
     tools_find(&workers->tools);
     if (options->warm != NULL)
@@ -69,6 +72,7 @@ void shim_workers_close(struct shim_workers *workers)
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
     dumps_close(workers);
     store_child_close(&workers->store);
+    store_probe_close(&workers->probe);
     if (workers->port_fd >= 0)
         close(workers->port_fd);
     if (workers->has_cgroup)
@@ -236,6 +240,7 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
 
     (void)snprintf(workers->master_addr, sizeof workers->master_addr, "%s", master_addr);
     workers->master_port = master_port;
+    part_address_go(master_addr, workers->node_address);
     worker_spawn_prepare(&facts, workers);
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
@@ -246,6 +251,7 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     }
     if (null_fd >= 0)
         close(null_fd);
+    workers_store_probe(workers);
 }
 
 void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local)

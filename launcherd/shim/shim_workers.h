@@ -21,6 +21,7 @@
 #include "launcherd/shim/input.h"
 #include "launcherd/shim/output.h"
 #include "launcherd/shim/store_child.h"
+#include "launcherd/shim/store_probe.h"
 #include "launcherd/shim/tools_dir.h"
 #include "launcherd/shim/warm_workers.h"
 #include "launcherd/shim/worker_env.h"
@@ -87,6 +88,8 @@ struct shim_workers {
     uint64_t memory_bytes;               /* limit of the cgroup; 0: none */
     char master_addr[ADDRESS_BYTES_MAX]; /* from SPAWN_ALL */
     uint32_t master_port;
+    char node_address[ADDRESS_BYTES_MAX]; /* part_address.h */
+    struct store_probe probe;
     char rank_cgroup[PATH_MAX]; /* of the workers without the store */
     struct store_child store;
     bool has_store; /* this shim runs the c10d store of the generation */
