@@ -2,6 +2,7 @@
 """What a new user meets in the first hour: default addresses, GPUs of one machine, programs by name, mistakes in commands."""
 import glob
 import os
+import shutil
 import subprocess
 import sys
 
@@ -138,6 +139,22 @@ def user_folders(case, user):
     return environ
 
 
+def check_removed_socket(case, user, environ):
+    """A client without the variable, as in a job of cron, finds the server; and after a logout has removed the runtime folder
+    everybody does, wherever the server is then."""
+    without = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
+    link = f"{case.dir}/home/.local/state/ddp/rendezvous.sock"
+    check_submit(user, without)
+    shutil.rmtree(f"{case.dir}/run")
+    wait_for("the socket in the state directory", lambda: os.path.exists(link) and not os.path.islink(link))
+    check_submit(user, without)
+    check_submit(user, environ)
+    os.mkdir(f"{case.dir}/run", 0o700)  # the next login
+    if user is not None:
+        os.chown(f"{case.dir}/run", user, user)
+    check_submit(user, environ)
+
+
 def a_user_s_programs_find_one_another():
     user = user_of_test()
     if user == -1:
@@ -153,6 +170,8 @@ def a_user_s_programs_find_one_another():
             equal(os.stat(f"{case.dir}/{place}/rendezvous.sock").st_mode & 0o777, 0o600)
             node = Daemon(case, "launcherd", environ, user, "--name", "n", "--slots", "1", "--allow-root")
             check_submit(user, environ)
+            if variable:
+                check_removed_socket(case, user, environ)
             node.end()
             server.end()
             done = run_as(user, environ, "ps")
@@ -252,7 +271,7 @@ def nothing_wrong_is_queued():
                 (("submit", "-N", "0", "--", "true"), 2, "--nodes: 0 is not in"),
                 (("submit", "-n", "0", "--", "true"), 2, "--nproc-per-node: 0 is not in"),
                 (("submit", "-N", "2:1", "--", "true"), 2, "--nodes"),
-                (("submit", "-e", "1A=3", "--", "true"), 2, "'1A' is no name of a variable"),
+                (("submit", "-e", "DDP_A=3", "--", "true"), 2, "DDP_A is the platform's own"),
                 (("submit", "-e", "=3", "--", "true"), 2, "is no name of a variable"),
                 (("submit", "-e", "DDP_X=3", "--", "true"), 2, "begin with DDP_"),
                 (("submit", "-e", "NOT_THERE", "--", "true"), 2, "there is no such variable here"),
