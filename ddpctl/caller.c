@@ -53,8 +53,11 @@ enum status caller_choose_directory(const char *wanted, bool is_local, char path
                  wanted ? wanted : "") >= CALLER_PATH_BYTES)
         return err_set(err, STATUS_TOO_BIG, 0, "the path of the working directory is too long");
     if (!utf8_is_valid(path, strlen(path)))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "the working directory %.160s has a name that is not valid UTF-8", path);
+        return err_set(
+            err, STATUS_BAD_INPUT, 0,
+            "the working directory %.120s has a name that is not valid UTF-8: make a link "
+            "to it (ln -s), and go there",
+            path);
     if (is_local && (stat(path, &info) != 0 || !S_ISDIR(info.st_mode)))
         return err_set(err, STATUS_NOT_FOUND, errno, "--cwd: there is no folder %.200s", path);
     return STATUS_OK;
