@@ -45,6 +45,8 @@ static const char environment[] =
     "  TMPDIR           of run --standalone: where its directory is made\n"
     "A job gets the environment of whoever submits it, but for DDP_*; --env sets more, --env-clear "
     "sends nothing else.\n"
+    "It also gets the umask, the directory as typed, and the limits (ulimit) that somebody has "
+    "set.\n"
     "The ranks then get torchrun's: RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and the "
     "rest;\n"
     "those of a job of an array DDP_ARRAY_JOB_ID, DDP_ARRAY_INDEX, DDP_ARRAY_COUNT, DDP_ARRAY_MIN "

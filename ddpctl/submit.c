@@ -9,13 +9,11 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/msg.h"
 #include "common/stage.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
@@ -29,7 +27,7 @@
 
 extern char **environ;
 
-#define ARENA_BYTES_MAX (8u * 1024u * 1024u)
+#define ARENA_BYTES_MAX (24u * 1024u * 1024u)
 
 /* Whether the job gets daemons of its own, instead of an existing server's. */
 static bool is_private(const struct options *options)
@@ -115,12 +113,22 @@ static enum status take_launch(struct submission *submission, const struct optio
         {LAUNCH_STDIN, options->stdin_rank},
         {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
     };
+    const struct { /* a specification may have others */
+        enum launch_option option;
+        const char *value;
+    } of_caller[] = {{LAUNCH_UMASK, submission->mask}, {LAUNCH_LIMITS, submission->limits}};
+    const struct msg_pair_list present = {.items = spec->launch, .count = spec->launch_count};
     enum status status = STATUS_OK;
 
     terminal_size(submission->terminal_size);
+    caller_mask(submission->mask);
+    caller_limits(submission->limits);
     for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
         if (given[i].value != NULL)
             status = spec_set_launch(spec, given[i].option, given[i].value, err);
+    for (size_t i = 0; status == STATUS_OK && i < sizeof of_caller / sizeof of_caller[0]; i++)
+        if (of_caller[i].value[0] != '\0' && launch_value(&present, of_caller[i].option) == NULL)
+            status = spec_set_launch(spec, of_caller[i].option, of_caller[i].value, err);
     return status;
 }
 
@@ -174,32 +182,10 @@ static enum status take_options(struct submission *submission, const struct ctl 
 static enum status choose_cwd(struct submission *submission, const struct ctl *ctl, struct err *err)
 {
     const char *wanted = ctl->options.cwd ? ctl->options.cwd : submission->spec.cwd;
-    char here[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
-    struct stat info;
-    int length;
 
     if (ctl->options.stage)
         wanted = ctl->options.stage; /* replaced once it is packed */
-
-    if (!getcwd(here, sizeof here))
-        return err_set(err, STATUS_SYSTEM, errno, "the current directory is gone: %s",
-                       strerror(errno));
-    if (!wanted)
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s", here);
-    else if (wanted[0] == '/' || stage_of_cwd(wanted, hash))
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s", wanted);
-    else
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s/%s", here, wanted);
-    if (length >= (int)sizeof submission->cwd)
-        return err_set(err, STATUS_TOO_BIG, 0, "the path of the working directory is too long");
-    if (!utf8_is_valid(submission->cwd, strlen(submission->cwd)))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "the working directory %.160s has a name that is not valid UTF-8",
-                       submission->cwd);
-    if (is_private(&ctl->options) && (stat(submission->cwd, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return err_set(err, STATUS_NOT_FOUND, errno, "--cwd: there is no folder %.200s",
-                       submission->cwd);
-    return STATUS_OK;
+    return caller_choose_directory(wanted, is_private(&ctl->options), submission->cwd, err);
 }
 
 /* Says which of our variables the ranks do not get, in one line for each reason. */
@@ -214,10 +200,11 @@ static void tell_left_out(struct ctl *ctl, struct spec_left_out *left_out)
             "`-- env NAME=VALUE CMD` sets one",
             left_out->ours_names.bytes);
     if (left_out->invalid > 0 && !left_out->invalid_names.failed)
-        screen_message(&ctl->screen,
-                       "not sent to the job: %s: a name that is none (such as an exported function "
-                       "of a shell), or text that is not UTF-8",
-                       left_out->invalid_names.bytes);
+        screen_message(
+            &ctl->screen,
+            "not sent to the job: %s: text that is not UTF-8; set it in a script that the "
+            "job runs (-- ./run.sh)",
+            left_out->invalid_names.bytes);
     buf_free(&left_out->ours_names);
     buf_free(&left_out->invalid_names);
 }
@@ -274,9 +261,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
                                             text_ends_with(ctl->words[0], ".yml"));
 
     submission->arena.byte_limit = ARENA_BYTES_MAX;
-    status = spec_init(spec, &submission->arena, err);
-    if (status == STATUS_OK && has_file)
-        status = take_spec_file(submission, ctl, err);
+    spec_init(spec);
+    status = has_file ? take_spec_file(submission, ctl, err) : STATUS_OK;
     if (status == STATUS_OK)
         status = choose_cwd(submission, ctl, err);
     if (status == STATUS_OK)
