@@ -293,37 +293,23 @@ void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const
 }
 
 /* Each worker leads a process group. Until it is reaped, no other group can get its number. */
-void shim_workers_signal(struct shim_workers *workers, int signal)
+static void kill_groups(struct shim_workers *workers)
 {
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i])) {
-            workers->items[i].signalled = signal;
-            kill(-workers->items[i].pid, signal);
+            workers->items[i].signalled = SIGKILL;
+            kill(-workers->items[i].pid, SIGKILL);
         }
 }
 
-void shim_workers_warn(struct shim_workers *workers, int signal)
-{
-    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
-        if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i]))
-            kill(workers->items[i].pid, signal);
-}
-
-/* True: no child except the store is left, and no process in the cgroup of the workers, even one
- * that others moved there. The store is the child of another thread, which __WNOTHREAD leaves out; orphans that
+/* The store is the child of another thread, which __WNOTHREAD leaves out; orphans that
  * we adopt become children of this one, the first. */
-static bool tree_is_empty(const struct shim_workers *workers)
+bool shim_workers_tree_is_empty(const struct shim_workers *workers)
 {
     siginfo_t info;
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) == 0 || errno != ECHILD)
         return false;
     return !workers->has_cgroup || !cgroup_is_populated(workers->rank_cgroup);
-}
-
-void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told)
-{
-    if (!tree_is_empty(workers))
-        leftovers_signal(workers, signal, is_told);
 }
 
 static void close_outputs(struct shim_workers *workers)
@@ -362,7 +348,7 @@ static void on_sweep(uv_timer_t *timer)
     if (++workers->sweeps == 12 && !dumps_spare_any(workers))
         log_line(LOG_WARNING, worker_about(&workers->items[0]),
                  "%u processes do not end although they were killed", count);
-    if (tree_is_empty(workers)) {
+    if (shim_workers_tree_is_empty(workers)) {
         if (end_kill(workers))
             on_flushed(workers, 0);
         return;
@@ -378,7 +364,7 @@ static void begin_kill(struct shim_workers *workers)
     workers->sweeps = 0;
     if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->rank_cgroup);
-    shim_workers_signal(workers, SIGKILL);
+    kill_groups(workers);
     uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
 }
 
@@ -396,7 +382,7 @@ void shim_workers_check(struct shim_workers *workers)
 {
     failures_flush(&workers->failures);
     workers->watching = true;
-    if (!tree_is_empty(workers))
+    if (!shim_workers_tree_is_empty(workers))
         return;
     if (end_kill(workers))
         post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
@@ -472,6 +458,7 @@ void shim_workers_reap(struct shim_workers *workers)
     siginfo_t info;
     while (proc_reap(&info)) {
         struct shim_worker *worker = find(workers, info.si_pid);
+
         if (worker != NULL)
             step_exited(worker, &info);
         else if (info.si_pid == workers->store.pid)
@@ -479,7 +466,7 @@ void shim_workers_reap(struct shim_workers *workers)
     }
     if (!workers->killing && !workers->watching)
         return;
-    if (tree_is_empty(workers)) {
+    if (shim_workers_tree_is_empty(workers)) {
         if (end_kill(workers))
             on_flushed(workers, 0);
     } else if (workers->killing && workers_are_reaped(workers)) {
