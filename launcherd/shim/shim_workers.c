@@ -218,7 +218,10 @@ enum status shim_workers_open_writer(struct shim_workers *workers, struct err *e
     workers->writer.owner = workers;
     workers->writer.on_room = on_room;
     workers->writer.on_flushed = on_flushed;
-    return log_writer_open(&workers->writer, workers->options.loop, err);
+    const enum status status = log_writer_open(&workers->writer, workers->options.loop, err);
+    if (status == STATUS_OK)
+        shm_watch_begin(workers);
+    return status;
 }
 
 void shim_workers_take_logs(struct shim_workers *workers, const struct log_file *logs)
@@ -326,6 +329,7 @@ static bool end_kill(struct shim_workers *workers)
     leftovers_forget(workers);
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
+    shm_watch_end(workers);
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
 }
 
@@ -459,6 +463,7 @@ void shim_workers_reap(struct shim_workers *workers)
     while (proc_reap(&info)) {
         struct shim_worker *worker = find(workers, info.si_pid);
 
+        shm_watch_ended(workers, info.si_pid);
         if (worker != NULL)
             step_exited(worker, &info);
         else if (info.si_pid == workers->store.pid)
@@ -474,16 +479,22 @@ void shim_workers_reap(struct shim_workers *workers)
     }
 }
 
+/* The line replaces what is there if there is no room for both. */
+static void add_line(char out[TAIL_BYTES_MAX], const char *line)
+{
+    size_t used = strlen(out);
+
+    if (used + strlen(line) + 2 > TAIL_BYTES_MAX)
+        used = 0;
+    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
+                   used > 0 && out[used - 1] != '\n' ? "\n" : "", line);
+}
+
 static void put_tail(const struct shim_worker *worker, char out[TAIL_BYTES_MAX])
 {
     output_tail(&worker->output, out);
-    if (worker->error_text[0] == '\0' || strstr(out, worker->error_text) != NULL)
-        return;
-    size_t used = strlen(out);
-    if (used + strlen(worker->error_text) + 2 > TAIL_BYTES_MAX)
-        used = 0; /* its worker_error replaces the last lines of output */
-    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
-                   used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
+    if (worker->error_text[0] != '\0' && strstr(out, worker->error_text) == NULL)
+        add_line(out, worker->error_text);
 }
 
 void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
@@ -494,6 +505,8 @@ void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
 
     put_tail(worker, texts->tail);
     failures_error(&workers->failures, local, texts->error);
+    if (shm_watch_full(workers)[0] != '\0')
+        add_line(texts->error[0] != '\0' ? texts->error : texts->tail, shm_watch_full(workers));
     report->tail = texts->tail;
     report->error = texts->error;
     report->failed_oom = worker->was_oom;

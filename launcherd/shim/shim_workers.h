@@ -20,6 +20,7 @@
 #include "launcherd/shim/leftovers.h"
 #include "launcherd/shim/input.h"
 #include "launcherd/shim/output.h"
+#include "launcherd/shim/shm_watch.h"
 #include "launcherd/shim/store_child.h"
 #include "launcherd/shim/tools_dir.h"
 #include "launcherd/shim/warm_workers.h"
@@ -79,6 +80,7 @@ struct shim_workers {
     struct leftovers left;
     struct log_writer writer;
     struct failures failures;
+    struct shm_watch shm;
     bool closed, disk_hangs;
     int port_fd;                         /* bound to the master port, to reserve it */
     struct account account;              /* of the workers */

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """How a shim ends its workers and their leftover processes, with real processes: stop_test.py LAUNCHERD [NAME...]"""
+import glob
 import os
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
 from processes.proc import is_alive
-from processes.runner import run_tests
+from processes.runner import Skip, run_tests
 from processes.waiting import Stopwatch, wait_for
 from processes.world import World
 
@@ -250,6 +252,34 @@ def test_what_ends_by_itself_is_not_named():
         node = world.node()
         log, _ = run_leaving(world, "willing", 0.02, grace_us=30_000_000)
         assert log == "" and not os.path.exists(f"{world.folder}/asked"), log
+        world.forget(node, 1, 1)
+
+
+# Fills /dev/shm with a segment that has its number in its name, and with one that has not, and is killed.
+SHM = """import os, signal
+for name, size in (f"torch_{os.getpid()}_1_0", 1 << 20), ("data-set", 3_100_000):
+    with open(f"/dev/shm/{name}", "wb") as file:
+        file.write(bytes(size))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_killed_rank_leaves_in_dev_shm_is_removed_or_named():
+    prefix = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$@"', "sh"]
+    if subprocess.run([*prefix, "true"], check=False, stderr=subprocess.DEVNULL).returncode != 0:
+        raise Skip("a /dev/shm of its own needs root")
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        assert node.end() == 0
+        node.argv = [*prefix, *node.argv]
+        node.begin().ready()
+        report = world.server.run(1, [PYTHON, "-c", SHM])
+        pid = report["ranks"][0]["pid"]
+        left = f"data-set (2.957 MiB), torch_{pid}_1_0 (1 MiB)"
+        assert report["tail"] == f"/dev/shm of node node0 is full (4 MiB); in no process's use: {left}", report
+        log = read(glob.glob(f"{world.folder}/node0/logs/*/shim-g1.log")[0])
+        assert f"removed from /dev/shm, as its process has ended: torch_{pid}_1_0 (1 MiB)\n" in log, log
+        assert "left in /dev/shm during this generation, and open in no process: data-set (2.957 MiB)\n" in log, log
         world.forget(node, 1, 1)
 
 
