@@ -539,6 +539,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGQUIT);
     (void)sigprocmask(SIG_BLOCK, &signals, &standalone->signals_before);
     if (prepare(standalone, &err) == STATUS_OK)
         run_loop(standalone);

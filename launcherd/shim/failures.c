@@ -375,6 +375,7 @@ void failures_exited(struct failures *failures, const struct shim_event *event)
     struct shim_event now = *event;
 
     if (failures->state == FAILURES_NONE && is_failure(event)) {
+        shm_watch_failed(workers);
         failures->state = log_writer_add_work(&workers->writer, read_files, failures)
                               ? FAILURES_READING
                               : FAILURES_UNKNOWN;
