@@ -156,6 +156,12 @@ void interrupt_term(struct interrupt *interrupt)
     send_if_requested(interrupt);
 }
 
+void interrupt_key(struct interrupt *interrupt)
+{
+    if (!interrupt->is_closed)
+        cancel(interrupt, SIGINT);
+}
+
 static void detach(struct interrupt *interrupt, int exit_code)
 {
     const char *server = ctl_server_shown(interrupt->options.ctl),
