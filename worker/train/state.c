@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "worker/pth/pth.h"
 
 void train_load_scaler(struct train *train)
 {
@@ -185,6 +186,11 @@ static enum status open_asked(struct train *train, const char *path, struct chec
                        path);
     if (!is_best && (path == train->options->checkpoint_dir || is_folder(path)))
         return checkpoint_open_newest(checkpoint, path, &choice, err);
+    if (!is_best && pth_is_file(path))
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "--resume %s: a file of torch.save, and --resume takes checkpoints of "
+                       "ddp-worker: --pretrained FILE begins with its weights",
+                       path);
     status = is_best ? open_best(train, checkpoint, err) : checkpoint_open(checkpoint, path, err);
     if (status == STATUS_OK && choice.like != NULL &&
         checkpoint_check(&checkpoint->state, choice.like, &why) != STATUS_OK) {
