@@ -230,6 +230,11 @@ static uint32_t last_linear(const struct graph *graph)
     return GRAPH_NONE;
 }
 
+bool pretrained_is_of_torch(const char *path)
+{
+    return pth_is_file(path);
+}
+
 enum status pretrained_load(struct net *net, const struct graph *graph, const char *path,
                             bool new_classifier, struct err *taken, struct err *err)
 {

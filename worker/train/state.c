@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
-#include "worker/pth/pth.h"
+#include "worker/model/pretrained.h"
 
 void train_load_scaler(struct train *train)
 {
@@ -208,7 +208,7 @@ static enum status open_asked(struct train *train, const char *path, struct chec
             train_tell_skipped(train);
         return status;
     }
-    if (!is_best && pth_is_file(path))
+    if (!is_best && pretrained_is_of_torch(path))
         return err_set(err, STATUS_UNSUPPORTED, 0,
                        "--resume %s: a file of torch.save, and --resume takes checkpoints of "
                        "ddp-worker: --pretrained FILE begins with its weights",
