@@ -240,8 +240,8 @@ static void on_signal(uv_signal_t *signal, int number)
         return;
     }
     interrupt->count++;
-    if (number == SIGINT && interrupt->count == 1 && interrupt->requested == INTERRUPT_NONE &&
-        can_ask(interrupt))
+    if ((number == SIGINT || number == SIGQUIT) && interrupt->count == 1 &&
+        interrupt->requested == INTERRUPT_NONE && can_ask(interrupt))
         ask(interrupt);
     else
         cancel(interrupt, number);

@@ -3,8 +3,8 @@
  *
  *   Ctrl-C         asks, if the job can go on without us and there is a terminal. Otherwise each one goes a step
  *                  further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then we stop waiting
- *   Ctrl-\         the same without a question, beginning with SIGQUIT: for programs that print their stacks then. Ignored
- *                  if it was ignored at our start
+ *   Ctrl-\         the same, beginning with SIGQUIT: for programs that print their stacks then. Ignored if it was ignored at
+ *                  our start
  *   SIGTERM        the same, beginning with SIGTERM
  *   SIGHUP         detaches if the job can go on without us, so that a closed laptop never kills it; otherwise like
  *                  SIGTERM. Ignored if it was ignored at our start (nohup) */

@@ -25,9 +25,9 @@ extern char **environ;
 #define WAITING_TICKS 10u /* so often a message says what is missing */
 #define STOP_TIMEOUT_MS 30000u
 #define UNHEARD_TIMEOUT_MS 3000u /* the same if no task has sent a line: srun waits for nodes */
-#define SIGNALS 5u
+#define SIGNALS 6u
 
-static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 struct slurm {
     struct ctl *ctl;
@@ -467,8 +467,8 @@ static void on_tick(uv_timer_t *timer)
         tell_waiting(slurm);
 }
 
-/* Once a job is attached, interrupt.h handles SIGINT, SIGTERM and SIGHUP. srun passes SIGUSR1 and
- * SIGUSR2 on to every process of the step, and so to the ranks. Signals are watched until srun has
+/* Once a job is attached, interrupt.h handles all but SIGUSR1 and SIGUSR2. srun passes these two on
+ * to every process of the step, and so to the ranks. Signals are watched until srun has
  * ended: one that killed us before would leave an srun that waits for nodes. */
 static void on_signal(uv_signal_t *signal, int number)
 {
