@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/torchrun.h"
 
 #define WAIT_NOTE_US 1000000u /* shorter waits are not reported: a job may start at once */
 
@@ -72,10 +74,42 @@ static struct view_target target_of(const struct attach *attach, bool is_error)
                                 .has_ranks = attach->world > 1};
 }
 
+/* Whether torchrun would put its prefix before the lines of this stream. */
+static bool is_teed(const struct view_options *options, uint32_t rank, bool is_error)
+{
+    const struct view_hidden *hidden = &options->hidden;
+
+    return hidden->local_count > 0 && options->prefix == VIEW_PREFIX_AUTO && options->splits &&
+           (hidden->teed[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
+}
+
+static void set_prefix(struct attach *attach, uint32_t number, bool is_error,
+                       const struct view_target *target, struct view *view)
+{
+    const struct view_options *options = &attach->options.view;
+    const struct screen *screen = &attach->ctl->screen;
+    const uint32_t locals = options->hidden.local_count;
+    char host[NODE_NAME_BYTES_MAX];
+    const struct torchrun_line line = {.role = options->role != NULL ? options->role : "default",
+                                       .host = host,
+                                       .rank = number,
+                                       .local_rank = locals > 0 ? number % locals : number};
+
+    (void)snprintf(host, sizeof host, "%s", attach->ranks[number].node);
+    if (attach->ctl->options.standalone && gethostname(host, sizeof host) != 0)
+        host[0] = '\0'; /* its nodes have names of our own */
+    host[sizeof host - 1] = '\0';
+    if (options->line_prefix != NULL ||
+        (!target->is_terminal && is_teed(options, number, is_error)))
+        torchrun_prefix(options->line_prefix, &line, view->prefix);
+    else
+        view_prefix(number, attach->ranks[number].node, attach->rank_width, attach->node_width,
+                    is_error && options->splits ? screen->err_color : screen->color, view->prefix);
+}
+
 /* Makes the two views of one rank: stdout and stderr. */
 static void make_views(struct attach *attach, uint32_t number)
 {
-    const struct view_options *options = &attach->options.view;
     const struct screen *screen = &attach->ctl->screen;
     struct attach_rank *rank = &attach->ranks[number];
 
@@ -83,21 +117,22 @@ static void make_views(struct attach *attach, uint32_t number)
         struct view *view = &rank->views[k];
         const bool is_error = k == 1;
         const struct view_target target = target_of(attach, is_error);
+        struct view_options options = attach->options.view;
 
-        view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
+        if (is_teed(&options, number, is_error))
+            options.prefix = VIEW_PREFIX_ALWAYS;
+        view->form = screen->json ? VIEW_JSON : view_choose(&options, &target);
         if (view->form == VIEW_PLAIN && attach->options.has_terminal)
             view->form = VIEW_EXACT; /* terminal output is shown unchanged */
-        view->has_times = options->has_times;
+        view->has_times = options.has_times;
         view->source = (struct view_source){.job_id = attach->job_id,
                                             .generation = attach->follow.generation,
                                             .rank = number,
                                             .node = rank->node,
                                             .is_error = is_error};
         view->prefix[0] = '\0';
-        if (view_has_prefix(options, &target))
-            view_prefix(number, rank->node, attach->rank_width, attach->node_width,
-                        is_error && options->splits ? screen->err_color : screen->color,
-                        view->prefix);
+        if (view_has_prefix(&options, &target))
+            set_prefix(attach, number, is_error, &target, view);
     }
 }
 

@@ -155,6 +155,21 @@ void interrupt_term(struct interrupt *interrupt)
     send_if_requested(interrupt);
 }
 
+void interrupt_with(struct interrupt *interrupt, int number)
+{
+    if (interrupt->is_closed)
+        return;
+    if (interrupt->requested != INTERRUPT_NONE) {
+        cancel(interrupt, number);
+        return;
+    }
+    interrupt->signal_number = number;
+    interrupt->options.first_signal = (uint32_t)number;
+    interrupt->requested = INTERRUPT_FIRST;
+    announce(interrupt);
+    send_if_requested(interrupt);
+}
+
 static void detach(struct interrupt *interrupt, int exit_code)
 {
     const char *server = ctl_server_shown(interrupt->options.ctl),

@@ -59,6 +59,8 @@ void interrupt_job_known(struct interrupt *interrupt, uint64_t job_id);
 void interrupt_job_ended(struct interrupt *interrupt);
 /* Does what a SIGTERM does. A SIGTERM may reach us in several ways; the second one does nothing. */
 void interrupt_term(struct interrupt *interrupt);
+/* Cancels the job, beginning with this signal; if it is being cancelled, takes the next step. */
+void interrupt_with(struct interrupt *interrupt, int number);
 /* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);
 

@@ -186,8 +186,14 @@ const struct option_row options_rows[] = {
      .value = "0:3,1:1",
      OPTION_INTO(struct options, tee),
      .help = "show these streams though --redirects hides them"},
+    TEXT("log-line-prefix-template", log_line_prefix_template, JOB, "TEMPLATE",
+         "what a line has before it where it names its rank: ${role_name} ${local_rank} ${rank} "
+         "${hostname} (default with --tee, into a pipe: [${role_name}${local_rank}]:)"),
     TEXT("local-ranks-filter", local_ranks_filter, JOB, "0,2",
          "show the output of these local ranks of each node"),
+    TEXT("signals-to-handle", signals_to_handle, JOB, "SIGNAL,...",
+         "these cancel the job, too: they reach the ranks first (INT, TERM, HUP and QUIT do in any "
+         "case)"),
     {.name = "node-rank",
      .kind = OPTION_TEXT,
      .min = 1,
@@ -376,10 +382,8 @@ const struct option_row options_rows[] = {
     IGNORED("start-method"),
     IGNORED("event-log-handler"),
     IGNORED("logs-specs"),
-    IGNORED("log-line-prefix-template"),
     IGNORED("duplicate-stdout-filters"),
     IGNORED("duplicate-stderr-filters"),
-    IGNORED("signals-to-handle"),
     IGNORED("numa-binding"),
 };
 const size_t options_row_count = sizeof options_rows / sizeof options_rows[0];

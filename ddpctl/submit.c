@@ -463,7 +463,12 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     if (ctl->options.signal != NULL &&
         signal_parse(ctl->options.signal, &options.first_signal, &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    if (ctl->options.signals_to_handle != NULL &&
+        torchrun_signals(ctl->options.signals_to_handle, &options.more_signals, &err) != STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
     options.view.hidden = submission->hidden;
+    options.view.line_prefix = ctl->options.log_line_prefix_template;
+    options.view.role = ctl->options.role;
     if (ctl->options.standalone)
         return standalone_run(ctl, &options);
     if (ctl->options.slurm)
