@@ -19,8 +19,10 @@
 #include "ddpctl/causes.h"
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
+#include "ddpctl/duplicate.h"
 #include "ddpctl/follow.h"
 #include "ddpctl/interrupt.h"
+#include "ddpctl/log_folder.h"
 #include "ddpctl/more_signals.h"
 #include "ddpctl/stdin_feed.h"
 #include "ddpctl/view.h"
@@ -54,6 +56,8 @@ struct attach_options {
     uint32_t stdin_rank;
     bool has_terminal; /* ranks have terminals; our stdin, if a terminal, is connected to them */
     uint64_t patience_us;
+    struct duplicate *duplicate;         /* takes what is shown, too; NULL: none */
+    const struct log_folder *log_folder; /* of --log-dir; NULL: none */
     /* Called with each piece of a log, which is then not shown; NULL: logs are shown. It returns
      * false to stop reading; that is not a failure. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);

@@ -40,6 +40,63 @@ static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i
     return run;
 }
 
+/* Whether torchrun would put its prefix before the lines of this stream. */
+static bool is_teed(const struct view_options *options, uint32_t rank, bool is_error)
+{
+    const struct view_hidden *hidden = &options->hidden;
+
+    return hidden->local_count > 0 && options->prefix == VIEW_PREFIX_AUTO && options->splits &&
+           (hidden->teed[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
+}
+
+/* What torchrun would put before the lines of a rank. */
+static void torchruns_prefix(const struct attach *attach, uint32_t number,
+                             char prefix[VIEW_PREFIX_BYTES])
+{
+    const struct view_options *options = &attach->options.view;
+    const uint32_t locals = options->hidden.local_count;
+    char host[NODE_NAME_BYTES_MAX];
+    const struct torchrun_line line = {.role = options->role != NULL ? options->role : "default",
+                                       .host = host,
+                                       .rank = number,
+                                       .local_rank = locals > 0 ? number % locals : number};
+
+    (void)snprintf(host, sizeof host, "%s", attach->ranks[number].node);
+    if (attach->ctl->options.standalone && gethostname(host, sizeof host) != 0)
+        host[0] = '\0'; /* its nodes have names of our own */
+    host[sizeof host - 1] = '\0';
+    torchrun_prefix(options->line_prefix, &line, prefix);
+}
+
+static void set_prefix(const struct attach *attach, uint32_t number, bool is_error,
+                       const struct view_target *target, struct view *view)
+{
+    const struct view_options *options = &attach->options.view;
+    const struct screen *screen = &attach->ctl->screen;
+
+    if (options->line_prefix != NULL ||
+        (!target->is_terminal && is_teed(options, number, is_error)))
+        torchruns_prefix(attach, number, view->prefix);
+    else
+        view_prefix(number, attach->ranks[number].node, attach->rank_width, attach->node_width,
+                    is_error && options->splits ? screen->err_color : screen->color, view->prefix);
+}
+
+/* Bytes that are shown; none: the stream has ended. */
+static void duplicate(const struct attach *attach, uint32_t rank, bool is_error, const void *bytes,
+                      size_t byte_count)
+{
+    char prefix[VIEW_PREFIX_BYTES];
+
+    if (attach->options.duplicate == NULL)
+        return;
+    torchruns_prefix(attach, rank, prefix);
+    if (byte_count > 0)
+        duplicate_bytes(attach->options.duplicate, rank, is_error, prefix, bytes, byte_count);
+    else
+        duplicate_end(attach->options.duplicate, rank, is_error, prefix);
+}
+
 void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_data *data,
                      uint32_t skip, bool is_final)
 {
@@ -53,13 +110,16 @@ void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_
         const uint32_t from = skip > at ? skip : at, end = at + run.bytes;
 
         view->at_ms = run.at_ms;
-        if (from < end && !view_hides(options, rank, run.is_error))
+        if (from < end && !view_hides(options, rank, run.is_error)) {
             view_bytes(view, data->bytes.items + from, end - from, &out);
+            duplicate(attach, rank, run.is_error, data->bytes.items + from, end - from);
+        }
         at = end;
         attach_show(attach, run.is_error, &out);
     }
     for (int k = 0; is_final && k < 2; k++) {
         view_end(&attach->ranks[rank].views[k], &out);
+        duplicate(attach, rank, k == 1, NULL, 0);
         attach_show(attach, k == 1, &out);
     }
 }
@@ -72,39 +132,6 @@ static struct view_target target_of(const struct attach *attach, bool is_error)
                                                    ? screen->err_is_tty
                                                    : screen->out_is_tty,
                                 .has_ranks = attach->world > 1};
-}
-
-/* Whether torchrun would put its prefix before the lines of this stream. */
-static bool is_teed(const struct view_options *options, uint32_t rank, bool is_error)
-{
-    const struct view_hidden *hidden = &options->hidden;
-
-    return hidden->local_count > 0 && options->prefix == VIEW_PREFIX_AUTO && options->splits &&
-           (hidden->teed[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
-}
-
-static void set_prefix(struct attach *attach, uint32_t number, bool is_error,
-                       const struct view_target *target, struct view *view)
-{
-    const struct view_options *options = &attach->options.view;
-    const struct screen *screen = &attach->ctl->screen;
-    const uint32_t locals = options->hidden.local_count;
-    char host[NODE_NAME_BYTES_MAX];
-    const struct torchrun_line line = {.role = options->role != NULL ? options->role : "default",
-                                       .host = host,
-                                       .rank = number,
-                                       .local_rank = locals > 0 ? number % locals : number};
-
-    (void)snprintf(host, sizeof host, "%s", attach->ranks[number].node);
-    if (attach->ctl->options.standalone && gethostname(host, sizeof host) != 0)
-        host[0] = '\0'; /* its nodes have names of our own */
-    host[sizeof host - 1] = '\0';
-    if (options->line_prefix != NULL ||
-        (!target->is_terminal && is_teed(options, number, is_error)))
-        torchrun_prefix(options->line_prefix, &line, view->prefix);
-    else
-        view_prefix(number, attach->ranks[number].node, attach->rank_width, attach->node_width,
-                    is_error && options->splits ? screen->err_color : screen->color, view->prefix);
 }
 
 /* Makes the two views of one rank: stdout and stderr. */

@@ -27,6 +27,8 @@ static const struct {
     {"DDP_LOCAL_RANKS_FILTER", "PET_LOCAL_RANKS_FILTER"},
     {"DDP_SIGNALS_TO_HANDLE", "PET_SIGNALS_TO_HANDLE"},
     {"DDP_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"},
+    {"DDP_DUPLICATE_STDOUT_FILTERS", "PET_DUPLICATE_STDOUT_FILTERS"},
+    {"DDP_DUPLICATE_STDERR_FILTERS", "PET_DUPLICATE_STDERR_FILTERS"},
     {"DDP_NODE_RANK", "PET_NODE_RANK"},
     {"DDP_RDZV_ID", "PET_RDZV_ID"},
     {"DDP_RDZV_ENDPOINT", "PET_RDZV_ENDPOINT"},
@@ -48,8 +50,6 @@ static const struct {
     {"start-method", "ranks are started as programs"},
     {"event-log-handler", "ddpctl events -f shows events"},
     {"logs-specs", "ddpctl logs reads the log of each rank"},
-    {"duplicate-stdout-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
-    {"duplicate-stderr-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
     {"numa-binding", "put numactl before the command, in a script that reads LOCAL_RANK"},
 };
 

@@ -106,6 +106,22 @@ def lines_have_torchruns_prefix():
             equal((sorted(done.stdout.splitlines()), sorted(line for line in done.stderr.splitlines() if line.endswith("err"))), (out, err), str(options))
 
 
+def lines_with_words_go_to_a_file_too():
+    with Case() as case:
+        put(case, "import sys\nprint('an apple')\nprint('a pear')\nprint('a,b', file=sys.stderr)\n")
+        words = ("--log-dir", f"{case.dir}/logs", "--duplicate-stdout-filters", "apple,plum", "--duplicate_stderr_filters=a,,b", "-n", "2", "show.py")
+        done = run(case, "--standalone", *words)
+        equal(sorted(done.stdout.splitlines()), ["a pear", "a pear", "an apple", "an apple"])
+        with Cluster(case) as cluster:  # with a server ddpctl writes these files, although the nodes keep the logs
+            cluster.do("run", "--cwd", case.dir, *words)
+        for number in (1, 2):
+            for name, text in (("out", "an apple"), ("err", "a,b")):
+                with open(f"{case.dir}/logs/{number}/filtered_std{name}.log", encoding="utf-8") as file:
+                    equal(sorted(file.read().splitlines()), [f"[default{rank}]:{text}" for rank in range(2)])
+        done = run(case, "--standalone", *words[2:])
+        assert "--duplicate-stdout-filters has no effect without --log-dir" in done.stderr, done.stderr
+
+
 def signals_of_the_list_reach_the_ranks():
     with Case() as case:
         put(case, "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda n, f: print('got', n))\nprint('ready', flush=True)\nsignal.pause()\n")
@@ -245,6 +261,6 @@ def every_option_of_torchrun_is_in_the_table():
 
 
 if __name__ == "__main__":
-    run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, lines_have_torchruns_prefix, signals_of_the_list_reach_the_ranks, a_program_is_started_as_torchrun_does,
+    run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, lines_have_torchruns_prefix, lines_with_words_go_to_a_file_too, signals_of_the_list_reach_the_ranks, a_program_is_started_as_torchrun_does,
                scripts_of_the_old_launcher_get_their_argument, variables_stand_for_options, what_has_no_effect_is_said,
                other_launchers_variables_are_there_on_request, one_command_on_two_nodes_is_one_job, the_server_says_how_many_ranks_a_node_can_have])
