@@ -3,14 +3,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "common/text.h"
 #include "ddpctl/private_daemons.h"
 
 #define RUNS_MAX 1000000u
@@ -40,18 +41,18 @@ enum status log_folder_make(struct log_folder *folder, const char *dir, struct e
 static bool is_of_run(const char *name, int64_t since_ms)
 {
     const char *dash = strrchr(name, '-');
-    int64_t submitted_ms = 0;
 
-    return dash != NULL && sscanf(dash, "-%" SCNd64 ".", &submitted_ms) == 1 &&
-           submitted_ms >= since_ms;
+    return dash != NULL && dash[1] >= '0' && dash[1] <= '9' &&
+           strtoll(dash + 1, NULL, 10) >= since_ms;
 }
 
+/* "g1-rank0.log" */
 static bool is_log(const char *name)
 {
-    unsigned generation, rank;
-    char end[8] = "";
+    const size_t digits = name[0] == 'g' ? strspn(name + 1, "0123456789") : 0;
 
-    return sscanf(name, "g%u-rank%u.%7s", &generation, &rank, end) == 3 && strcmp(end, "log") == 0;
+    return digits > 0 && strncmp(name + 1 + digits, "-rank", 5) == 0 &&
+           text_ends_with(name, ".log");
 }
 
 static void link_logs(int to_fd, int dir_fd, const char *name)
