@@ -64,6 +64,8 @@ void interrupt_job_ended(struct interrupt *interrupt);
 void interrupt_term(struct interrupt *interrupt);
 /* Does what a Ctrl-C does that asks no question. */
 void interrupt_key(struct interrupt *interrupt);
+/* Cancels the job, beginning with this signal; if it is being cancelled, takes the next step. */
+void interrupt_with(struct interrupt *interrupt, int number);
 /* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);
 

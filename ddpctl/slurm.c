@@ -520,9 +520,9 @@ static enum status choose_folders(struct slurm *slurm, struct err *err)
     char wanted[PATH_MAX - 64];
     enum status status = STATUS_OK;
 
-    if (options->log_dir)
-        status = private_folder(options->log_dir, "--log-dir", slurm->log_dir,
-                                sizeof slurm->log_dir, err);
+    if (slurm->options.log_folder != NULL)
+        (void)snprintf(slurm->log_dir, sizeof slurm->log_dir, "%.4000s",
+                       slurm->options.log_folder->dir);
     for (uint32_t i = 0; options->state_dir && status == STATUS_OK; i++) {
         if (snprintf(wanted, sizeof wanted, "%s/%s.%u", options->state_dir, slurm->env.job_id, i) >=
             (int)sizeof wanted)
@@ -580,8 +580,8 @@ int slurm_run(struct ctl *ctl, const struct attach_options *options)
         slurm->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
     if (slurm->state_dir[0] != '\0')
         screen_message(&ctl->screen, "-- state and logs are in %s --", slurm->state_dir);
-    if (slurm->log_dir[0] != '\0')
-        screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", slurm->log_dir);
+    if (options->log_folder != NULL)
+        log_folder_tell(options->log_folder, &ctl->screen);
     code = slurm->exit_code;
     if (slurm->attach_started)
         attach_free(&slurm->attach);
