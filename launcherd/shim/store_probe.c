@@ -37,6 +37,14 @@ __attribute__((format(printf, 2, 3))) static void fail(struct store_probe *probe
     probe->on_failed(probe->owner, probe->text);
 }
 
+/* A link-local address may have the name of its interface behind it. */
+static bool is_same_host(const char *a, const char *b)
+{
+    const size_t count = strcspn(a, "%");
+
+    return count == strcspn(b, "%") && strncmp(a, b, count) == 0;
+}
+
 /* The store takes calls from the nodes' addresses alone. */
 static void check_own(struct store_probe *probe)
 {
@@ -48,7 +56,7 @@ static void check_own(struct store_probe *probe)
     if (uv_tcp_getsockname(&probe->tcp, (struct sockaddr *)&own, &byte_count) != 0)
         return;
     address_format_tcp(&own, text, sizeof text);
-    if (!address_split_tcp(text, host, sizeof host, &port) || strcmp(host, probe->address) == 0)
+    if (!address_split_tcp(text, host, sizeof host, &port) || is_same_host(host, probe->address))
         return;
     fail(
         probe,
