@@ -461,7 +461,7 @@ struct msg_bytes {
     M(SHIM_REPORT, shim_report, FRAME_BYTES_MAX)                                                   \
     M(REPORT_ACK, report_ack, FRAME_BYTES_MAX)                                                     \
     M(LOOK, look, FRAME_BYTES_MAX)                                                                 \
-    M(LOOKED, looked, FRAME_SUBMIT_BYTES_MAX)                                                      \
+    M(LOOKED, looked, FRAME_CHUNK_BYTES_MAX)                                                       \
     M(PROGRESS, progress, FRAME_BYTES_MAX)                                                         \
     M(SHIM_HELLO, shim_hello, FRAME_BYTES_MAX)                                                     \
     M(LEASE, lease, FRAME_BYTES_MAX)                                                               \
@@ -490,16 +490,16 @@ struct msg_bytes {
     M(LOG_DATA, log_data, FRAME_BYTES_MAX)                                                         \
     M(NODE_READ, node_read, FRAME_BYTES_MAX)                                                       \
     M(NODE_ASK, node_ask, FRAME_LARGE_BYTES_MAX)                                                   \
-    M(NODE_DATA, node_data, FRAME_SUBMIT_BYTES_MAX)                                                \
+    M(NODE_DATA, node_data, FRAME_CHUNK_BYTES_MAX)                                                 \
     M(INPUT, input, FRAME_BYTES_MAX)                                                               \
     M(INPUT_STATE, input_state, FRAME_BYTES_MAX)                                                   \
     M(SERVER_GET, server_get, FRAME_BYTES_MAX)                                                     \
     M(KEYS_CHECKED, keys_checked, FRAME_BYTES_MAX)                                                 \
     M(SERVER_INFO, server_info, FRAME_BYTES_MAX)                                                   \
-    M(STAGE_PUT, stage_put, FRAME_SUBMIT_BYTES_MAX)                                                \
+    M(STAGE_PUT, stage_put, FRAME_CHUNK_BYTES_MAX)                                                 \
     M(STAGE_STATE, stage_state, FRAME_BYTES_MAX)                                                   \
     M(STAGE_GET, stage_get, FRAME_BYTES_MAX)                                                       \
-    M(STAGE_DATA, stage_data, FRAME_SUBMIT_BYTES_MAX)                                              \
+    M(STAGE_DATA, stage_data, FRAME_CHUNK_BYTES_MAX)                                               \
     M(PRINCIPAL_ADD, principal_add, FRAME_BYTES_MAX)                                               \
     M(PRINCIPAL_ROTATE, principal_rotate, FRAME_BYTES_MAX)                                         \
     M(PRINCIPAL_REMOVE, principal_remove, FRAME_BYTES_MAX)                                         \

@@ -121,6 +121,18 @@ static void turn_page(struct attach *attach, const struct msg_job_info *info)
         attach->named_generation = attach->generation;
 }
 
+static void feed_stdin(struct attach *attach, const struct msg_job_info *info)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    if (job->state == JOB_RUNNING || job->state == JOB_STARTING)
+        stdin_feed_job(&attach->stdin_feed, attach->job_id, job->generation);
+    for (uint32_t i = 0; i < info->ranks.count; i++)
+        if (info->ranks.items[i].rank == attach->options.stdin_rank &&
+            info->ranks.items[i].state == RANK_EXITED)
+            stdin_feed_over(&attach->stdin_feed, job->generation);
+}
+
 static void on_info(struct attach *attach, const struct msg_job_info *info)
 {
     const struct part_job *job = &info->jobs.items[0];
@@ -135,6 +147,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     attach->checkpoint_step = job->checkpoint_step;
     wait_note_take(&attach->wait_note, job, clock_boot_us());
     attach_show_wait(attach);
+    done_note_take(&attach->done_note, info, clock_boot_us());
     if (job->generation > attach->generation && job->generation > 1 &&
         attach->follow.options.keep_on)
         attach->causes_wanted = true;
@@ -146,8 +159,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     }
     attach_make_views(attach, info);
     turn_page(attach, info);
-    if (job->state == JOB_RUNNING || job->state == JOB_STARTING)
-        stdin_feed_job(&attach->stdin_feed, attach->job_id, job->generation);
+    feed_stdin(attach, info);
     if (job->state == JOB_RUNNING)
         attach->running_generation = job->generation;
     attach_show_running(attach);
@@ -276,6 +288,26 @@ static void on_escape(void *owner)
     attach_stop(attach, CTL_OK);
 }
 
+/* Ctrl-C at a raw terminal whose rank takes no more. */
+static void on_break(void *owner)
+{
+    struct attach *attach = owner;
+
+    interrupt_key(&attach->interrupt);
+}
+
+/* Whether our terminal shows whole lines, and not what one rank does with it. */
+static bool shows_lines(const struct attach *attach)
+{
+    const struct msg_submit *submit = attach->options.submit;
+    const struct view_target target = {.is_terminal = true,
+                                       .has_ranks = submit == NULL ||
+                                                    submit->nodes * submit->nproc_per_node > 1};
+    const enum view_form form = view_choose(&attach->options.view, &target);
+
+    return form != VIEW_PLAIN && form != VIEW_EXACT;
+}
+
 static void open_stdin(struct attach *attach)
 {
     const struct stdin_feed_options options = {.ctl = attach->ctl,
@@ -283,8 +315,10 @@ static void open_stdin(struct attach *attach)
                                                .rank = attach->options.stdin_rank,
                                                .is_raw = attach->options.has_terminal &&
                                                          isatty(STDIN_FILENO) == 1,
+                                               .shows_lines = shows_lines(attach),
                                                .patience_us = attach->options.patience_us,
                                                .owner = attach,
+                                               .on_break = on_break,
                                                .on_escape = on_escape};
 
     if (attach->options.has_stdin)

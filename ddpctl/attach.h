@@ -19,6 +19,7 @@
 #include "ddpctl/causes.h"
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
+#include "ddpctl/done_note.h"
 #include "ddpctl/follow.h"
 #include "ddpctl/interrupt.h"
 #include "ddpctl/stdin_feed.h"
@@ -92,6 +93,7 @@ struct attach {
     uint32_t world;            /* the largest number of ranks that the job can have */
     uint32_t world_now;        /* number of ranks in the current generation */
     int rank_width, node_width;
+    struct view *open_view;     /* behind a part of its line is the cursor; NULL: at none */
     uint32_t shown_generation;  /* the generation that the views were made for */
     uint32_t newest_generation; /* the generation of the newest_nodes */
     uint32_t named_generation;  /* the generation for which the nodes of all ranks are known */
@@ -110,6 +112,7 @@ struct attach {
     uint64_t checkpoint_step;
     struct bar bar;
     struct wait_note wait_note;
+    struct done_note done_note;
     struct buf end_json, end_text;      /* made when the job ends */
     bool has_failed;                    /* the job has failed */
     bool has_shown_log;                 /* bytes of a log were read */

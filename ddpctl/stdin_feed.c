@@ -13,6 +13,8 @@
 
 #define ANSWER_TIMEOUT_US 15000000u
 #define AGAIN_MS 100u
+#define SILENT_MS 3000u
+#define BREAK 0x03  /* Ctrl-C */
 #define ESCAPE 0x1d /* Ctrl-] */
 #define ESCAPES 3u
 #define ESCAPE_US 1000000u
@@ -25,12 +27,19 @@ static void make_raw(struct stdin_feed *input)
 {
     struct termios raw;
 
-    if (!input->options.is_raw || tcgetattr(STDIN_FILENO, &input->before) != 0)
+    if (!input->options.is_raw || input->is_raw || tcgetattr(STDIN_FILENO, &input->before) != 0)
         return;
     raw = input->before;
     cfmakeraw(&raw);
+    if (input->options.shows_lines)
+        raw.c_oflag = input->before.c_oflag;
     input->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-    input->options.ctl->screen.is_raw = input->is_raw;
+    input->options.ctl->screen.is_raw = input->is_raw && !input->options.shows_lines;
+    if (input->is_raw && !input->is_announced)
+        screen_message(&input->options.ctl->screen,
+                       "-- keys go to rank %u; Ctrl-] three times lets go of it --",
+                       input->options.rank);
+    input->is_announced = input->is_announced || input->is_raw;
 }
 
 static void put_back(struct stdin_feed *input)
@@ -38,6 +47,18 @@ static void put_back(struct stdin_feed *input)
     if (input->is_raw)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &input->before);
     input->is_raw = input->options.ctl->screen.is_raw = false;
+    (void)uv_timer_stop(&input->silent);
+}
+
+static void on_silent(uv_timer_t *timer)
+{
+    struct stdin_feed *input = timer->data;
+
+    put_back(input);
+    screen_message(
+        &input->options.ctl->screen,
+        "-- rank %u does not take what is typed: until it does, Ctrl-C is for the job --",
+        input->options.rank);
 }
 
 static void on_resized(uv_signal_t *signal, int number)
@@ -142,6 +163,9 @@ static void pump(struct stdin_feed *input)
         return;
     if (input->feed.count == 0 || input->has_poll)
         read_when_there_is_room(input);
+    if (input->is_raw && (input->feed.count > 0 || input->feed.in_flight) &&
+        !uv_is_active((uv_handle_t *)&input->silent))
+        (void)uv_timer_start(&input->silent, on_silent, SILENT_MS, 0);
     if (!input->is_open || !input->has_client || !input->client.open ||
         !feed_next(&input->feed, &msg.input))
         return;
@@ -165,6 +189,17 @@ static void on_open(struct client *client)
     pump(input);
 }
 
+/* The rank takes no more. Ctrl-C on its way to it is for us. */
+static void give_up(struct stdin_feed *input)
+{
+    const bool is_break = input->is_raw && input->feed.count > 0 &&
+                          memchr(input->feed.bytes, BREAK, input->feed.count) != NULL;
+
+    put_back(input);
+    if (is_break)
+        input->options.on_break(input->options.owner);
+}
+
 static void on_message(struct client *client, const struct msg *msg)
 {
     struct stdin_feed *input = client->owner;
@@ -177,6 +212,8 @@ static void on_message(struct client *client, const struct msg *msg)
         return;
     switch (feed_take(&input->feed, &msg->input_state)) {
     case FEED_GOES_ON:
+        (void)uv_timer_stop(&input->silent);
+        make_raw(input);
         pump(input);
         break;
     case FEED_WAITS:
@@ -188,6 +225,7 @@ static void on_message(struct client *client, const struct msg *msg)
                            msg->input_state.problem);
         if (!input->options.is_raw)
             stop_reading(input);
+        give_up(input);
         break;
     }
 }
@@ -220,25 +258,22 @@ static int open_stdin(void)
 
 void stdin_feed_open(struct stdin_feed *input, const struct stdin_feed_options *options)
 {
-    assert(!input->is_open && options->on_escape != NULL);
+    assert(!input->is_open && options->on_escape != NULL && options->on_break != NULL);
     *input = (struct stdin_feed){.options = *options, .is_open = true, .fd = -1};
     input->feed.rank = options->rank;
     input->feed.is_terminal = options->is_raw;
     (void)uv_timer_init(options->loop, &input->timer);
+    (void)uv_timer_init(options->loop, &input->silent);
     (void)uv_signal_init(options->loop, &input->resized);
-    input->timer.data = input->resized.data = input;
+    input->timer.data = input->silent.data = input->resized.data = input;
     input->fd = open_stdin();
     if (input->fd < 0)
         feed_end(&input->feed); /* there is no stdin */
     else if (uv_poll_init(options->loop, &input->poll, input->fd) == 0)
         input->has_poll = true; /* otherwise stdin is a file */
     input->poll.data = input;
-    make_raw(input);
-    if (input->is_raw) {
+    if (options->is_raw)
         (void)uv_signal_start(&input->resized, on_resized, SIGWINCH);
-        screen_message(&options->ctl->screen,
-                       "-- keys go to rank %u; Ctrl-] three times lets go of it --", options->rank);
-    }
 }
 
 void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generation)
@@ -248,6 +283,8 @@ void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generati
     if (!input->is_open)
         return;
     input->job_id = job_id;
+    if (options->is_raw && generation != input->feed.generation)
+        feed_probe(&input->feed);
     if (feed_generation(&input->feed, generation))
         screen_message(&options->ctl->screen,
                        "-- generation %u: the stdin of rank %u is at its end, because generation "
@@ -262,6 +299,16 @@ void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generati
     pump(input);
 }
 
+void stdin_feed_over(struct stdin_feed *input, uint32_t generation)
+{
+    if (!input->is_open || !input->options.is_raw || generation != input->feed.generation ||
+        input->feed.is_over)
+        return;
+    input->feed.is_over = true;
+    give_up(input);
+    read_when_there_is_room(input);
+}
+
 void stdin_feed_close(struct stdin_feed *input)
 {
     if (!input->is_open)
@@ -273,6 +320,7 @@ void stdin_feed_close(struct stdin_feed *input)
     if (input->has_poll)
         uv_close((uv_handle_t *)&input->poll, NULL);
     uv_close((uv_handle_t *)&input->timer, NULL);
+    uv_close((uv_handle_t *)&input->silent, NULL);
     uv_close((uv_handle_t *)&input->resized, NULL);
     if (input->fd >= 0)
         (void)close(input->fd);

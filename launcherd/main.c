@@ -337,7 +337,7 @@ static int prepare(struct settings *settings, struct node_options *options, stru
     if (code < 0)
         code = find_key(settings, options, key);
     if (code < 0 && settings->server == NULL) {
-        default_server_find(false, server);
+        default_server_list(server);
         settings->server = server;
         options->server_is_default = true;
     }

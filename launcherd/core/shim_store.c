@@ -33,7 +33,7 @@ void shim_store_check(struct shim *shim, uint64_t now_us, struct shim_actions *a
     if (!is_alone(shim))
         return;
     shim->kill_at_us = UINT64_MAX; /* nothing is left to kill or to look for */
-    shim->check_at_us = shim->left_at_us = 0;
+    shim->check_at_us = shim->left_at_us = shim->late_at_us = shim->look_at_us = 0;
     if (shim_store_is_needed(shim, now_us))
         return;
     shim->store_end_ordered = true;

@@ -159,6 +159,12 @@ struct server {
     struct rdzv_options core_options;
     struct endpoint endpoints[ENDPOINTS_MAX];
     uint32_t endpoint_count;
+    uv_timer_t socket_timer;            /* socket_keep.c, as all of these: */
+    struct socket_again *sockets_again; /* the newest first; all others are closed */
+    struct stat socket_made;            /* at `socket_path` */
+    char socket_path[PATH_MAX];
+    int socket_mode;
+    bool keeps_socket, socket_is_default, socket_is_missed;
     char addresses[8500];
     struct principals principals;
     struct principals new_principals; /* of a standby, while it reads them */
@@ -191,7 +197,8 @@ struct server {
     struct arena arena;      /* for the current answer */
     struct arena spec_arena; /* has `spec` of job spec_job_id, for the current step */
     struct store_spec spec;
-    uint64_t spec_job_id;                           /* 0: none */
+    uint64_t spec_job_id;                     /* 0: none */
+    struct msg_pair launch_known[LAUNCH_MAX]; /* to the node to which an order is being sent */
     struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* for the start order that is being sent */
     uint32_t start_failure_count;
     struct start_failure start_failures[RDZV_ACTIONS_MAX];
@@ -301,6 +308,12 @@ void door_leave(struct peer *peer);
 bool door_is_open(const struct endpoint *endpoint);
 /* listen.c: accepts what has waited in the backlog. */
 void listen_again(struct server *server);
+void listen_on_connection(struct listener *listener);
+/* socket_keep.c: from now on makes the unix socket anew when its file was removed. Before the loop runs. */
+void socket_keep_begin(struct server *server, const struct server_options *options);
+void socket_keep_accept(struct server *server);
+void socket_keep_stop(struct server *server);
+void socket_keep_free(struct server *server);
 
 /* names.c: the names of local users. */
 void names_open(struct server *server);

@@ -20,8 +20,6 @@
 
 #define USER_HELLO_BYTES_MAX (16u * 1024u) /* of a local user: a client's hello has some hundred */
 
-static void on_connection(struct listener *listener);
-
 /* A place is free again. */
 void listen_again(struct server *server)
 {
@@ -29,7 +27,9 @@ void listen_again(struct server *server)
         if (!server->endpoints[i].accept_waits)
             continue;
         server->endpoints[i].accept_waits = false;
-        on_connection(&server->endpoints[i].listener);
+        listen_on_connection(&server->endpoints[i].listener);
+        if (i == 0)
+            socket_keep_accept(server);
     }
 }
 
@@ -192,7 +192,7 @@ static void greet(struct peer *peer)
 
 /* On the network, while the newest connection without a hello has no place, further ones stay in the kernel's
  * backlog. */
-static void on_connection(struct listener *listener)
+void listen_on_connection(struct listener *listener)
 {
     struct endpoint *endpoint = listener->owner;
     struct server *server = endpoint->server;
@@ -234,7 +234,7 @@ static enum status listen_on(struct server *server, const char *address, int fd,
 
     endpoint->server = server;
     listener->owner = endpoint;
-    listener->on_connection = on_connection;
+    listener->on_connection = listen_on_connection;
     status = fd > 0 ? listener_adopt(listener, server->loop, address, fd, err)
                     : listener_bind(listener, server->loop, address, mode, err);
     if (status != STATUS_OK)
@@ -437,6 +437,8 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         expire_begin(server, options->keep_jobs_us);
     if (status == STATUS_OK && !server->stands_by)
         clients_begin(server, options->client_idle_us);
+    if (status == STATUS_OK)
+        socket_keep_begin(server, options);
     *out = server;
     return status;
 }
@@ -496,6 +498,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->lease_timer, NULL);
     uv_close((uv_handle_t *)&server->alive_timer, NULL);
     uv_close((uv_handle_t *)&server->door_timer, NULL);
+    socket_keep_stop(server);
     names_stop(server);
 }
 
@@ -507,6 +510,7 @@ void server_free(struct server **out)
         return;
     assert(server->peer_count == 0);
     keys_close(server);
+    socket_keep_free(server);
     file_works_free(&server->files);
     stage_uses_free(&server->stage_uses);
     store_close(&server->store);

@@ -161,6 +161,23 @@ def keys_let_go_of_a_job():
         equal(cluster.ctl("cancel", "1", "--now", "--wait").returncode, 0)
 
 
+def several_ranks_share_our_terminal():
+    with Case() as case:
+        program = ("if [ $RANK = 0 ]; then printf '\\033[34mblue\\033[0m\\nname? '; read -r name; echo \"hello $name $TERM\"; "
+                   "else exec sleep 600; fi")
+        one = Terminal(case, *RUN[:-1], "-n", "2", "--tty", "--stdin", "0", "--", "sh", "-c", program)
+        one.wait_for(b"|\x1b[0m \x1b[34mblue\x1b[0m\r\n")
+        one.wait_for(b"|\x1b[0m name? ")  # behind its prefix, although its line has no end
+        one.type(b"bob\r")
+        one.wait_for(b"name? bob\r\n")
+        one.wait_for(b"hello bob xterm\r\n")
+        wait_for("Ctrl-C is ours when rank 0 has ended", lambda: termios.tcgetattr(one.slave)[3] & termios.ISIG)
+        one.type(b"\x03")
+        one.wait_for(b"-- SIGINT to every rank")
+        equal(one.end(), 130, one.text)
+        equal(re.findall(rb"[^\r]\n", one.text), [], one.text)  # no staircase
+
+
 def terminals_without_a_keyboard():
     with Case() as case:
         code, out, errors = feed(case, b"", *RUN, "-n", "2", "--tty", "--", "sh", "-c", "test -t 0; echo $? $(stty size < /dev/tty)")
@@ -187,4 +204,4 @@ def only_the_owner_types():
 if __name__ == "__main__":
     run_and_exit([nobody_gets_any_unless_asked, every_byte_arrives_once, a_file_is_read_from_where_the_caller_is, lost_connections_lose_nothing,
                who_writes_to_a_rank_that_has_enough_hears_of_it, a_restart_begins_at_the_end, a_rank_has_our_terminal,
-               keys_let_go_of_a_job, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)
+               keys_let_go_of_a_job, several_ranks_share_our_terminal, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)
