@@ -165,7 +165,8 @@ static uint32_t add_children(pid_t pids[PROCESSES_MAX], uint32_t count)
         char dir[32];
 
         (void)snprintf(dir, sizeof dir, "/proc/%d", (int)next);
-        if (!has(pids, count, next) && proc_stat_read(dir, &stat) && has(pids, count, stat.ppid))
+        if (!has(pids, count, next) && proc_stat_read(dir, &stat) &&
+            has(pids, count, stat.is.parent))
             pids[count++] = next;
     }
     if (proc != NULL)
