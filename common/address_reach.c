@@ -38,18 +38,15 @@ enum address_reach address_reach(const struct sockaddr_storage *resolved)
                                                               : ADDRESS_FOR_OTHERS;
 }
 
-/* Without the name of an interface. False: not numeric. */
+/* False: not numeric. */
 static bool parse(const char *host, struct sockaddr_storage *resolved)
 {
     struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)resolved;
     struct sockaddr_in *v4 = (struct sockaddr_in *)resolved;
-    char bare[INET6_ADDRSTRLEN];
-
     *resolved = (struct sockaddr_storage){0};
-    (void)snprintf(bare, sizeof bare, "%.*s", (int)strcspn(host, "%"), host);
-    if (inet_pton(AF_INET, bare, &v4->sin_addr) == 1)
+    if (inet_pton(AF_INET, host, &v4->sin_addr) == 1)
         v4->sin_family = AF_INET;
-    else if (inet_pton(AF_INET6, bare, &v6->sin6_addr) == 1)
+    else if (inet_pton(AF_INET6, host, &v6->sin6_addr) == 1)
         v6->sin6_family = AF_INET6;
     return resolved->ss_family != 0;
 }

@@ -12,7 +12,8 @@ enum address_reach {
 };
 
 enum address_reach address_reach(const struct sockaddr_storage *resolved);
-/* The same of a numeric host, as "10.0.0.1", "::1" or "fe80::1%eth0". A name is for others. */
+/* The same of a numeric host, as "10.0.0.1" or "::1". A name is for others, and so is "fe80::1%eth0": whoever writes it knows
+ * that all machines have an eth0. */
 enum address_reach address_reach_of(const char *host);
 /* ::ffff:10.0.0.1, as a socket of IPv6 shows an address of IPv4, becomes 10.0.0.1. */
 void address_unmap(struct sockaddr_storage *resolved);

@@ -42,11 +42,11 @@
 #include "launcherd/inspect/inspect.h"
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_gpus.h"
-#include "launcherd/node/state_place.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/process/state_place.h"
 #include "launcherd/shim/guard.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
@@ -55,6 +55,7 @@
 #define GPU_END_US 1000000u
 #define LATE_END_MS 3000u
 #define PATIENCE_MS 5000u
+#define JOIN_ONLY_MS 30000u
 #define DESCRIPTORS 1024u /* as many may be open before the loop needs memory for its table */
 #define LOG_MAX_DEFAULT (1ull << 30)
 #define DAY_US (24 * 3600 * 1000000ull)
@@ -101,7 +102,7 @@ static const struct option_row rows[] = {
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, join_only),
      .help = "end once the server has taken the key of --join, and it is kept; then start the "
-             "service"},
+             "service. Without an answer of the server it fails after 30 s"},
     {.name = "keep-trying",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, keep_trying),
@@ -261,26 +262,6 @@ static int find_key(struct settings *settings, struct node_options *options, str
     return -1;
 }
 
-/* The address at which other nodes reach this one; 127.0.0.1 until the way to the server is known.
- * Returns -1, or the exit code. */
-static int find_address(const struct settings *settings, struct node_options *options)
-{
-    char *address = options->core.address;
-    enum status status = STATUS_OK;
-    struct err err, why;
-
-    (void)snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1");
-    options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
-    if (settings->address != NULL && settings->interface != NULL)
-        return service_complain(&table, "give --address or --interface, not both");
-    if (settings->interface != NULL)
-        status = interface_address(settings->interface, address, &err);
-    else if (settings->address != NULL &&
-             interface_take(settings->address, address, &why) != STATUS_OK)
-        status = err_set(&err, why.status, 0, "--address %s", why.text);
-    return status == STATUS_OK ? -1 : complain(&err);
-}
-
 static int check(const struct settings *settings, const struct node_options *options)
 {
     static const char allowed[] =
@@ -341,6 +322,7 @@ static int find_state_dir(struct settings *settings, const char *host)
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
     static char host[256] = "node", log_dir[PATH_MAX], server[PATH_MAX];
+    struct err err;
     int code;
 
     (void)gethostname(host, sizeof host - 1);
@@ -363,7 +345,11 @@ static int prepare(struct settings *settings, struct node_options *options, stru
         settings->name = host;
     if (code < 0)
         code = check(settings, options);
-    return code < 0 ? find_address(settings, options) : code;
+    options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
+    if (code < 0 && interface_choose(settings->address, settings->interface, options->core.address,
+                                     &err) != STATUS_OK)
+        return complain(&err);
+    return code;
 }
 
 static void list_gpus(uint32_t gpus)
@@ -466,6 +452,7 @@ static void on_ready(void *owner, bool is_key_lost)
     const struct launcher_options *core = &launcherd->options->core;
 
     if (launcherd->join_only) {
+        (void)uv_timer_stop(&launcherd->patience);
         launcherd->exit_code = is_key_lost ? EXIT_FAILURE : EXIT_SUCCESS;
         if (!is_key_lost)
             (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
@@ -512,8 +499,16 @@ static void on_end_signal(uv_signal_t *handle, int number)
  * upgrade that waits for it should wait longer. */
 static void on_patience_over(uv_timer_t *timer)
 {
-    (void)timer;
-    notify_ready();
+    struct launcherd *launcherd = timer->data;
+
+    if (!launcherd->join_only) {
+        notify_ready();
+        return;
+    }
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "no server at %s has taken the key within %u s",
+             launcherd->options->server, JOIN_ONLY_MS / 1000);
+    launcherd->exit_code = EXIT_FAILURE;
+    end(launcherd);
 }
 
 static int run(struct launcherd *launcherd, struct node_options *options)
@@ -539,7 +534,9 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     launcherd->late_end.data = launcherd;
     uv_unref((uv_handle_t *)&launcherd->late_end);
     uv_timer_init(&launcherd->loop, &launcherd->patience);
-    uv_timer_start(&launcherd->patience, on_patience_over, PATIENCE_MS, 0);
+    launcherd->patience.data = launcherd;
+    uv_timer_start(&launcherd->patience, on_patience_over,
+                   launcherd->join_only ? JOIN_ONLY_MS : PATIENCE_MS, 0);
     uv_unref((uv_handle_t *)&launcherd->patience);
     uv_run(&launcherd->loop, UV_RUN_DEFAULT);
     uv_close((uv_handle_t *)&launcherd->late_end, NULL);

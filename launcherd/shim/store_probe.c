@@ -37,24 +37,61 @@ __attribute__((format(printf, 2, 3))) static void fail(struct store_probe *probe
     probe->on_failed(probe->owner, probe->text);
 }
 
-/* The store takes calls from the nodes' addresses alone. */
-static void check_own(struct store_probe *probe)
+/* A link-local address may have the name of its interface behind it. */
+static bool is_same_host(const char *a, const char *b)
+{
+    const size_t count = strcspn(a, "%");
+
+    return count == strcspn(b, "%") && strncmp(a, b, count) == 0;
+}
+
+/* The address from which it calls; "": not known. */
+static void own_host(struct store_probe *probe, char host[ADDRESS_BYTES_MAX])
 {
     struct sockaddr_storage own = {0};
     int byte_count = sizeof own;
-    char text[ADDRESS_BYTES_MAX + 8], host[ADDRESS_BYTES_MAX];
+    char text[ADDRESS_BYTES_MAX + 8];
     in_port_t port;
 
+    host[0] = '\0';
     if (uv_tcp_getsockname(&probe->tcp, (struct sockaddr *)&own, &byte_count) != 0)
         return;
     address_format_tcp(&own, text, sizeof text);
-    if (!address_split_tcp(text, host, sizeof host, &port) || strcmp(host, probe->address) == 0)
+    (void)address_split_tcp(text, host, ADDRESS_BYTES_MAX, &port);
+}
+
+static void give_room(uv_handle_t *handle, size_t wanted, uv_buf_t *out)
+{
+    static char bytes[16];
+
+    (void)handle;
+    (void)wanted;
+    *out = uv_buf_init(bytes, sizeof bytes);
+}
+
+/* The store has closed the connection: only addresses of nodes of the job are let in. */
+static void on_read(uv_stream_t *stream, ssize_t byte_count, const uv_buf_t *bytes)
+{
+    struct store_probe *probe = stream->data;
+    char host[ADDRESS_BYTES_MAX];
+
+    (void)bytes;
+    if (byte_count >= 0)
         return;
-    fail(
-        probe,
-        "node %s calls node %s (%s) from %s, and not from its own address, %s: start its launcherd "
-        "with --address %s",
-        probe->node, probe->master, probe->where, host, probe->address, host);
+    own_host(probe, host);
+    fail(probe,
+         "node %s calls node %s (%s) from %s, which is not let in: start its launcherd with "
+         "--address %s",
+         probe->node, probe->master, probe->where, host, host);
+}
+
+/* Where it calls from the address that the store was told, the store lets it in. */
+static bool is_let_in(struct store_probe *probe)
+{
+    char host[ADDRESS_BYTES_MAX];
+
+    own_host(probe, host);
+    return !probe->is_guess && is_same_host(host, probe->address);
 }
 
 static void on_time(uv_timer_t *timer)
@@ -63,6 +100,8 @@ static void on_time(uv_timer_t *timer)
 
     if (uv_now(timer->loop) < probe->until_ms)
         try_now(probe);
+    else if (probe->is_connected)
+        store_probe_close(probe);
     else
         fail(probe,
              "node %s does not reach node %s: nothing answers at %s; is there a firewall between "
@@ -95,8 +134,10 @@ static void on_connect(uv_connect_t *request, int status)
         try_later(probe, status);
         return;
     }
-    check_own(probe);
-    store_probe_close(probe);
+    probe->is_connected = true;
+    probe->tcp.data = probe;
+    if (is_let_in(probe) || uv_read_start((uv_stream_t *)&probe->tcp, give_room, on_read) != 0)
+        store_probe_close(probe);
 }
 
 static void try_now(struct store_probe *probe)
@@ -133,6 +174,8 @@ void store_probe_begin(struct store_probe *probe, uv_loop_t *loop,
     (void)snprintf(probe->node, sizeof probe->node, "%s", way->node);
     (void)snprintf(probe->master, sizeof probe->master, "%s", way->master);
     (void)snprintf(probe->address, sizeof probe->address, "%s", way->address);
+    probe->is_guess = way->is_guess;
+    probe->is_connected = false;
     address_format_tcp(&probe->to, probe->where, sizeof probe->where);
     (void)uv_timer_init(loop, &probe->timer);
     probe->timer.data = probe;

@@ -19,7 +19,8 @@ struct store_probe {
     uv_connect_t connect;
     struct sockaddr_storage to;
     uint64_t until_ms; /* loop time */
-    bool is_open, has_socket;
+    bool is_open, has_socket, is_connected;
+    bool is_guess; /* `address` is */
     char node[NODE_NAME_BYTES_MAX], master[NODE_NAME_BYTES_MAX];
     char address[ADDRESS_BYTES_MAX]; /* the node's own, which the store lets in */
     char where[ADDRESS_BYTES_MAX + 8];
@@ -33,6 +34,7 @@ struct store_probe {
 struct store_probe_way {
     const char *node, *address, *master, *master_addr;
     uint32_t port;
+    bool is_guess; /* the store may have been told another address of this node */
 };
 
 void store_probe_begin(struct store_probe *probe, uv_loop_t *loop,

@@ -86,6 +86,7 @@ void workers_store_probe(struct shim_workers *workers)
         .master = start->nodes.count > 0 ? start->nodes.items[0].name : "0",
         .master_addr = workers->master_addr,
         .port = workers->master_port,
+        .is_guess = strcmp(workers->node_address, workers->options.node_address) != 0,
     };
 
     if (start->node_rank == 0 || !store_child_is_wanted(start))

@@ -338,6 +338,8 @@ uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name);
  * borrows from the core. */
 uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
                          struct part_slot out[SLOTS_PER_NODE_MAX]);
+/* The address at which the node `other` reaches that node, as far as is known; "": there is none. */
+const char *rdzv_address_for(const struct rdzv *rdzv, const char *name, const char *other);
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
 /* Nodes that are away: an operator drained them or some of their slots, and they have not connected
  * since the server started. The name of the first one after `name`, and before `end` unless that is

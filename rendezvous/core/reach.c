@@ -31,20 +31,31 @@ static const struct node *node_of(const struct rdzv *rdzv, const struct job *job
     return index != NODE_NONE ? &rdzv->nodes[index] : NULL;
 }
 
-/* An address of the server's machine that other machines use. NULL: no part of the generation shows one. */
+/* The address of the server's machine that the node uses. NULL: it shows none that others can use, too. */
+static const char *address_here_of(const struct rdzv *rdzv, const struct node *node)
+{
+    if (node->called[0] != '\0' && address_reach_of(node->called) == ADDRESS_FOR_OTHERS)
+        return node->called;
+    return is_here(rdzv, node) && is_for_others(node) ? node->address : NULL;
+}
+
+/* NULL: no part of the generation shows one. */
 static const char *address_here(const struct rdzv *rdzv, const struct job *job)
 {
-    for (uint32_t i = 0; i < job->record.part_count; i++) {
+    const char *found = NULL;
+
+    for (uint32_t i = 0; found == NULL && i < job->record.part_count; i++) {
         const struct node *node = node_of(rdzv, job, i);
 
-        if (node == NULL)
-            continue;
-        if (node->called[0] != '\0' && address_reach_of(node->called) == ADDRESS_FOR_OTHERS)
-            return node->called;
-        if (is_here(rdzv, node) && is_for_others(node))
-            return node->address;
+        found = node != NULL ? address_here_of(rdzv, node) : NULL;
     }
-    return NULL;
+    return found;
+}
+
+/* Whether its own word is not what others can use, and the server may know better. */
+static bool is_to_be_told(const struct rdzv *rdzv, const struct node *node)
+{
+    return node->address[0] != '\0' && !is_for_others(node) && is_here(rdzv, node);
 }
 
 const char *reach_address(const struct rdzv *rdzv, const struct job *job, uint32_t part)
@@ -54,9 +65,19 @@ const char *reach_address(const struct rdzv *rdzv, const struct job *job, uint32
 
     if (node == NULL)
         return "";
-    if (node->address[0] == '\0' || is_for_others(node) || !is_here(rdzv, node))
-        return node->address;
-    here = address_here(rdzv, job);
+    here = is_to_be_told(rdzv, node) ? address_here(rdzv, job) : NULL;
+    return here != NULL ? here : node->address;
+}
+
+const char *rdzv_address_for(const struct rdzv *rdzv, const char *name, const char *other)
+{
+    const struct node *node = roster_find(rdzv, name), *from = roster_find(rdzv, other);
+    const char *here = NULL;
+
+    if (node == NULL)
+        return "";
+    if (from != NULL && is_to_be_told(rdzv, node))
+        here = address_here_of(rdzv, from);
     return here != NULL ? here : node->address;
 }
 

@@ -34,7 +34,7 @@ CORE_FILES = ["worker/comm/live.c", "worker/backend/cuda/nccl/watch.c", "worker/
 # What a core may call that it does not define: no clock, socket, file, heap, process or random source. <ctype.h> reads
 # the locale, which no program here sets.
 CORE_SYMBOLS = re.compile(
-    r"^(mem(cpy|set|move|cmp|chr|mem)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
+    r"^(inet_pton|mem(cpy|set|move|cmp|chr|mem)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
     r"__(mem(cpy|set|move)|v?snprintf|str(cpy|cat|ncpy))_chk|__assert_fail|__stack_chk_fail|"
     r"__ctype_(b|tolower|toupper)_loc|qsort|bsearch|abs|labs|llabs|u?intdiv|l?l?div|"
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
@@ -124,6 +124,8 @@ RENDEZVOUS_ALLOWED = {
     # the files of --store-cert and others: before the loop runs, and once a day while the server stands by. libcurl reads them, too,
     # for each new connection; a server whose loop hangs there gives the lead up (core/leader.h)
     "rendezvous/store/etcd_files.c": r"etcd_files_\w+$", "rendezvous/store/etcd_place.c": r"etcd_place_make$",
+    # /proc is the kernel's memory
+    "common/io/boot_id.c": r"boot_id_read$",
     # before the loop runs
     "rendezvous/store/witness_files.c": r"witness_(open|close)$",
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",

@@ -19,7 +19,7 @@ TEST(whom_an_address_is_for)
         {"127.0.0.1", ADDRESS_LOOPBACK},     {"127.0.1.1", ADDRESS_LOOPBACK},
         {"::1", ADDRESS_LOOPBACK},           {"::ffff:127.0.0.1", ADDRESS_LOOPBACK},
         {"0.0.0.0", ADDRESS_LOOPBACK},       {"::", ADDRESS_LOOPBACK},
-        {"fe80::1", ADDRESS_LINK_LOCAL},     {"fe80::1%eth0", ADDRESS_LINK_LOCAL},
+        {"fe80::1", ADDRESS_LINK_LOCAL},     {"fe80::1%eth0", ADDRESS_FOR_OTHERS},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/io/key_file.h"
-#include "launcherd/node/state_place.h"
+#include "launcherd/process/state_place.h"
 #include "launcherd/process/rundir.h"
 #include "tests/lib/test.h"
 

@@ -181,4 +181,16 @@ TEST(such_a_node_is_used_alone_or_not_at_all)
     check_addresses(id, "10.77.0.2", "10.77.0.3");
 }
 
+/* For questions to nodes. */
+TEST(how_one_node_reaches_another)
+{
+    begin();
+    hello(1, "head", HERE, "127.0.0.1", NULL);
+    hello(2, "far", "b2", "10.77.0.2", "10.77.0.1");
+    CHECK_STR(rdzv_address_for(core, "head", "far"), "10.77.0.1");
+    CHECK_STR(rdzv_address_for(core, "far", "head"), "10.77.0.2");
+    CHECK_STR(rdzv_address_for(core, "head", "nobody"), "127.0.0.1");
+    CHECK_STR(rdzv_address_for(core, "nobody", "head"), "");
+}
+
 TEST_MAIN

@@ -1,4 +1,4 @@
-#include "launcherd/node/state_place.h"
+#include "launcherd/process/state_place.h"
 
 #include <cjson/cJSON.h>
 #include <dirent.h>
@@ -14,11 +14,11 @@
 #include "common/io/read_all.h"
 #include "common/io/service.h"
 #include "common/io/write_all.h"
-#include "launcherd/node/node.h"
 #include "launcherd/process/machine_id.h"
 
 #define HOST_PREFIX "host-"
 #define HOST_FILE "host"
+#define KEY_FILE "key"                /* node/node.h */
 #define STATE_ID_FILE "state-id.json" /* node/state_id.c */
 #define TEXT_BYTES 1024u
 #define ROOM 300 /* for what the state directory holds */
@@ -105,8 +105,7 @@ static bool is_likely_ours(const struct state_place_facts *facts)
 
     if (is_machine >= 0)
         return is_machine == 1;
-    if (!join_path(path, facts->base, NODE_KEY_FILE) ||
-        key_file_read(path, &key, &why) != STATUS_OK)
+    if (!join_path(path, facts->base, KEY_FILE) || key_file_read(path, &key, &why) != STATUS_OK)
         return true;
     is_named = has_own_name(facts, &key);
     key_forget(&key);
@@ -135,7 +134,7 @@ static bool is_base_ours(const struct state_place_facts *facts, struct state_pla
 {
     char owner[TEXT_BYTES];
 
-    if (!is_there(facts->base, NODE_KEY_FILE) && !is_there(facts->base, STATE_ID_FILE))
+    if (!is_there(facts->base, KEY_FILE) && !is_there(facts->base, STATE_ID_FILE))
         return false;
     if (!is_there(facts->base, HOST_FILE) && is_likely_ours(facts) && claim(facts))
         (void)snprintf(

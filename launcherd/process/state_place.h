@@ -4,8 +4,8 @@
  * of one node. So each machine has a folder of its own, host-NAME, in the usual place. An earlier version has used that place
  * itself. Its state stays where it is, with its jobs and logs, and belongs to one machine: that of its key or of its id, else
  * the first that starts there. The file `host` in it has that machine's name. */
-#ifndef LAUNCHERD_NODE_STATE_PLACE_H
-#define LAUNCHERD_NODE_STATE_PLACE_H
+#ifndef LAUNCHERD_PROCESS_STATE_PLACE_H
+#define LAUNCHERD_PROCESS_STATE_PLACE_H
 
 #include <limits.h>
 #include <stdbool.h>
