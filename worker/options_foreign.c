@@ -172,7 +172,8 @@ static enum status translate(struct translation *t, const struct foreign *row, c
                is_bool(t->argv[t->at])) {
         t->at++;
     }
-    if (row->idle != NULL && (row->value == NULL || strcmp(row->value, value) == 0)) {
+    if (row->idle != NULL &&
+        (row->value == NULL || (value != NULL && strcmp(row->value, value) == 0))) {
         t->found->left_out |= UINT64_C(1) << (row - table);
         return STATUS_OK;
     }

@@ -43,9 +43,9 @@ static enum status open_idx(struct train *train, const char *dir, bool is_traini
 
     if (status == STATUS_OK && is_training && unused.count > 0 && train->place->rank == 0)
         log_line(LOG_WARNING, train_log_about(train),
-                 "%s: the labels say that there are %u classes; of %u, such as %u, there is no "
-                 "training image",
-                 dir, (*set)->shape.classes, unused.count, unused.first);
+                 "%s: the labels say that there are %u classes; class %u%s no training image", dir,
+                 (*set)->shape.classes, unused.first,
+                 unused.count > 1 ? " and others have" : " has");
     return status;
 }
 

@@ -271,9 +271,9 @@ static bool is_taken(int fd)
            errno == EWOULDBLOCK;
 }
 
-/* `option`: its name, `name`: its value, or NULL. */
+/* `option`: its name, `name`: its value, or NULL. `taken` is increased where another rank has the file. */
 static enum status open_log(struct train *train, const char *option, const char *name, FILE **log,
-                            struct err *err)
+                            double *taken, struct err *err)
 {
     char path[OPTIONS_PATH_BYTES];
     struct append_file file;
@@ -288,13 +288,8 @@ static enum status open_log(struct train *train, const char *option, const char 
     status = append_open(&file, path, train->is_resumed ? APPEND_KEEP : APPEND_REPLACE, &why);
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "%s %s: %.80s", option, path, why.text);
-    if (train->place->world > 1 && is_taken(file.fd)) {
-        append_close(&file);
-        return err_set(err, STATUS_BAD_INPUT, EWOULDBLOCK,
-                       "%s %.100s: another rank writes into this file: put %%r, the rank, into its "
-                       "name",
-                       option, name);
-    }
+    if (train->place->world > 1)
+        *taken += is_taken(file.fd);
     *log = fdopen(file.fd, "a");
     if (*log == NULL) {
         append_close(&file);
@@ -304,14 +299,24 @@ static enum status open_log(struct train *train, const char *option, const char 
     return STATUS_OK;
 }
 
+/* All ranks tell of a file that two of them would write: which one comes second is a matter of luck. */
 static enum status open_logs(struct train *train, struct err *err)
 {
+    const struct options *options = train->options;
+    double taken = 0;
     enum status status =
-        open_log(train, "--loss-log", train->options->loss_log, &train->loss_log, err);
+        open_log(train, "--loss-log", options->loss_log, &train->loss_log, &taken, err);
 
-    return status == STATUS_OK ? open_log(train, "--sample-log", train->options->sample_log,
-                                          &train->sample_log, err)
-                               : status;
+    if (status == STATUS_OK)
+        status =
+            open_log(train, "--sample-log", options->sample_log, &train->sample_log, &taken, err);
+    if (status == STATUS_OK && train->comm != NULL)
+        status = comm_all_reduce_sum_f64(train->comm, &taken, 1, err);
+    if (status != STATUS_OK || taken == 0)
+        return status;
+    return err_set(err, STATUS_BAD_INPUT, EWOULDBLOCK,
+                   "--%s: another rank writes into this file: put %%r, the rank, into its name",
+                   options->loss_log != NULL ? "loss-log" : "sample-log");
 }
 
 /* How this CPU emulates 16-bit types. */

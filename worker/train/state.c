@@ -255,6 +255,9 @@ static enum status load(struct train *train, struct err *err)
         train->is_from_file = !is_agreed;
         log_line(LOG_INFO, train_log_about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
+        if (options->pretrained != NULL)
+            log_line(LOG_INFO, train_log_about(train),
+                     "--pretrained has no effect here: the weights are those of the checkpoint");
     }
     checkpoint_close(&checkpoint);
     return status;

@@ -148,6 +148,7 @@ TEST(every_level_resumes_bit_identical)
 TEST(another_optimizer_is_refused)
 {
     const char *at;
+    char log[1024];
 
     write_data();
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 1 --lookahead 5")), 0);
@@ -157,7 +158,8 @@ TEST(another_optimizer_is_refused)
     at = strstr(gang_output(),
                 "now it is larc"); /* as the error, and not as a warning before it too */
     CHECK(at != NULL && strstr(at + 1, "now it is larc") == NULL);
-    CHECK_EQ(gang_run(2, "-b 16 --max-steps 1 --loss-log losses.txt"), 1);
+    (void)snprintf(log, sizeof log, "-b 16 --max-steps 1 --loss-log %s/losses.txt", test_dir());
+    CHECK_EQ(gang_run(2, log), 1);
     CHECK(strstr(gang_output(), "another rank writes into this file: put %r") != NULL);
 }
 
