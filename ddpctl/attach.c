@@ -270,6 +270,8 @@ static void open_interrupt(struct attach *attach)
                                         .term_is_final = attach->options.term_is_final,
                                         .on_stop = on_interrupt_stop};
     interrupt_open(&attach->interrupt, &options);
+    more_signals_open(&attach->more_signals, &attach->interrupt, attach->loop,
+                      attach->options.more_signals);
 }
 
 /* Ctrl-] three times at a raw terminal: detaches, or cancels a job that cannot go on without us. */

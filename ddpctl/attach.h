@@ -20,8 +20,11 @@
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
 #include "ddpctl/done_note.h"
+#include "ddpctl/duplicate.h"
 #include "ddpctl/follow.h"
 #include "ddpctl/interrupt.h"
+#include "ddpctl/log_folder.h"
+#include "ddpctl/more_signals.h"
 #include "ddpctl/stdin_feed.h"
 #include "ddpctl/view.h"
 #include "ddpctl/wait_note.h"
@@ -49,10 +52,13 @@ struct attach_options {
     bool first_is_patient; /* the server is just being started: wait for it */
     bool term_is_final;    /* SIGTERM never kills, however often it comes */
     uint32_t first_signal; /* what the first Ctrl-C sends; 0: SIGINT */
+    uint64_t more_signals; /* --signals-to-handle: bit N is signal N */
     bool has_stdin;        /* our stdin is sent to the rank `stdin_rank` */
     uint32_t stdin_rank;
     bool has_terminal; /* ranks have terminals; our stdin, if a terminal, is connected to them */
     uint64_t patience_us;
+    struct duplicate *duplicate;         /* takes what is shown, too; NULL: none */
+    const struct log_folder *log_folder; /* of --log-dir; NULL: none */
     /* Called with each piece of a log, which is then not shown; NULL: logs are shown. It returns
      * false to stop reading; that is not a failure. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
@@ -78,6 +84,7 @@ struct attach {
     uv_loop_t *loop;
     struct client job_client;
     struct interrupt interrupt;
+    struct more_signals more_signals;
     struct stdin_feed stdin_feed;
     struct client *log_clients; /* [log_client_count]; kept until attach_free */
     uint32_t log_client_count;

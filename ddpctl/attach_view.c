@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/torchrun.h"
 
 #define DONE_NOTE_US 5000000u /* ranks seldom end at the same time */
 #define WAIT_NOTE_US 1000000u /* shorter waits are not reported: a job may start at once */
@@ -81,6 +83,62 @@ static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i
     return run;
 }
 
+/* Whether torchrun would put its prefix before the lines of this stream. */
+static bool is_teed(const struct view_options *options, uint32_t rank, bool is_error)
+{
+    const struct view_hidden *hidden = &options->hidden;
+
+    return hidden->local_count > 0 && options->prefix == VIEW_PREFIX_AUTO && options->splits &&
+           (hidden->teed[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
+}
+
+/* What torchrun would put before the lines of a rank. */
+static void torchruns_prefix(const struct attach *attach, uint32_t number,
+                             char prefix[VIEW_PREFIX_BYTES])
+{
+    const struct view_options *options = &attach->options.view;
+    const uint32_t locals = options->hidden.local_count;
+    char host[NODE_NAME_BYTES_MAX];
+    const struct torchrun_line line = {.role = options->role != NULL ? options->role : "default",
+                                       .host = host,
+                                       .rank = number,
+                                       .local_rank = locals > 0 ? number % locals : number};
+
+    (void)snprintf(host, sizeof host, "%s", attach->ranks[number].node);
+    if (attach->ctl->options.standalone && gethostname(host, sizeof host) != 0)
+        host[0] = '\0'; /* its nodes have names of our own */
+    host[sizeof host - 1] = '\0';
+    torchrun_prefix(options->line_prefix, &line, prefix);
+}
+
+static void set_prefix(const struct attach *attach, uint32_t number, bool is_error,
+                       const struct view_target *target, bool has_color, struct view *view)
+{
+    const struct view_options *options = &attach->options.view;
+
+    if (options->line_prefix != NULL ||
+        (!target->is_terminal && is_teed(options, number, is_error)))
+        torchruns_prefix(attach, number, view->prefix);
+    else
+        view_prefix(number, attach->ranks[number].node, attach->rank_width, attach->node_width,
+                    has_color, view->prefix);
+}
+
+/* Bytes that are shown; none: the stream has ended. */
+static void duplicate(const struct attach *attach, uint32_t rank, bool is_error, const void *bytes,
+                      size_t byte_count)
+{
+    char prefix[VIEW_PREFIX_BYTES];
+
+    if (attach->options.duplicate == NULL)
+        return;
+    torchruns_prefix(attach, rank, prefix);
+    if (byte_count > 0)
+        duplicate_bytes(attach->options.duplicate, rank, is_error, prefix, bytes, byte_count);
+    else
+        duplicate_end(attach->options.duplicate, rank, is_error, prefix);
+}
+
 void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_data *data,
                      uint32_t skip, bool is_final)
 {
@@ -95,8 +153,10 @@ void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_
 
         view->at_ms = run.at_ms;
         take_view(attach, view);
-        if (from < end && !view_hides(options, rank, run.is_error))
+        if (from < end && !view_hides(options, rank, run.is_error)) {
             view_bytes(view, data->bytes.items + from, end - from, &out);
+            duplicate(attach, rank, run.is_error, data->bytes.items + from, end - from);
+        }
         at = end;
         if (out.byte_count > 0)
             settle(attach, &attach->ranks[rank].views[!run.is_error]);
@@ -108,6 +168,7 @@ void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_
         take_view(attach, view);
         view_end(view, &out);
         show_view(attach, view, &out);
+        duplicate(attach, rank, k == 1, NULL, 0);
     }
 }
 
@@ -125,7 +186,6 @@ static struct view_target target_of(const struct attach *attach, bool is_error)
  * who reads a log has lines of others there. */
 static void make_views(struct attach *attach, uint32_t number)
 {
-    const struct view_options *options = &attach->options.view;
     const struct screen *screen = &attach->ctl->screen;
     struct attach_rank *rank = &attach->ranks[number];
 
@@ -133,28 +193,30 @@ static void make_views(struct attach *attach, uint32_t number)
         struct view *view = &rank->views[k];
         const bool is_error = k == 1;
         const struct view_target target = target_of(attach, is_error);
-        const bool has_color = is_error && options->splits ? screen->err_color : screen->color;
+        struct view_options options = attach->options.view;
+        const bool has_color = is_error && options.splits ? screen->err_color : screen->color;
 
-        view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
+        if (is_teed(&options, number, is_error))
+            options.prefix = VIEW_PREFIX_ALWAYS;
+        view->form = screen->json ? VIEW_JSON : view_choose(&options, &target);
         if (view->form == VIEW_PLAIN && attach->options.has_terminal)
             view->form = VIEW_EXACT; /* terminal output is shown unchanged */
-        view->has_times = options->has_times;
+        view->has_times = options.has_times;
         view->shows_parts = target.is_terminal;
         view->is_typed = attach->options.has_stdin && attach->options.stdin_rank == number &&
                          isatty(STDIN_FILENO) == 1;
         view->rules =
             (struct sequence_rules){.has_styles = has_color,
                                     .has_moves = view->form == VIEW_PLAIN,
-                                    .has_climbs = view->form == VIEW_PLAIN && options->splits};
+                                    .has_climbs = view->form == VIEW_PLAIN && options.splits};
         view->source = (struct view_source){.job_id = attach->job_id,
                                             .generation = attach->follow.generation,
                                             .rank = number,
                                             .node = rank->node,
                                             .is_error = is_error};
         view->prefix[0] = '\0';
-        if (view_has_prefix(options, &target))
-            view_prefix(number, rank->node, attach->rank_width, attach->node_width, has_color,
-                        view->prefix);
+        if (view_has_prefix(&options, &target))
+            set_prefix(attach, number, is_error, &target, has_color, view);
     }
 }
 

@@ -162,6 +162,21 @@ void interrupt_key(struct interrupt *interrupt)
         cancel(interrupt, SIGINT);
 }
 
+void interrupt_with(struct interrupt *interrupt, int number)
+{
+    if (interrupt->is_closed)
+        return;
+    if (interrupt->requested != INTERRUPT_NONE) {
+        cancel(interrupt, number);
+        return;
+    }
+    interrupt->signal_number = number;
+    interrupt->first_signal = (uint32_t)number;
+    interrupt->requested = INTERRUPT_FIRST;
+    announce(interrupt);
+    send_if_requested(interrupt);
+}
+
 static void detach(struct interrupt *interrupt, int exit_code)
 {
     const char *server = ctl_server_shown(interrupt->options.ctl),
@@ -240,8 +255,8 @@ static void on_signal(uv_signal_t *signal, int number)
         return;
     }
     interrupt->count++;
-    if (number == SIGINT && interrupt->count == 1 && interrupt->requested == INTERRUPT_NONE &&
-        can_ask(interrupt))
+    if ((number == SIGINT || number == SIGQUIT) && interrupt->count == 1 &&
+        interrupt->requested == INTERRUPT_NONE && can_ask(interrupt))
         ask(interrupt);
     else
         cancel(interrupt, number);

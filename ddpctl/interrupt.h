@@ -3,8 +3,8 @@
  *
  *   Ctrl-C         asks, if the job can go on without us and there is a terminal. Otherwise each one goes a step
  *                  further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then we stop waiting
- *   Ctrl-\         the same without a question, beginning with SIGQUIT: for programs that print their stacks then. Ignored
- *                  if it was ignored at our start
+ *   Ctrl-\         the same, beginning with SIGQUIT: for programs that print their stacks then. Ignored if it was ignored at
+ *                  our start
  *   SIGTERM        the same, beginning with SIGTERM
  *   SIGHUP         detaches if the job can go on without us, so that a closed laptop never kills it; otherwise like
  *                  SIGTERM. Ignored if it was ignored at our start (nohup) */
@@ -64,6 +64,8 @@ void interrupt_job_ended(struct interrupt *interrupt);
 void interrupt_term(struct interrupt *interrupt);
 /* Does what a Ctrl-C does that asks no question. */
 void interrupt_key(struct interrupt *interrupt);
+/* Cancels the job, beginning with this signal; if it is being cancelled, takes the next step. */
+void interrupt_with(struct interrupt *interrupt, int number);
 /* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);
 

@@ -186,8 +186,19 @@ const struct option_row options_rows[] = {
      .value = "0:3,1:1",
      OPTION_INTO(struct options, tee),
      .help = "show these streams though --redirects hides them"},
+    TEXT("log-line-prefix-template", log_line_prefix_template, JOB, "TEMPLATE",
+         "what a line has before it where it names its rank: ${role_name} ${local_rank} ${rank} "
+         "${hostname} (default with --tee, into a pipe: [${role_name}${local_rank}]:)"),
+    TEXT("duplicate-stdout-filters", duplicate_out, JOB, "WORD,...",
+         "with --log-dir: lines of stdout that have one of these words also go to "
+         "DIR/N/filtered_stdout.log"),
+    TEXT("duplicate-stderr-filters", duplicate_error, JOB, "WORD,...",
+         "the same of stderr, to filtered_stderr.log"),
     TEXT("local-ranks-filter", local_ranks_filter, JOB, "0,2",
          "show the output of these local ranks of each node"),
+    TEXT("signals-to-handle", signals_to_handle, JOB, "SIGNAL,...",
+         "these cancel the job, too: they reach the ranks first (INT, TERM, HUP and QUIT do in any "
+         "case)"),
     {.name = "node-rank",
      .kind = OPTION_TEXT,
      .min = 1,
@@ -229,7 +240,9 @@ const struct option_row options_rows[] = {
          "the state goes elsewhere, and jobs go on there; no server may run, and this one is "
          "refused from then on"),
     TEXT("log-dir", log_dir, JOB, "DIR",
-         "with --standalone or --slurm: keep each rank's output there, DIR/JOB/g1-rank0.log"),
+         "keep each rank's output there (with --standalone or --slurm): DIR/1/g1-rank0.log, of the "
+         "next "
+         "run DIR/2/g1-rank0.log"),
     TEXT("bindir", bindir, VERB_RUN | STATE, "DIR",
          "where the daemons are (default: beside ddpctl)"),
     {.name = "all",
@@ -376,10 +389,6 @@ const struct option_row options_rows[] = {
     IGNORED("start-method"),
     IGNORED("event-log-handler"),
     IGNORED("logs-specs"),
-    IGNORED("log-line-prefix-template"),
-    IGNORED("duplicate-stdout-filters"),
-    IGNORED("duplicate-stderr-filters"),
-    IGNORED("signals-to-handle"),
     IGNORED("numa-binding"),
 };
 const size_t options_row_count = sizeof options_rows / sizeof options_rows[0];

@@ -18,6 +18,7 @@
 #include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
 #include "ddpctl/request.h"
+#include "ddpctl/run_files.h"
 #include "ddpctl/script.h"
 #include "ddpctl/slurm.h"
 #include "ddpctl/stage_send.h"
@@ -301,7 +302,8 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     if (ctl->options.rdzv_endpoint)
         screen_message(&ctl->screen, "--rdzv-endpoint has no effect here: %s",
                        torchrun_instead("rdzv-endpoint"));
-    if (ctl->options.log_dir && !is_private(&ctl->options))
+    if (ctl->options.log_dir && !is_private(&ctl->options) && !ctl->options.duplicate_out &&
+        !ctl->options.duplicate_error)
         screen_message(&ctl->screen,
                        "--log-dir is for --standalone and --slurm and is ignored: nodes "
                        "keep the logs of their ranks, ddpctl logs shows them");
@@ -417,6 +419,23 @@ static int take_stdin(struct ctl *ctl, const struct submission *submission,
     return ctl_fail(ctl, CTL_USAGE, message, "");
 }
 
+static int run_attached(struct ctl *ctl, struct submission *submission,
+                        struct attach_options *options)
+{
+    enum joint joint = JOINT_NO;
+    int rc = CTL_OK;
+
+    if (ctl->options.standalone)
+        return standalone_run(ctl, options);
+    if (ctl->options.slurm)
+        return slurm_run(ctl, options);
+    if (strcmp(ctl->verb_name, "run") == 0)
+        rc = joint_submit(ctl, submission, &joint);
+    if (joint != JOINT_NO)
+        options->on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
+    return rc == CTL_OK ? attach_run(ctl, options) : rc;
+}
+
 static int follow_submission(struct ctl *ctl, struct submission *submission)
 {
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];
@@ -431,7 +450,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
     };
-    enum joint joint = JOINT_NO;
+    struct run_files files = {.folder.dir = ""};
     struct err err = {0};
     int rc;
 
@@ -449,16 +468,18 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     if (ctl->options.signal != NULL &&
         signal_parse(ctl->options.signal, &options.first_signal, &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    if (ctl->options.signals_to_handle != NULL &&
+        torchrun_signals(ctl->options.signals_to_handle, &options.more_signals, &err) != STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
     options.view.hidden = submission->hidden;
-    if (ctl->options.standalone)
-        return standalone_run(ctl, &options);
-    if (ctl->options.slurm)
-        return slurm_run(ctl, &options);
-    if (strcmp(ctl->verb_name, "run") == 0)
-        rc = joint_submit(ctl, submission, &joint);
-    if (joint != JOINT_NO)
-        options.on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
-    return rc == CTL_OK ? attach_run(ctl, &options) : rc;
+    options.view.line_prefix = ctl->options.log_line_prefix_template;
+    options.view.role = ctl->options.role;
+    rc = run_files_open(&files, ctl, submission->request.nodes * submission->request.nproc_per_node,
+                        &options);
+    if (rc == CTL_OK)
+        rc = run_attached(ctl, submission, &options);
+    run_files_close(&files);
+    return rc;
 }
 
 /* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */

@@ -31,6 +31,7 @@ enum view_prefixing { VIEW_PREFIX_AUTO, VIEW_PREFIX_ALWAYS, VIEW_PREFIX_NEVER };
 struct view_hidden {
     uint32_t local_count; /* ranks of a node; 0: nothing is hidden */
     uint8_t streams[SLOTS_PER_NODE_MAX];
+    uint8_t teed[SLOTS_PER_NODE_MAX]; /* streams that torchrun prefixes, into a pipe, too */
 };
 
 /* What a person wants to see of logs. */
@@ -39,6 +40,7 @@ struct view_options {
     enum view_prefixing prefix;
     bool hides_out, hides_error;
     bool has_times, is_raw;
+    const char *line_prefix, *role; /* --log-line-prefix-template, --role; NULL: not given */
     bool splits; /* like a local program: stderr goes to stderr, and a pipe gets no prefixes */
 };
 

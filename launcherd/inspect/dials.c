@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <dirent.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -60,8 +59,9 @@ static void find_sockets(pid_t pid, struct sockets *sockets)
         (void)snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
         length = readlink(name, link, sizeof link - 1);
         link[length > 0 ? length : 0] = '\0';
-        if (sscanf(link, "socket:[%" SCNu64 "]", &sockets->inodes[sockets->count]) != 1)
+        if (strncmp(link, "socket:[", 8) != 0)
             continue;
+        sockets->inodes[sockets->count] = strtoull(link + 8, NULL, 10);
         length = getxattr(name, "system.sockprotoname", protocol, sizeof protocol - 1);
         protocol[length > 0 ? length : 0] = '\0';
         sockets->count += strncmp(protocol, "TCP", 3) == 0;
@@ -76,15 +76,19 @@ static void address_text(const char *hex, char text[DIALS_ADDRESS_BYTES])
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     uint32_t words[4] = {0};
     uint32_t count = 0;
-    unsigned port = 0;
+    unsigned port;
     char host[INET6_ADDRSTRLEN] = "";
     uint8_t bytes[16];
 
-    for (; count < 4 && strspn(hex, "0123456789ABCDEF") >= 8; hex += 8)
-        if (sscanf(hex, "%8" SCNx32, &words[count++]) != 1)
-            return;
-    if (sscanf(hex, ":%x", &port) != 1)
+    for (; count < 4 && strspn(hex, "0123456789ABCDEF") >= 8; hex += 8) {
+        char word[9];
+
+        (void)snprintf(word, sizeof word, "%.8s", hex);
+        words[count++] = (uint32_t)strtoul(word, NULL, 16);
+    }
+    if (*hex != ':')
         return;
+    port = (unsigned)strtoul(hex + 1, NULL, 16);
     memcpy(bytes, words, sizeof bytes);
     if (count == 4 && memcmp(bytes, mapped, sizeof mapped) == 0) {
         memmove(bytes, bytes + 12, 4);
@@ -94,32 +98,43 @@ static void address_text(const char *hex, char text[DIALS_ADDRESS_BYTES])
     (void)snprintf(text, DIALS_ADDRESS_BYTES, count == 4 ? "[%s]:%u" : "%s:%u", host, port);
 }
 
-/* Looks up its sockets in its network's table: "sl local remote state queues timer retries uid timeout inode". */
+/* A line of the table: "sl local remote state queues timer retries uid timeout inode ...". */
+static void take_row(char *line, struct sockets *sockets)
+{
+    char *fields[10] = {NULL}, *rest = line, *field;
+    uint32_t count = 0;
+    uint64_t inode;
+    unsigned long state;
+
+    while (count < 10 && (field = strsep(&rest, " \n")) != NULL)
+        if (*field != '\0')
+            fields[count++] = field;
+    if (count < 10)
+        return;
+    state = strtoul(fields[3], NULL, 16);
+    inode = strtoull(fields[9], NULL, 10);
+    for (uint32_t i = 0; i < sockets->count; i++) {
+        if (sockets->inodes[i] != inode)
+            continue;
+        sockets->is_known[i] = true;
+        if (state == SYN_SENT)
+            address_text(fields[2], sockets->to);
+        else if (state != LISTEN)
+            sockets->is_connected = true;
+    }
+}
+
+/* Looks up its sockets in a table of its network. */
 static void look_up(pid_t pid, const char *table, struct sockets *sockets)
 {
-    char path[48], *line = NULL, remote[48];
+    char path[48], *line = NULL;
     size_t capacity = 0;
     FILE *file;
 
     (void)snprintf(path, sizeof path, "/proc/%d/net/%s", (int)pid, table);
     file = fopen(path, "re");
-    while (file != NULL && getline(&line, &capacity, file) > 0) {
-        unsigned state;
-        uint64_t inode;
-
-        if (sscanf(line, " %*d: %*s %47s %x %*s %*s %*s %*u %*d %" SCNu64, remote, &state,
-                   &inode) != 3)
-            continue;
-        for (uint32_t i = 0; i < sockets->count; i++) {
-            if (sockets->inodes[i] != inode)
-                continue;
-            sockets->is_known[i] = true;
-            if (state == SYN_SENT)
-                address_text(remote, sockets->to);
-            else if (state != LISTEN)
-                sockets->is_connected = true;
-        }
-    }
+    while (file != NULL && getline(&line, &capacity, file) > 0)
+        take_row(line, sockets);
     if (file != NULL)
         (void)fclose(file);
     free(line);

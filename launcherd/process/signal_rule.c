@@ -42,9 +42,9 @@ static bool is_wanted(const struct signal_process *list, uint32_t count, uint32_
         return false;
     if (wave == SIGNAL_WARN)
         return process->answers;
-    if (process->reads_others && !answers_below(list, count, index))
-        return false;
-    return wave != SIGNAL_LATE || is_root(process) || !process->is_copy;
+    if (wave == SIGNAL_LATE)
+        return process->answers && (is_root(process) || !process->is_copy);
+    return !process->reads_others || answers_below(list, count, index);
 }
 
 static bool is_chosen_below(const struct signal_process *list, uint32_t count, uint32_t top)

@@ -6,9 +6,9 @@
  * passed in any case, because it waits for its program before it runs a trap, and hands nothing on. What a process with a
  * handler has started is its own affair: a training script needs its DataLoader's workers until it has saved.
  *
- * Late, near the end of the grace: every process that runs another program than its parent. Their parent has a handler, and
- * seems to do nothing with the signal. Copies of their parent (a DataLoader's workers) have nothing to save, and their death
- * could still end a rank that does.
+ * Late, near the end of the grace: every other process that has a handler and runs another program than its parent. The parent
+ * has a handler, too, and seems to do nothing with the signal. What has no handler has nothing to save, nor have copies of their
+ * parent (a DataLoader's workers), and their death could still end a rank that does.
  *
  * When the ranks have ended, the same rule as at first holds for what they have left.
  *

@@ -5,6 +5,11 @@
 #include <math.h>
 #include <stdio.h>
 
+double progress_number(double value)
+{
+    return isnan(value) ? copysign(value, 1.0) : value;
+}
+
 double progress_percent(uint32_t right, uint32_t images)
 {
     return images > 0 ? 100.0 * right / images : 0.0;
@@ -76,8 +81,8 @@ void progress_print(struct progress *progress, const struct progress_place *plac
     (void)printf(
         "Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, lr %.6g, Acc@1 %.2f Acc@5 %.2f, "
         "time %.2f ms/step, data %.2f ms/step",
-        place->epoch, place->epochs, place->step, place->steps, loss, progress->images_per_s,
-        place->lr, progress_percent(epoch->top1, epoch->images),
+        place->epoch, place->epochs, place->step, place->steps, progress_number(loss),
+        progress->images_per_s, place->lr, progress_percent(epoch->top1, epoch->images),
         progress_percent(epoch->top5, epoch->images), means.step_ms, means.data_ms);
     if (progress->times.comm_us > 0)
         (void)printf(", comm %.2f ms/step, exposed %.2f ms/step", means.comm_ms, means.exposed_ms);
@@ -91,7 +96,7 @@ static void print_result(const struct net_result *sums, uint32_t images)
 {
     (void)printf("Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", progress_percent(sums->top1, sums->images),
                  progress_percent(sums->top5, sums->images),
-                 sums->loss_sum / (images > 0 ? images : 1));
+                 progress_number(sums->loss_sum / (images > 0 ? images : 1)));
     (void)fflush(stdout);
 }
 

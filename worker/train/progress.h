@@ -54,6 +54,8 @@ void progress_begin(struct progress *progress, uint64_t now_us);
 void progress_count(struct progress *progress, uint64_t now_us, const struct net_result *sums,
                     uint32_t world, const struct progress_times *times);
 struct progress_means progress_means(const struct progress *progress);
+/* A NaN without a sign, which printf would show. */
+double progress_number(double value);
 /* As percent of `images`; 0 if there are none. */
 double progress_percent(uint32_t right, uint32_t images);
 /* "Epoch [1/10], Step [100/600], Loss: 2.1626, 5210 images/s, lr 0.01, Acc@1 11.20 Acc@5 50.12,

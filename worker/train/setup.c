@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
 #include "common/log.h"
 #include "worker/graph/graph.h"
@@ -260,6 +262,15 @@ static enum status make_equal(struct train *train, struct err *err)
     return status;
 }
 
+/* Whether another process has this file as its log; else it is this one's from now on. */
+static bool is_taken(int fd)
+{
+    struct stat now;
+
+    return fstat(fd, &now) == 0 && S_ISREG(now.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+           errno == EWOULDBLOCK;
+}
+
 /* `option`: its name, `name`: its value, or NULL. */
 static enum status open_log(struct train *train, const char *option, const char *name, FILE **log,
                             struct err *err)
@@ -277,6 +288,13 @@ static enum status open_log(struct train *train, const char *option, const char 
     status = append_open(&file, path, train->is_resumed ? APPEND_KEEP : APPEND_REPLACE, &why);
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "%s %s: %.80s", option, path, why.text);
+    if (train->place->world > 1 && is_taken(file.fd)) {
+        append_close(&file);
+        return err_set(err, STATUS_BAD_INPUT, EWOULDBLOCK,
+                       "%s %.100s: another rank writes into this file: put %%r, the rank, into its "
+                       "name",
+                       option, name);
+    }
     *log = fdopen(file.fd, "a");
     if (*log == NULL) {
         append_close(&file);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "worker/model/pretrained.h"
 
 void train_load_scaler(struct train *train)
 {
@@ -130,9 +131,27 @@ static enum status load_net(struct train *train, const struct checkpoint *checkp
     return status;
 }
 
-static void warn_skipped(void *user, const struct err *why)
+/* A damaged one is told at once. Of those of other trainings the newest is, and nothing where all are: then it is the
+ * error. */
+void train_note_skipped(void *user, const struct err *why)
 {
-    log_line(LOG_WARNING, train_log_about(user), "checkpoint passed over: %s", why->text);
+    struct train *train = user;
+
+    if (why->status != STATUS_CONFLICT)
+        log_line(LOG_WARNING, train_log_about(train), "checkpoint passed over: %s", why->text);
+    else if (train->skipped_count++ == 0)
+        train->skipped = *why;
+}
+
+void train_tell_skipped(struct train *train)
+{
+    if (train->skipped_count == 1)
+        log_line(LOG_WARNING, train_log_about(train), "checkpoint passed over: %s",
+                 train->skipped.text);
+    if (train->skipped_count > 1)
+        log_line(LOG_WARNING, train_log_about(train), "%u checkpoints passed over, the newest: %s",
+                 train->skipped_count, train->skipped.text);
+    train->skipped_count = 0;
 }
 
 static bool is_folder(const char *path)
@@ -172,7 +191,7 @@ static enum status open_asked(struct train *train, const char *path, struct chec
     const bool is_best = strcmp(path, "best") == 0;
     const struct checkpoint_choice choice = {.like =
                                                  train->options->evaluate ? NULL : &train->state,
-                                             .skipped = warn_skipped,
+                                             .skipped = train_note_skipped,
                                              .user = train};
     struct err why;
     enum status status;
@@ -183,8 +202,17 @@ static enum status open_asked(struct train *train, const char *path, struct chec
                        "--resume: there is no %s; give a checkpoint, step-00000100.safetensors, or "
                        "the folder of some",
                        path);
-    if (!is_best && (path == train->options->checkpoint_dir || is_folder(path)))
-        return checkpoint_open_newest(checkpoint, path, &choice, err);
+    if (!is_best && (path == train->options->checkpoint_dir || is_folder(path))) {
+        status = checkpoint_open_newest(checkpoint, path, &choice, err);
+        if (status == STATUS_OK)
+            train_tell_skipped(train);
+        return status;
+    }
+    if (!is_best && pretrained_is_of_torch(path))
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "--resume %s: a file of torch.save, and --resume takes checkpoints of "
+                       "ddp-worker: --pretrained FILE begins with its weights",
+                       path);
     status = is_best ? open_best(train, checkpoint, err) : checkpoint_open(checkpoint, path, err);
     if (status == STATUS_OK && choice.like != NULL &&
         checkpoint_check(&checkpoint->state, choice.like, &why) != STATUS_OK) {

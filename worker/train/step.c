@@ -42,7 +42,7 @@ static enum status check_rate(const struct train *train, const struct schedule_n
         err, STATUS_BAD_INPUT, 0,
         "step %u: the learning rate is %g and the momentum %g: they must be finite; look "
         "at --lr and the options of the schedule",
-        train->state.step + 1, now->lr, now->momentum);
+        train->state.step + 1, progress_number(now->lr), progress_number(now->momentum));
 }
 
 /* A loss that is not finite makes weights that are not finite, and no later step repairs them. */
@@ -57,7 +57,7 @@ static enum status check_loss(struct train *train, const struct train_pending *p
     return err_set(err, STATUS_BAD_INPUT, 0,
                    "step %u: the loss is %g; the first infinity or NaN is in %.100s: training ends "
                    "without a checkpoint of it; a lower --lr or --opt-level O0 may help",
-                   pending->step, loss, where);
+                   pending->step, progress_number(loss), where);
 }
 
 /* The schedule's rate, and its momentum: beta1 where that is Adam's, as in PyTorch's OneCycleLR. */
@@ -106,7 +106,8 @@ static enum status report_progress(struct train *train, const struct train_pendi
 /* With as many digits as a double has. The first failure is printed and ends the log. */
 static void log_loss(struct train *train, const struct progress_place *place, double loss)
 {
-    if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step, loss) >= 0 &&
+    if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step,
+                progress_number(loss)) >= 0 &&
         fflush(train->loss_log) == 0)
         return;
     log_line(LOG_WARNING, train_log_about(train),

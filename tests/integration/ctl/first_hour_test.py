@@ -340,12 +340,15 @@ def log_dir_of_a_private_run_keeps_the_logs():
         where = f"{case.dir}/kept/logs"
         done = case.ctl(*RUN, "--nodes", "2", "--log-dir", where, "--", "sh", "-c", 'echo "rank $RANK"')
         equal(done.returncode, 0, done.stderr)
-        assert f"-- the logs of the ranks are in {where} --" in done.stderr, done.stderr
-        equal(len(os.listdir(where)), 2, "a folder for the job on each node")
-        for rank in range(2):
-            (log,) = glob.glob(f"{where}/*/g1-rank{rank}.log")
-            with open(log, encoding="ascii") as file:
-                equal(file.read(), f"rank {rank}\n")
+        assert f"-- the logs of the ranks are in {where}/1 --" in done.stderr, done.stderr
+        equal(len(os.listdir(where)), 3, "a folder for the job on each node, and one for the run")
+        done = case.ctl(*RUN, "--nodes", "2", "--log-dir", where, "--", "sh", "-c", 'echo "rank $RANK again"')
+        assert f"-- the logs of the ranks are in {where}/2 --" in done.stderr, done.stderr
+        for run, text in ((1, "rank {}\n"), (2, "rank {} again\n")):
+            equal(sorted(os.listdir(f"{where}/{run}")), ["g1-rank0.log", "g1-rank1.log"])
+            for rank in range(2):
+                with open(f"{where}/{run}/g1-rank{rank}.log", encoding="ascii") as file:
+                    equal(file.read(), text.format(rank))
 
 
 # --- ddp-worker ----------------------------------------------------------------------------------

@@ -147,12 +147,18 @@ TEST(every_level_resumes_bit_identical)
 
 TEST(another_optimizer_is_refused)
 {
+    const char *at;
+
     write_data();
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 1 --lookahead 5")), 0);
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto")), 1);
     CHECK(strstr(gang_output(), "--optimizer sgd + lookahead (paper), now it is sgd") != NULL);
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto --optimizer larc")), 1);
-    CHECK(strstr(gang_output(), "now it is larc") != NULL);
+    at = strstr(gang_output(),
+                "now it is larc"); /* as the error, and not as a warning before it too */
+    CHECK(at != NULL && strstr(at + 1, "now it is larc") == NULL);
+    CHECK_EQ(gang_run(2, "-b 16 --max-steps 1 --loss-log losses.txt"), 1);
+    CHECK(strstr(gang_output(), "another rank writes into this file: put %r") != NULL);
 }
 
 /* By 3 the 16 batches make 6 steps, the last of 1 batch. */

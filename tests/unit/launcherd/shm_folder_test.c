@@ -10,7 +10,7 @@
 #include "launcherd/process/shm_folder.h"
 #include "tests/lib/test.h"
 
-static char folder[] = "/tmp/shm-folder-XXXXXX";
+static const char *folder;
 static struct shm_seen seen;
 static struct shm_left left;
 
@@ -51,19 +51,10 @@ static const char *listed(bool removed)
 
 static void begin(void)
 {
-    (void)strcpy(strrchr(folder, '-'), "-XXXXXX");
-    CHECK(mkdtemp(folder) != NULL);
+    folder = test_dir();
     leave("from-before", 1);
     shm_seen_read(folder, &seen);
     CHECK(seen.is_known);
-}
-
-static void end(void)
-{
-    char command[64];
-
-    (void)snprintf(command, sizeof command, "rm -r %s", folder);
-    CHECK_EQ(system(command), 0);
 }
 
 TEST(what_was_made_since_and_is_not_in_use)
@@ -86,7 +77,6 @@ TEST(what_was_made_since_and_is_not_in_use)
     CHECK(strstr(listed(false), " and 2 more") != NULL);
     shm_left_read(folder, NULL, geteuid() + 1, &left);
     CHECK_EQ(left.count, 0);
-    end();
 }
 
 /* Not a data set that a script keeps for its next generation, and not a segment of a process of which nothing is known. */
@@ -111,7 +101,6 @@ TEST(only_what_is_proved_to_be_garbage_is_removed)
     CHECK(is_there("torch_4712_99_1") && is_there("torch_4711_folder") && is_there("from-before"));
     CHECK_STR(listed(true), "pym-4712-x8f (4 KiB), torch_4711_123_4 (4 KiB)");
     CHECK(close(used_fd) == 0);
-    end();
 }
 
 TEST(what_is_another_file_by_now_stays)
@@ -124,11 +113,10 @@ TEST(what_is_another_file_by_now_stays)
     leave("torch_4711_2_2", 10);
     shm_left_read(folder, &seen, geteuid(), &left);
     leave("other", 10);
-    (void)strcpy(from, path_of("other"));
+    (void)snprintf(from, sizeof from, "%s", path_of("other"));
     CHECK(rename(from, path_of("torch_4711_1_1")) == 0);
     CHECK_EQ(shm_left_remove(folder, &left, geteuid(), ended, 1), 1);
     CHECK(is_there("torch_4711_1_1") && !is_there("torch_4711_2_2"));
-    end();
 }
 
 TEST(the_maker_of_a_segment)

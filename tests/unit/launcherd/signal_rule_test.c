@@ -101,9 +101,10 @@ TEST(a_script_that_reads_a_pipe_gets_it)
 TEST(a_program_of_a_wrapper_gets_it_late)
 {
     LIST({.parent = SIGNAL_ROOT, .answers = true}, {.parent = 0, .answers = true},
-         {.parent = 1, .answers = true, .is_copy = true}, {.parent = 2});
+         {.parent = 1, .answers = true, .is_copy = true}, {.parent = 2, .answers = true},
+         {.parent = 0}, {.parent = 4, .answers = true});
     CHECK_STR(chosen(SIGNAL_FIRST), "0");
-    CHECK_STR(again(SIGNAL_LATE), "1");
+    CHECK_STR(again(SIGNAL_LATE), "15");
     CHECK_STR(again(SIGNAL_LATE), "");
 }
 
