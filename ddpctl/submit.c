@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,10 +17,11 @@
 #include "common/utf8.h"
 #include "ddpctl/attach.h"
 #include "ddpctl/nproc.h"
-#include "ddpctl/request.h"
 #include "ddpctl/script.h"
 #include "ddpctl/slurm.h"
 #include "ddpctl/stage_send.h"
+#include "ddpctl/submit_only.h"
+#include "ddpctl/submit_terminal.h"
 #include "ddpctl/standalone.h"
 #include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
@@ -124,18 +124,6 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
     return STATUS_OK;
 }
 
-/* "24x80": the size of our terminal; 24x80 if we have none. */
-static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
-{
-    struct winsize size = {0};
-
-    if ((ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 &&
-         ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) ||
-        size.ws_row == 0 || size.ws_col == 0)
-        size = (struct winsize){.ws_row = 24, .ws_col = 80};
-    (void)snprintf(text, SUBMISSION_SIZE_BYTES, "%ux%u", size.ws_row, size.ws_col);
-}
-
 static enum status take_launch(struct submission *submission, const struct options *options,
                                struct err *err)
 {
@@ -153,7 +141,7 @@ static enum status take_launch(struct submission *submission, const struct optio
     };
     enum status status = STATUS_OK;
 
-    terminal_size(submission->terminal_size);
+    submit_terminal_size(submission->terminal_size);
     for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
         if (given[i].value != NULL)
             status = spec_set_launch(spec, given[i].option, given[i].value, err);
@@ -324,6 +312,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
     if (status == STATUS_OK)
         status = take_environ(submission, ctl, err);
     if (status == STATUS_OK)
+        submit_terminal_environ(submission, ctl);
+    if (status == STATUS_OK)
         status = make_request_id(submission->request_id, err);
     if (status != STATUS_OK)
         return status;
@@ -362,47 +352,6 @@ void submission_close(struct submission *submission)
     arena_reset(&submission->arena);
     if (submission->is_staged)
         (void)close(submission->packed.fd);
-}
-
-static int print_request(struct ctl *ctl, const struct submission *submission)
-{
-    struct buf out = {0};
-
-    output_submit_json(&submission->request, &out);
-    return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
-}
-
-static int on_submitted(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    const struct submission *submission = context;
-    struct buf out = {0}, words = {0};
-
-    if (ctl->screen.json)
-        output_submitted_json(&submission->request, msg->submitted.job_id, msg->submitted.is_new,
-                              &out);
-    else
-        buf_printf(&out, "%llu\n", (unsigned long long)msg->submitted.job_id);
-    if (screen_out(&ctl->screen, &out) != STATUS_OK)
-        return CTL_FAILED;
-    output_submitted(&submission->request, msg->submitted.job_id, true, ctl_server_shown(ctl),
-                     &words);
-    buf_add(&words, "", 1);
-    if (!words.failed)
-        screen_message(&ctl->screen, "%s", words.bytes);
-    buf_free(&words);
-    return CTL_OK;
-}
-
-static int submit_only(struct ctl *ctl, struct submission *submission)
-{
-    struct msg msg = {.type = MSG_TYPE_SUBMIT, .submit = submission->request};
-    struct request request = {.msg = &msg,
-                              .patience_us = 10000000,
-                              .answer = MSG_TYPE_SUBMITTED,
-                              .on_answer = on_submitted,
-                              .context = submission};
-
-    return request_run(ctl, &request);
 }
 
 static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new)
@@ -468,6 +417,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .hide_progress = ctl->options.no_progress,
         .job_decides = true,
         .can_detach = true,
+        .waits_for_room = ctl->options.wait_for_room,
         .patience_us = ctl->options.patience_us,
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
@@ -538,7 +488,7 @@ static int submit(struct ctl *ctl, bool follow)
     if (rc == 0 && submission.is_staged && !ctl->options.dry_run)
         rc = stage_send(ctl, &submission.packed);
     if (rc == 0 && ctl->options.dry_run)
-        rc = print_request(ctl, &submission);
+        rc = submit_dry(ctl, &submission);
     else if (rc == 0 && follow)
         rc = follow_submission(ctl, &submission);
     else if (rc == 0)
