@@ -16,7 +16,8 @@
     X(STORE, "store", "on or off")                                                                 \
     X(VIRTUAL_LOCAL_RANK, "virtual-local-rank", "on")                                              \
     X(STDIN, "stdin", "a rank of the job, such as 0")                                              \
-    X(TTY, "tty", "ROWSxCOLUMNS, such as 24x80")
+    X(TTY, "tty", "ROWSxCOLUMNS, such as 24x80")                                                   \
+    X(STREAMS, "streams", "one: stdout and stderr share a pipe, and are stdout")
 
 enum launch_option {
 #define LAUNCH_ENUM(suffix, name, values) LAUNCH_##suffix,

@@ -124,9 +124,10 @@ static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct e
     return STATUS_OK;
 }
 
-static enum status take_launch(struct submission *submission, const struct options *options,
+static enum status take_launch(struct submission *submission, const struct ctl *ctl,
                                struct err *err)
 {
+    const struct options *options = &ctl->options;
     struct spec *spec = &submission->spec;
     const struct {
         enum launch_option option;
@@ -138,6 +139,7 @@ static enum status take_launch(struct submission *submission, const struct optio
         {LAUNCH_VIRTUAL_LOCAL_RANK, options->virtual_local_rank ? "on" : NULL},
         {LAUNCH_STDIN, options->stdin_rank},
         {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
+        {LAUNCH_STREAMS, submit_is_one_stream(submission, ctl) ? "one" : NULL},
     };
     enum status status = STATUS_OK;
 
@@ -188,7 +190,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK)
         status = torchrun_take(options, spec->nproc_per_node, &submission->hidden, err);
     if (status == STATUS_OK)
-        status = take_launch(submission, options, err);
+        status = take_launch(submission, ctl, err);
     for (uint32_t i = 0; status == STATUS_OK && i < options->env.count; i++)
         status = spec_set_env_text(spec, &submission->arena, options->env.items[i], err);
     return status;

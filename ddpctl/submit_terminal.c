@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "ddpctl/view.h"
@@ -21,6 +22,19 @@ void submit_terminal_size(char text[SUBMISSION_SIZE_BYTES])
         size.ws_row == 0 || size.ws_col == 0)
         size = (struct winsize){.ws_row = 24, .ws_col = 80};
     (void)snprintf(text, SUBMISSION_SIZE_BYTES, "%ux%u", size.ws_row, size.ws_col);
+}
+
+bool submit_is_one_stream(const struct submission *submission, const struct ctl *ctl)
+{
+    const struct options *options = &ctl->options;
+    struct stat out, error;
+
+    return strcmp(ctl->verb_name, "run") == 0 && !options->tty && options->redirects == NULL &&
+           options->tee == NULL && options->stream == NULL && options->log_dir == NULL &&
+           !options->timestamps && !ctl->screen.json && ctl->screen.out_is_tty &&
+           submission->spec.nodes * submission->spec.nproc_per_node == 1 &&
+           fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &error) == 0 &&
+           S_ISCHR(error.st_mode) && out.st_rdev == error.st_rdev;
 }
 
 /* The columns of view_prefix. The names of the nodes are not known yet; they are as long as that of this machine, about. */

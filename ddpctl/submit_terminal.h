@@ -11,4 +11,8 @@ void submit_terminal_size(char text[SUBMISSION_SIZE_BYTES]);
  * also changes its size. */
 void submit_terminal_environ(struct submission *submission, const struct ctl *ctl);
 
+/* Whether one terminal shows all that one rank writes, as it comes. Its stdout and stderr are one stream then, as they
+ * are for a local program: only so their order is exact (launcherd/shim/output.h). */
+bool submit_is_one_stream(const struct submission *submission, const struct ctl *ctl);
+
 #endif

@@ -276,6 +276,8 @@ TEST(launch_options_are_checked)
         {"local-rank-arg", "2:", false},
         {"local-rank-arg", "2:-x", false},
         {"local-rank-arg", "2:a b", false},
+        {"streams", "one", true},
+        {"streams", "two", false},
         {"rolle", "x", false},
     };
     struct err err;
