@@ -4,6 +4,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/job_limits.h"
+
 #define NAME_BYTES_MAX 64u
 
 #define LAUNCH_NAME(suffix, name, values) name,
@@ -130,8 +132,22 @@ bool launch_size(const char *value, uint32_t *rows, uint32_t *columns)
            take_number(&value, 65535, columns) && *value == '\0';
 }
 
+bool launch_mask(const char *value, uint32_t *mask)
+{
+    const size_t digits = strspn(value, "01234567");
+
+    *mask = digits > 0 && digits <= 4 ? (uint32_t)strtoul(value, NULL, 8) : UINT32_MAX;
+    return value[digits] == '\0' && *mask <= 0777;
+}
+
+bool launch_is_of_3(const char *name)
+{
+    return strcmp(name, names[LAUNCH_UMASK]) != 0 && strcmp(name, names[LAUNCH_LIMITS]) != 0;
+}
+
 static bool is_valid(enum launch_option option, const char *value)
 {
+    struct job_limits limits;
     const char *name;
     uint32_t before;
 
@@ -155,6 +171,10 @@ static bool is_valid(enum launch_option option, const char *value)
         return launch_size(value, &first, &second);
     case LAUNCH_STREAMS:
         return strcmp(value, "one") == 0;
+    case LAUNCH_UMASK:
+        return launch_mask(value, &first);
+    case LAUNCH_LIMITS:
+        return job_limits_parse(value, &limits);
     case LAUNCH_COUNT:
         break;
     }

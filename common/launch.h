@@ -17,7 +17,9 @@
     X(VIRTUAL_LOCAL_RANK, "virtual-local-rank", "on")                                              \
     X(STDIN, "stdin", "a rank of the job, such as 0")                                              \
     X(TTY, "tty", "ROWSxCOLUMNS, such as 24x80")                                                   \
-    X(STREAMS, "streams", "one: stdout and stderr share a pipe, and are stdout")
+    X(STREAMS, "streams", "one: stdout and stderr share a pipe, and are stdout")                   \
+    X(UMASK, "umask", "an octal number, such as 027")                                              \
+    X(LIMITS, "limits", "NAME=NUMBER, several with commas, such as nofile=4096,core=unlimited")
 
 enum launch_option {
 #define LAUNCH_ENUM(suffix, name, values) LAUNCH_##suffix,
@@ -40,6 +42,10 @@ bool launch_has_word(const char *words, const char *word);
 bool launch_rank(const char *value, uint32_t *rank);
 /* The size in the value of LAUNCH_TTY. False: not a size. */
 bool launch_size(const char *value, uint32_t *rows, uint32_t *columns);
+/* The mask in the value of LAUNCH_UMASK. False: not a mask. */
+bool launch_mask(const char *value, uint32_t *mask);
+/* Whether peers of protocol 3 know the option of this name; all others are refused by them. */
+bool launch_is_of_3(const char *name);
 /* STATUS_BAD_INPUT: not a value of that option. */
 enum status launch_check(enum launch_option option, const char *value, struct err *err);
 /* Checks all options; STATUS_BAD_INPUT also for a name that this version does not know. */

@@ -5,12 +5,15 @@
 #define PROTOCOL_VERSION 4 /* of the messages, see common/msg_version.h */
 
 /* Frames: how much a connection buffers before a message is decoded. */
-#define FRAME_BYTES_MAX (64u * 1024u)          /* most messages */
-#define FRAME_SUBMIT_BYTES_MAX (1024u * 1024u) /* submit */
-#define FRAME_LARGE_BYTES_MAX (1536u * 1024u)  /* with a submit (start, job_info), lists */
+#define FRAME_BYTES_MAX (64u * 1024u)           /* most messages */
+#define FRAME_CHUNK_BYTES_MAX (1024u * 1024u)   /* with a part of a file, or an answer of a node */
+#define FRAME_SUBMIT_BYTES_MAX (3072u * 1024u)  /* submit: what execve takes (2 MiB), in JSON */
+#define FRAME_LARGE_BYTES_MAX (3584u * 1024u)   /* with a submit (start, job_info), lists */
+#define FRAME_LARGE_BYTES_MAX_3 (1536u * 1024u) /* as peers of protocol 3 take them, */
+#define ENV_MAX_3 1024u                         /* and so many variables */
 #define JSON_DEPTH_MAX 16u
-#define JSON_TOKENS_MAX 40000u
-#define CONN_QUEUE_BYTES_MAX (4u * 1024u * 1024u) /* output to a slow reader; more disconnects it */
+#define JSON_TOKENS_MAX 140000u
+#define CONN_QUEUE_BYTES_MAX (8u * 1024u * 1024u) /* output to a slow reader; more disconnects it */
 #define CONN_HANDSHAKE_BYTES_MAX (16u * 1024u)    /* from a peer that has not proved a key yet */
 #define CONNS_MAX 16000u
 #define HELLO_TIMEOUT_US (5u * 1000000u)
@@ -65,7 +68,8 @@
 #define BLOB_BYTES_MAX 512u  /* rank 0's blob: NCCL's unique id is 128 */
 #define REQUEST_ID_CHARS 32u /* 128 bits in hex, chosen by the client */
 #define ARGS_MAX 4096u
-#define ENV_MAX 1024u
+#define ENV_MAX 65536u
+#define ENV_TEXT_BYTES_MAX 131072u            /* "NAME=VALUE" with its NUL: of execve */
 #define LAUNCH_MAX 32u                        /* launch options of a job */
 #define STAGE_BYTES_MAX (64u * 1024u * 1024u) /* the archive of a staged working directory */
 #define STAGE_CHUNK_BYTES_MAX (512u * 1024u)  /* of such an archive, in one message */

@@ -298,7 +298,7 @@ struct msg_bytes {
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
     F(PAIRS, env, 0, ENV_MAX)                                                                      \
-    F(PAIRS, nodes, 0, NODES_PER_JOB_MAX) /* of node rank 0 alone: all its nodes, and their addresses */ \
+    F(PAIRS, nodes, 0, NODES_PER_JOB_MAX) /* node rank 0 gets all nodes and their addresses, the others get that one */ \
     F(PAIRS, launch, 0, LAUNCH_MAX)              /* as the submit has it: common/launch.h */       \
     F(U64, array_job, 0, JOB_ID_MAX)             /* 0: no job of an array */                       \
     F(U32, array_index, 0, ARRAY_INDEX_MAX)                                                        \
@@ -461,7 +461,7 @@ struct msg_bytes {
     M(SHIM_REPORT, shim_report, FRAME_BYTES_MAX)                                                   \
     M(REPORT_ACK, report_ack, FRAME_BYTES_MAX)                                                     \
     M(LOOK, look, FRAME_BYTES_MAX)                                                                 \
-    M(LOOKED, looked, FRAME_SUBMIT_BYTES_MAX)                                                      \
+    M(LOOKED, looked, FRAME_CHUNK_BYTES_MAX)                                                       \
     M(PROGRESS, progress, FRAME_BYTES_MAX)                                                         \
     M(SHIM_HELLO, shim_hello, FRAME_BYTES_MAX)                                                     \
     M(LEASE, lease, FRAME_BYTES_MAX)                                                               \
@@ -490,16 +490,16 @@ struct msg_bytes {
     M(LOG_DATA, log_data, FRAME_BYTES_MAX)                                                         \
     M(NODE_READ, node_read, FRAME_BYTES_MAX)                                                       \
     M(NODE_ASK, node_ask, FRAME_LARGE_BYTES_MAX)                                                   \
-    M(NODE_DATA, node_data, FRAME_SUBMIT_BYTES_MAX)                                                \
+    M(NODE_DATA, node_data, FRAME_CHUNK_BYTES_MAX)                                                 \
     M(INPUT, input, FRAME_BYTES_MAX)                                                               \
     M(INPUT_STATE, input_state, FRAME_BYTES_MAX)                                                   \
     M(SERVER_GET, server_get, FRAME_BYTES_MAX)                                                     \
     M(KEYS_CHECKED, keys_checked, FRAME_BYTES_MAX)                                                 \
     M(SERVER_INFO, server_info, FRAME_BYTES_MAX)                                                   \
-    M(STAGE_PUT, stage_put, FRAME_SUBMIT_BYTES_MAX)                                                \
+    M(STAGE_PUT, stage_put, FRAME_CHUNK_BYTES_MAX)                                                 \
     M(STAGE_STATE, stage_state, FRAME_BYTES_MAX)                                                   \
     M(STAGE_GET, stage_get, FRAME_BYTES_MAX)                                                       \
-    M(STAGE_DATA, stage_data, FRAME_SUBMIT_BYTES_MAX)                                              \
+    M(STAGE_DATA, stage_data, FRAME_CHUNK_BYTES_MAX)                                               \
     M(PRINCIPAL_ADD, principal_add, FRAME_BYTES_MAX)                                               \
     M(PRINCIPAL_ROTATE, principal_rotate, FRAME_BYTES_MAX)                                         \
     M(PRINCIPAL_REMOVE, principal_remove, FRAME_BYTES_MAX)                                         \

@@ -157,21 +157,35 @@ static enum status encode_texts(struct encoder *encoder, const struct msg_field 
     return status;
 }
 
-static enum status check_pair_name(struct encoder *encoder, const struct msg_pair_list *list,
-                                   uint32_t index)
+static int compare_names(const void *a, const void *b)
 {
-    const char *name = list->items[index].name;
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static enum status check_pair_names(struct encoder *encoder, const struct msg_pair_list *list)
+{
+    const char **names = calloc(list->count + (size_t)1, sizeof *names);
+    enum status status = STATUS_OK;
     char shown[64];
 
-    if (name == NULL || name[0] == '\0')
-        return msg_refuse(&encoder->where, encoder->err, STATUS_BAD_INPUT, "an empty name");
-    for (uint32_t i = 0; i < index; i++)
-        if (strcmp(list->items[i].name, name) == 0) {
-            utf8_printable(name, strlen(name), shown, sizeof shown);
-            return msg_refuse(&encoder->where, encoder->err, STATUS_BAD_INPUT,
-                              "\"%s\" is there twice", shown);
-        }
-    return STATUS_OK;
+    if (names == NULL)
+        return err_set(encoder->err, STATUS_MEMORY, 0, "no memory for %u names", list->count);
+    for (uint32_t i = 0; i < list->count && status == STATUS_OK; i++) {
+        names[i] = list->items[i].name;
+        if (names[i] == NULL || names[i][0] == '\0')
+            status = msg_refuse(&encoder->where, encoder->err, STATUS_BAD_INPUT, "an empty name");
+    }
+    if (status == STATUS_OK)
+        qsort(names, list->count, sizeof *names, compare_names);
+    for (uint32_t i = 1; i < list->count && status == STATUS_OK; i++) {
+        if (strcmp(names[i - 1], names[i]) != 0)
+            continue;
+        utf8_printable(names[i], strlen(names[i]), shown, sizeof shown);
+        status = msg_refuse(&encoder->where, encoder->err, STATUS_BAD_INPUT,
+                            "\"%s\" is there twice", shown);
+    }
+    free(names);
+    return status;
 }
 
 static enum status encode_pairs(struct encoder *encoder, const struct msg_field *field,
@@ -180,13 +194,18 @@ static enum status encode_pairs(struct encoder *encoder, const struct msg_field 
     enum status status =
         msg_check_count(&encoder->where, field, list->count, "pairs", encoder->err);
 
+    if (status == STATUS_OK && list->count > msg_pairs_max(field->max, encoder->version))
+        status =
+            msg_refuse(&encoder->where, encoder->err, STATUS_TOO_BIG,
+                       "%u pairs, and the release of the receiver takes %" PRIu64 ": upgrade it",
+                       list->count, msg_pairs_max(field->max, encoder->version));
+    if (status == STATUS_OK)
+        status = check_pair_names(encoder, list);
     buf_add(encoder->out, "{", 1);
     for (uint32_t i = 0; i < list->count && status == STATUS_OK; i++) {
         if (i > 0)
             buf_add(encoder->out, ",", 1);
-        status = check_pair_name(encoder, list, i);
-        if (status == STATUS_OK)
-            status = encode_item(encoder, list->items[i].name);
+        status = encode_item(encoder, list->items[i].name);
         buf_add(encoder->out, ":", 1);
         if (status == STATUS_OK)
             status = encode_item(encoder, list->items[i].value);
@@ -333,6 +352,11 @@ static enum status encode_frame(struct encoder *encoder, const struct msg *msg)
     if (payload_bytes > shape->frame_bytes_max)
         return err_set(encoder->err, STATUS_TOO_BIG, 0, "%s: %zu bytes, at most %zu allowed",
                        shape->name, payload_bytes, shape->frame_bytes_max);
+    if (payload_bytes > msg_frame_max(shape->frame_bytes_max, encoder->version))
+        return err_set(encoder->err, STATUS_TOO_BIG, 0,
+                       "%s: %zu bytes, and the release of the receiver takes %zu: upgrade it",
+                       shape->name, payload_bytes,
+                       msg_frame_max(shape->frame_bytes_max, encoder->version));
     frame_head(payload_bytes, head);
     memcpy(encoder->out->bytes + before, head, sizeof head);
     return STATUS_OK;

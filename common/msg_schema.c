@@ -43,7 +43,7 @@ static void add_words(struct buf *text, const char *before, const char *word)
 }
 
 static void write_field(struct buf *text, const struct msg_shape *shape,
-                        const struct msg_field *field)
+                        const struct msg_field *field, uint32_t version)
 {
     buf_add_text(text, shape->name);
     add_words(text, ".", field->name);
@@ -53,6 +53,8 @@ static void write_field(struct buf *text, const struct msg_shape *shape,
     } else if (field->kind == MSG_KIND_LIST) {
         add_words(text, " ", field->part()->name);
         add_number(text, false, field->max);
+    } else if (field->kind == MSG_KIND_PAIRS) {
+        add_range(text, field->min, msg_pairs_max(field->max, version));
     } else if (field->kind != MSG_KIND_ENUM) {
         add_range(text, field->min, field->max);
     }
@@ -74,14 +76,14 @@ static void write_shape(struct buf *text, const struct msg_shape *shape, uint32_
 
         if (!is_since(shape, field, version))
             continue;
-        write_field(text, shape, field);
+        write_field(text, shape, field, version);
         if (field->kind != MSG_KIND_LIST)
             continue;
         for (uint32_t k = 0; k < field->part()->field_count; k++) { /* parts hold no lists */
             const struct msg_shape *part = field->part();
 
             if (is_since(part, &part->fields[k], version))
-                write_field(text, part, &part->fields[k]);
+                write_field(text, part, &part->fields[k], version);
         }
     }
 }
@@ -94,7 +96,7 @@ void msg_schema_write(struct buf *text, uint32_t version)
         if (msg_type_since((enum msg_type)i) > version)
             continue;
         buf_add_text(text, shape->name);
-        add_number(text, false, shape->frame_bytes_max);
+        add_number(text, false, msg_frame_max(shape->frame_bytes_max, version));
         buf_add_text(text, "\n");
         write_shape(text, shape, version);
     }

@@ -73,6 +73,18 @@ uint32_t msg_field_since(const char *shape, const char *field)
     return 1;
 }
 
+size_t msg_frame_max(size_t bytes, uint32_t version)
+{
+    if (version >= 4 || bytes <= FRAME_CHUNK_BYTES_MAX)
+        return bytes;
+    return bytes == FRAME_SUBMIT_BYTES_MAX ? FRAME_CHUNK_BYTES_MAX : FRAME_LARGE_BYTES_MAX_3;
+}
+
+uint64_t msg_pairs_max(uint64_t count, uint32_t version)
+{
+    return version < 4 && count == ENV_MAX ? ENV_MAX_3 : count;
+}
+
 bool msg_protocol_is_near(uint32_t own, uint32_t peer)
 {
     return own <= peer ? peer - own <= 1 : own - peer <= 1;

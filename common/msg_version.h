@@ -9,13 +9,14 @@
  * To add a field: increment PROTOCOL_VERSION if the last release has the present number, declare the field in
  * msg.h, and add a row to the table in msg_version.c. A missing field must mean what things meant before the field
  * existed: 0, false, the first value of an enumeration, or empty. Fields are not removed or changed within a
- * version. Workers and shims have no hello between them: a shim puts its version into DDP_SHIM_PROTOCOL and accepts
+ * version; a limit may grow with one (msg_frame_max). Workers and shims have no hello between them: a shim puts its version into DDP_SHIM_PROTOCOL and accepts
  * its workers' messages with and without later fields. A new message gets a row in the other table there, and is
  * only sent to a peer that knows it. */
 #ifndef COMMON_MSG_VERSION_H
 #define COMMON_MSG_VERSION_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/msg.h"
@@ -43,6 +44,10 @@ uint32_t msg_hello_protocol(const struct msg *msg);
 
 /* The version that introduced the message. */
 uint32_t msg_type_since(enum msg_type type);
+/* Limits that were lower in earlier versions: of the frame of a message whose present limit is `bytes`, and of
+ * the pairs in a field. A message above them is not sent to such a peer. */
+size_t msg_frame_max(size_t bytes, uint32_t version);
+uint64_t msg_pairs_max(uint64_t count, uint32_t version);
 /* The version that introduced the field of that message or part. */
 uint32_t msg_field_since(const char *shape, const char *field);
 

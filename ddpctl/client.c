@@ -2,10 +2,12 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/io/address.h"
+#include "common/io/default_server.h"
 #include "common/msg_schema.h"
 #include "common/msg_version.h"
 
@@ -300,6 +302,20 @@ static bool lacks_key(const struct client *client)
            !address_is_unix(address) && !address_is_loopback(address);
 }
 
+/* The server of this machine may have been started anew at another place of the defaults. */
+static void find_anew(struct client *client)
+{
+    char address[PATH_MAX];
+    struct err none;
+
+    if (!client->was_open || !client->server->is_default ||
+        !address_is_unix(server_list_address(&client->list)))
+        return;
+    default_server_find(true, address);
+    if (strcmp(address, server_list_at(&client->list, 0)) != 0)
+        (void)server_list_parse(&client->list, address, &none);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct client *client = timer->data;
@@ -311,6 +327,7 @@ static void on_timer(uv_timer_t *timer)
         fail(client, client->problem.status, client->problem.text);
         return;
     }
+    find_anew(client);
     memset(&client->conn, 0, sizeof client->conn);
     client->conn.owner = client->dial.owner = client;
     client->tls = tls_for(client);

@@ -50,7 +50,7 @@ struct options {
     struct option_texts env, after;
     bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
     bool use_env; /* from torch.distributed.launch; no effect: LOCAL_RANK is always set */
-    const char *role, *rdzv_id, *env_style, *local_rank_arg;
+    const char *role, *rdzv_id, *rdzv_endpoint /* joint.h */, *env_style, *local_rank_arg;
     const char *redirects, *tee, *local_ranks_filter, *node_rank; /* torchrun.h */
     uint32_t max_restarts;
     uint64_t grace_us, time_us;

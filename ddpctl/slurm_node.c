@@ -14,6 +14,7 @@
 #include "common/io/key_file.h"
 #include "common/io/stop_signal.h"
 #include "common/io/write_all.h"
+#include "ddpctl/keep_fresh.h"
 #include "ddpctl/leftover.h"
 #include "ddpctl/private_daemons.h"
 #include "ddpctl/scratch.h"
@@ -472,6 +473,8 @@ static enum status prepare(struct node *node, struct err *err)
     scratch_sweep(&swept); /* nobody reads what a node's own ddpctl says about it */
     status = scratch_make(&node->scratch, err);
     (void)snprintf(node->dir, sizeof node->dir, "%s", node->scratch.dir);
+    if (status == STATUS_OK)
+        keep_fresh_begin(node->scratch.dir, false);
     if (status != STATUS_OK || node->options->state_dir[0] == '\0')
         return status;
     if (snprintf(wanted, sizeof wanted, "%s/%s", node->options->state_dir, name) >=

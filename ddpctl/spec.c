@@ -10,6 +10,7 @@
 #include "common/after_spec.h"
 #include "common/array_spec.h"
 #include "common/options.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "ddpctl/escape.h"
 #include "ddpctl/options.h"
@@ -18,68 +19,15 @@
 static enum status no_memory(struct err *err)
 {
     return err_set(err, STATUS_TOO_BIG, 0,
-                   "the job's command and environment are too big for a request (1 MiB)");
+                   "the job's command and environment are too big for a request");
 }
 
-enum status spec_init(struct spec *spec, struct arena *arena, struct err *err)
+void spec_init(struct spec *spec)
 {
     *spec = (struct spec){.nodes = 1,
                           .nproc_per_node = 1,
                           .max_restarts = SPEC_RESTARTS_DEFAULT,
                           .grace_us = GRACE_DEFAULT_US};
-    spec->env = arena_alloc(arena, ENV_MAX * sizeof *spec->env);
-    return spec->env ? STATUS_OK : no_memory(err);
-}
-
-static bool env_name_is_valid(const char *name)
-{
-    if (!isalpha((unsigned char)*name) && *name != '_')
-        return false;
-    for (; *name; name++)
-        if (!isalnum((unsigned char)*name) && *name != '_')
-            return false;
-    return true;
-}
-
-static bool env_name_is_ours(const char *name)
-{
-    return strncmp(name, "DDP_", 4) == 0 || strcmp(name, "NCCL_SOCKET_MAGIC") == 0;
-}
-
-static struct msg_pair *find_env(const struct spec *spec, const char *name)
-{
-    for (uint32_t i = 0; i < spec->env_count; i++)
-        if (strcmp(spec->env[i].name, name) == 0)
-            return &spec->env[i];
-    return NULL;
-}
-
-enum status spec_set_env(struct spec *spec, struct arena *arena, const char *name,
-                         const char *value, struct err *err)
-{
-    struct msg_pair *pair = find_env(spec, name);
-
-    assert(spec->env != NULL && spec->env_count <= ENV_MAX);
-    if (!env_name_is_valid(name))
-        return err_set(err, STATUS_BAD_INPUT, 0, "environment: '%.60s' is no name of a variable",
-                       name);
-    if (env_name_is_ours(name))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "environment: %.60s is the platform's own: it and names that begin with "
-                       "DDP_ cannot be set",
-                       name);
-    if (!utf8_is_valid(value, strlen(value)))
-        return err_set(err, STATUS_BAD_INPUT, 0, "environment: the value of %.60s is no UTF-8 text",
-                       name);
-    if (!pair && spec->env_count == ENV_MAX)
-        return err_set(err, STATUS_TOO_BIG, 0,
-                       "environment: more than %u variables; --env-clear sends only those of --env",
-                       ENV_MAX);
-    if (!pair)
-        pair = &spec->env[spec->env_count++];
-    pair->name = arena_text(arena, name, strlen(name));
-    pair->value = arena_text(arena, value, strlen(value));
-    return pair->name && pair->value ? STATUS_OK : no_memory(err);
 }
 
 enum status spec_set_launch(struct spec *spec, enum launch_option option, const char *value,
@@ -96,14 +44,6 @@ enum status spec_set_launch(struct spec *spec, enum launch_option option, const 
     return launch_check(option, value, err);
 }
 
-static bool is_set_to_1(const struct spec *spec, const char *name)
-{
-    for (uint32_t i = 0; i < spec->env_count; i++)
-        if (strcmp(spec->env[i].name, name) == 0)
-            return strcmp(spec->env[i].value, "1") == 0;
-    return false;
-}
-
 static bool is_program(const struct spec *spec, const char *name)
 {
     const char *path = spec->argv.count > 0 ? spec->argv.items[0] : "";
@@ -115,90 +55,16 @@ static bool is_program(const struct spec *spec, const char *name)
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err)
 {
     const struct msg_pair_list launch = {.items = spec->launch, .count = spec->launch_count};
-    const bool is_needless =
-        is_program(spec, "ddp-worker") || is_set_to_1(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    const char *not_shared = spec_env_value(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
+    const char *styles = launch_value(&launch, LAUNCH_ENV_STYLE);
+    const bool is_alone = spec->nodes * spec->nproc_per_node == 1 &&
+                          (styles == NULL || !launch_has_word(styles, "horovod"));
+    const bool is_needless = is_alone || is_program(spec, "ddp-worker") ||
+                             (not_shared != NULL && strcmp(not_shared, "1") == 0);
 
     if (!none && launch_value(&launch, LAUNCH_STORE) != NULL)
         return STATUS_OK;
     return spec_set_launch(spec, LAUNCH_STORE, none || is_needless ? "off" : "on", err);
-}
-
-enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
-                              struct err *err)
-{
-    const char *equals = strchr(text, '='), *value = equals ? equals + 1 : getenv(text);
-    char name[256];
-
-    if (!value)
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "--env %.80s: there is no such variable here; write NAME=VALUE", text);
-    if (equals && (size_t)(equals - text) >= sizeof name)
-        return err_set(err, STATUS_TOO_BIG, 0, "--env: the name in '%.40s...' is too long", text);
-    (void)snprintf(name, sizeof name, "%.*s", equals ? (int)(equals - text) : 255, text);
-    return spec_set_env(spec, arena, name, value, err);
-}
-
-/* Whether the variable sets an option of ddpctl itself, as DDP_SERVER does. */
-static bool is_of_option(const char *name)
-{
-    if (strncmp(name, "DDP_", 4) != 0)
-        return false;
-    for (size_t i = 0; i < options_row_count; i++) {
-        const char *at = name + 4, *option = options_rows[i].name;
-
-        while (*at && *at == (*option == '-' ? '_' : (char)toupper((unsigned char)*option))) {
-            at++;
-            option++;
-        }
-        if (*at == '\0' && *option == '\0')
-            return true;
-    }
-    return false;
-}
-
-#define NAMES_SHOWN 8u
-
-static void note_left_out(uint32_t *count, struct buf *names, const char *name, size_t byte_count)
-{
-    if (++*count <= NAMES_SHOWN) {
-        buf_add_text(names, *count > 1 ? " " : "");
-        escape_text(name, byte_count < 64 ? byte_count : 64, names);
-    } else if (*count == NAMES_SHOWN + 1) {
-        buf_add_text(names, " ...");
-    }
-}
-
-enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
-                             struct spec_left_out *left_out, struct err *err)
-{
-    assert(environ != NULL);
-    for (; *environ; environ++) {
-        const char *equals = strchr(*environ, '=');
-        size_t length = equals != NULL ? (size_t)(equals - *environ) : strlen(*environ);
-        char name[256];
-        enum status status;
-
-        if (!equals || length == 0 || length >= sizeof name) {
-            note_left_out(&left_out->invalid, &left_out->invalid_names, *environ, length);
-            continue;
-        }
-        memcpy(name, *environ, length);
-        name[length] = '\0';
-        if (find_env(spec, name) || is_of_option(name))
-            continue;
-        if (env_name_is_ours(name)) {
-            note_left_out(&left_out->ours, &left_out->ours_names, name, length);
-            continue;
-        }
-        if (!env_name_is_valid(name) || !utf8_is_valid(equals + 1, strlen(equals + 1))) {
-            note_left_out(&left_out->invalid, &left_out->invalid_names, name, length);
-            continue; /* for example the exported functions of a shell */
-        }
-        status = spec_set_env(spec, arena, name, equals + 1, err);
-        if (status != STATUS_OK)
-            return status;
-    }
-    return STATUS_OK;
 }
 
 enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
@@ -302,21 +168,27 @@ bool spec_name_is_valid(const char *name)
                name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == '\0';
 }
 
+/* What a python runs: its first word that ends in .py, else the script or the module. */
+static const char *python_names(const struct msg_text_list *argv)
+{
+    uint32_t i = 1;
+
+    for (uint32_t k = 1; k < argv->count; k++)
+        if (strlen(argv->items[k]) > 3 && text_ends_with(argv->items[k], ".py"))
+            return argv->items[k];
+    while (i < argv->count &&
+           (strcmp(argv->items[i], "-u") == 0 || strcmp(argv->items[i], "-m") == 0))
+        i++;
+    return i < argv->count && argv->items[i][0] != '-' ? argv->items[i] : argv->items[0];
+}
+
 void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTES_MAX])
 {
     const char *word = argv->count > 0 ? argv->items[0] : "", *base;
     size_t length = 0;
 
-    if (strstr(word, "python")) { /* the script names the job better than its interpreter */
-        for (uint32_t i = 1; i < argv->count; i++) {
-            size_t bytes = strlen(argv->items[i]);
-
-            if (bytes > 3 && strcmp(argv->items[i] + bytes - 3, ".py") == 0) {
-                word = argv->items[i];
-                break;
-            }
-        }
-    }
+    if (strstr(word, "python")) /* the script names the job better than its interpreter */
+        word = python_names(argv);
     base = strrchr(word, '/') ? strrchr(word, '/') + 1 : word;
     for (; *base && length < JOB_NAME_BYTES_MAX - 1; base++)
         name[length++] = isalnum((unsigned char)*base) || strchr("._-", *base) ? *base : '_';
@@ -370,10 +242,16 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
     if (spec->argv.count > ARGS_MAX)
         return err_set(err, STATUS_TOO_BIG, 0, "the command has %u words, %u at most can be sent",
                        spec->argv.count, ARGS_MAX);
-    for (uint32_t i = 0; i < spec->argv.count; i++)
+    for (uint32_t i = 0; i < spec->argv.count; i++) {
         if (!utf8_is_valid(spec->argv.items[i], strlen(spec->argv.items[i])))
             return err_set(err, STATUS_BAD_INPUT, 0, "word %u of the command is not valid UTF-8",
                            i + 1);
+        if (strlen(spec->argv.items[i]) >= ENV_TEXT_BYTES_MAX)
+            return err_set(err, STATUS_TOO_BIG, 0,
+                           "word %u of the command has %zu bytes, and no program can be given more "
+                           "than %u in one: write it to a file",
+                           i + 1, strlen(spec->argv.items[i]), ENV_TEXT_BYTES_MAX - 1);
+    }
     if (!spec_name_is_valid(name))
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "'%.80s' is no name of a job: letters, digits, . _ - and %u characters at "
@@ -409,5 +287,5 @@ enum status spec_request(const struct spec *spec, const char *request_id, const 
         .env = {.items = spec->env, .count = spec->env_count},
         .launch = {.items = spec->launch, .count = spec->launch_count},
     };
-    return STATUS_OK;
+    return spec_check_size(spec, submit, err);
 }

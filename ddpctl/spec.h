@@ -34,8 +34,9 @@ struct spec {
     int32_t priority;
     bool wait_for_nodes;
     struct msg_text_list argv;
-    struct msg_pair *env; /* [env_count], room for ENV_MAX; names are unique */
-    uint32_t env_count;
+    struct msg_pair *env; /* [env_count], room for env_room; names are unique */
+    uint32_t env_count, env_room;
+    uint32_t *env_index;                  /* [2 * env_room]: by the hash of a name */
     struct msg_pair launch[LAUNCH_COUNT]; /* [launch_count]; options of common/launch.h */
     uint32_t launch_count;
 };
@@ -47,8 +48,8 @@ static inline void spec_set_restarts(struct spec *spec, uint32_t count)
     spec->restarts_given = true;
 }
 
-/* Sets the defaults. STATUS_MEMORY. */
-enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
+/* Sets the defaults. */
+void spec_init(struct spec *spec);
 /* Reads a JSON job specification over the present values. Keys: name nodes nproc_per_node argv env
  * launch cwd max_restarts grace time requeue_at_limit priority wait_for_nodes nodes_min spares
  * replace_stragglers hang_timeout warn after array. They correspond to the options of those names
@@ -57,16 +58,20 @@ enum status spec_init(struct spec *spec, struct arena *arena, struct err *err);
  * STATUS_MEMORY. */
 enum status spec_parse(struct spec *spec, struct arena *arena, const char *file, const char *text,
                        size_t byte_count, struct err *err);
-/* Sets or replaces a variable; `name`: [A-Za-z_][A-Za-z0-9_]*. Variables of the platform (DDP_*)
- * are refused. */
+/* Sets or replaces a variable; `name`: as execve takes it, such as BASH_FUNC_x%% too. Variables of the
+ * platform (DDP_*) are refused. */
 enum status spec_set_env(struct spec *spec, struct arena *arena, const char *name,
                          const char *value, struct err *err);
+/* NULL: it is not set. */
+const char *spec_env_value(const struct spec *spec, const char *name);
 /* Sets or replaces a launch option; `value` is borrowed. */
 enum status spec_set_launch(struct spec *spec, enum launch_option option, const char *value,
                             struct err *err);
 /* Decides whether the ranks get a c10d store (docs/c10d-store.md): as the specification says;
  * otherwise every program except ddp-worker gets one, unless the job has torchrun's
- * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`: never. */
+ * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or one rank. That one need not meet anybody, and may start processes
+ * that meet in a store of their own (mp.spawn): where an agent says that it serves the store, PyTorch
+ * serves none, whatever the address. `none`: never. */
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err);
 /* Sets "NAME=VALUE", or "NAME" with its value in our environment. */
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,
@@ -81,6 +86,9 @@ struct spec_left_out {
  * options. */
 enum status spec_add_environ(struct spec *spec, struct arena *arena, char *const *environ,
                              struct spec_left_out *left_out, struct err *err);
+/* STATUS_TOO_BIG: the request is larger than a server takes; the message names the largest variables. */
+enum status spec_check_size(const struct spec *spec, const struct msg_submit *submit,
+                            struct err *err);
 /* Parses "N" or "MIN:MAX"; `nodes` gets N or MAX. */
 enum status spec_nodes_parse(const char *text, uint32_t *nodes, uint32_t *nodes_min,
                              struct err *err);

@@ -18,6 +18,7 @@
 #include "common/io/conn.h"
 #include "common/io/service.h"
 #include "ddpctl/daemon.h"
+#include "ddpctl/keep_fresh.h"
 #include "ddpctl/leftover.h"
 #include "ddpctl/private_daemons.h"
 #include "ddpctl/request.h"
@@ -26,7 +27,7 @@
 
 #define STANDALONE_NODES_MAX 64u
 /* Open files of this process and of the server: what they need for the shortest job, measured with 1 to 8 nodes. */
-#define FILES_NEEDED 26u
+#define FILES_NEEDED 28u
 #define FILES_OF_A_NODE 2u
 #define READY_TIMEOUT_MS 20000u
 #define STOP_TIMEOUT_MS 5000u
@@ -464,6 +465,7 @@ static enum status prepare(struct standalone *standalone, struct err *err)
         status = open_socket(standalone, err);
     if (status != STATUS_OK)
         return status;
+    keep_fresh_begin(standalone->dir, !standalone->keep_dir);
     standalone->ctl->server = (struct server){.address = standalone->server};
     standalone->ctl->options.server = standalone->server; /* for commands that are shown to be
                                                            * copied */
@@ -537,6 +539,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGQUIT);
     (void)sigprocmask(SIG_BLOCK, &signals, &standalone->signals_before);
     if (prepare(standalone, &err) == STATUS_OK)
         run_loop(standalone);

@@ -8,14 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/msg.h"
 #include "common/stage.h"
 #include "common/text.h"
-#include "common/utf8.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
 #include "ddpctl/script.h"
 #include "ddpctl/slurm.h"
@@ -28,7 +27,7 @@
 
 extern char **environ;
 
-#define ARENA_BYTES_MAX (8u * 1024u * 1024u)
+#define ARENA_BYTES_MAX (24u * 1024u * 1024u)
 
 /* Whether the job gets daemons of its own, instead of an existing server's. */
 static bool is_private(const struct options *options)
@@ -87,43 +86,6 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
-static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct err *err)
-{
-    const char *text = ctl->options.nproc_per_node;
-    uint32_t gpus, cores;
-    uint64_t number = 0;
-    enum status status;
-
-    if (!text)
-        return STATUS_OK;
-    spec->nproc_given = true;
-    if (!nproc_is_word(text)) {
-        status =
-            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
-        if (status == STATUS_OK)
-            spec->nproc_per_node = (uint32_t)number;
-        return status;
-    }
-    if (ctl->options.slurm)
-        return STATUS_OK; /* slurm_take handles it */
-    status = standalone_machine(ctl, &cores, &gpus, err);
-    if (status != STATUS_OK)
-        return status;
-    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
-        return err_set(err, STATUS_NOT_FOUND, 0,
-                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
-                                   "used; use cpu or a number"
-                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
-                                   "are %u here; use fewer --nodes",
-                       spec->nodes, gpus);
-    spec->nproc_per_node =
-        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
-    if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
-        spec->nproc_per_node = SLOTS_PER_NODE_MAX;
-    return STATUS_OK;
-}
-
 static enum status take_launch(struct submission *submission, const struct ctl *ctl,
                                struct err *err)
 {
@@ -141,12 +103,22 @@ static enum status take_launch(struct submission *submission, const struct ctl *
         {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
         {LAUNCH_STREAMS, submit_is_one_stream(submission, ctl) ? "one" : NULL},
     };
+    const struct { /* a specification may have others */
+        enum launch_option option;
+        const char *value;
+    } of_caller[] = {{LAUNCH_UMASK, submission->mask}, {LAUNCH_LIMITS, submission->limits}};
+    const struct msg_pair_list present = {.items = spec->launch, .count = spec->launch_count};
     enum status status = STATUS_OK;
 
     submit_terminal_size(submission->terminal_size);
+    caller_mask(submission->mask);
+    caller_limits(submission->limits);
     for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
         if (given[i].value != NULL)
             status = spec_set_launch(spec, given[i].option, given[i].value, err);
+    for (size_t i = 0; status == STATUS_OK && i < sizeof of_caller / sizeof of_caller[0]; i++)
+        if (of_caller[i].value[0] != '\0' && launch_value(&present, of_caller[i].option) == NULL)
+            status = spec_set_launch(spec, of_caller[i].option, of_caller[i].value, err);
     return status;
 }
 
@@ -184,7 +156,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK && options->priority)
         status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
-        status = take_nproc(spec, ctl, err);
+        status = nproc_take(spec, ctl, err);
     if (status == STATUS_OK && options->slurm)
         status = slurm_take(spec, options, err);
     if (status == STATUS_OK)
@@ -200,32 +172,10 @@ static enum status take_options(struct submission *submission, const struct ctl 
 static enum status choose_cwd(struct submission *submission, const struct ctl *ctl, struct err *err)
 {
     const char *wanted = ctl->options.cwd ? ctl->options.cwd : submission->spec.cwd;
-    char here[PATH_MAX], hash[STAGE_HASH_CHARS + 1];
-    struct stat info;
-    int length;
 
     if (ctl->options.stage)
         wanted = ctl->options.stage; /* replaced once it is packed */
-
-    if (!getcwd(here, sizeof here))
-        return err_set(err, STATUS_SYSTEM, errno, "the current directory is gone: %s",
-                       strerror(errno));
-    if (!wanted)
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s", here);
-    else if (wanted[0] == '/' || stage_of_cwd(wanted, hash))
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s", wanted);
-    else
-        length = snprintf(submission->cwd, sizeof submission->cwd, "%s/%s", here, wanted);
-    if (length >= (int)sizeof submission->cwd)
-        return err_set(err, STATUS_TOO_BIG, 0, "the path of the working directory is too long");
-    if (!utf8_is_valid(submission->cwd, strlen(submission->cwd)))
-        return err_set(err, STATUS_BAD_INPUT, 0,
-                       "the working directory %.160s has a name that is not valid UTF-8",
-                       submission->cwd);
-    if (is_private(&ctl->options) && (stat(submission->cwd, &info) != 0 || !S_ISDIR(info.st_mode)))
-        return err_set(err, STATUS_NOT_FOUND, errno, "--cwd: there is no folder %.200s",
-                       submission->cwd);
-    return STATUS_OK;
+    return caller_choose_directory(wanted, is_private(&ctl->options), submission->cwd, err);
 }
 
 /* Says which of our variables the ranks do not get, in one line for each reason. */
@@ -240,10 +190,11 @@ static void tell_left_out(struct ctl *ctl, struct spec_left_out *left_out)
             "`-- env NAME=VALUE CMD` sets one",
             left_out->ours_names.bytes);
     if (left_out->invalid > 0 && !left_out->invalid_names.failed)
-        screen_message(&ctl->screen,
-                       "not sent to the job: %s: a name that is none (such as an exported function "
-                       "of a shell), or text that is not UTF-8",
-                       left_out->invalid_names.bytes);
+        screen_message(
+            &ctl->screen,
+            "not sent to the job: %s: text that is not UTF-8; set it in a script that the "
+            "job runs (-- ./run.sh)",
+            left_out->invalid_names.bytes);
     buf_free(&left_out->ours_names);
     buf_free(&left_out->invalid_names);
 }
@@ -300,9 +251,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
                                             text_ends_with(ctl->words[0], ".yml"));
 
     submission->arena.byte_limit = ARENA_BYTES_MAX;
-    status = spec_init(spec, &submission->arena, err);
-    if (status == STATUS_OK && has_file)
-        status = take_spec_file(submission, ctl, err);
+    spec_init(spec);
+    status = has_file ? take_spec_file(submission, ctl, err) : STATUS_OK;
     if (status == STATUS_OK)
         status = choose_cwd(submission, ctl, err);
     if (status == STATUS_OK)
@@ -340,6 +290,9 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
         screen_message(&ctl->screen, "--%s has no effect here: %s", ctl->options.ignored[i],
                        torchrun_instead(ctl->options.ignored[i]));
+    if (ctl->options.rdzv_endpoint)
+        screen_message(&ctl->screen, "--rdzv-endpoint has no effect here: %s",
+                       torchrun_instead("rdzv-endpoint"));
     if (ctl->options.log_dir && !is_private(&ctl->options))
         screen_message(&ctl->screen,
                        "--log-dir is for --standalone and --slurm and is ignored: nodes "
@@ -371,6 +324,12 @@ static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new
     if (!out.failed)
         screen_message(&ctl->screen, "%s", out.bytes);
     buf_free(&out);
+}
+
+static void on_run_made(struct attach *attach, uint64_t job_id, bool is_new)
+{
+    (void)is_new; /* it was, and attach.h has sent it again */
+    on_run_submitted(attach, job_id, true);
 }
 
 static void on_run_done(struct attach *attach)
@@ -424,6 +383,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
     };
+    enum joint joint = JOINT_NO;
     struct err err = {0};
     int rc;
 
@@ -446,7 +406,11 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         return standalone_run(ctl, &options);
     if (ctl->options.slurm)
         return slurm_run(ctl, &options);
-    return attach_run(ctl, &options);
+    if (strcmp(ctl->verb_name, "run") == 0)
+        rc = joint_submit(ctl, submission, &joint);
+    if (joint != JOINT_NO)
+        options.on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
+    return rc == CTL_OK ? attach_run(ctl, &options) : rc;
 }
 
 /* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */

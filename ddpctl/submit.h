@@ -3,6 +3,7 @@
 #define DDPCTL_SUBMIT_H
 
 #include "common/arena.h"
+#include "ddpctl/caller.h"
 #include "ddpctl/ctl.h"
 #include "ddpctl/spec.h"
 #include "ddpctl/stage_pack.h"
@@ -21,6 +22,7 @@ struct submission {
     struct msg_submit request; /* borrows from this struct */
     struct view_hidden hidden; /* output that `run` does not show */
     char terminal_size[SUBMISSION_SIZE_BYTES];
+    char mask[CALLER_MASK_BYTES], limits[JOB_LIMITS_TEXT_BYTES];
 };
 
 /* Reads ctl->words (SPEC.json, the command) and the options into `submission`, which is zeroed.

@@ -63,7 +63,7 @@ static const struct {
     {{"client socket has timed out", "client socket has failed to connect"},
      "the node of rank 0 is not reached: does its name resolve to an address that this node "
      "reaches, and does a firewall drop the port "
-     "(ddpctl doctor)?"},
+     "(ddpctl doctor)? A program that makes a store of its own needs --no-store"},
     {{"MPI_Init"},
      "ranks that ddpctl starts are no MPI world: run mpirun as the program (docs/from-mpi.md), or "
      "meet by torch.distributed"},

@@ -42,6 +42,7 @@
 #include "launcherd/inspect/inspect.h"
 #include "launcherd/node/node.h"
 #include "launcherd/node/node_gpus.h"
+#include "launcherd/node/state_place.h"
 #include "launcherd/process/cgroup.h"
 #include "launcherd/process/interface.h"
 #include "launcherd/process/machine_id.h"
@@ -134,8 +135,7 @@ static const struct option_row rows[] = {
      .value = "DIR",
      OPTION_INTO(struct settings, state_dir),
      .help = "the key, run directories and logs of jobs (default: /var/lib/ddp/launcherd for root, "
-             "else "
-             "~/.local/state/ddp/launcherd)"},
+             "else a folder of this host's name in ~/.local/state/ddp/launcherd)"},
     {.name = "log-dir",
      .kind = OPTION_TEXT,
      .value = "DIR",
@@ -205,16 +205,6 @@ static const struct option_table table = {
     .rows = rows,
     .row_count = sizeof rows / sizeof rows[0],
 };
-
-static bool make_absolute(const char *path, char out[PATH_MAX])
-{
-    char here[PATH_MAX];
-    if (path[0] == '/')
-        return snprintf(out, PATH_MAX, "%s", path) < PATH_MAX - 300;
-    if (getcwd(here, sizeof here) == NULL)
-        return false;
-    return snprintf(out, PATH_MAX, "%s/%s", here, path) < PATH_MAX - 300;
-}
 
 static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
 {
@@ -327,23 +317,36 @@ static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
 {
     if (settings->log_dir == NULL)
         (void)snprintf(log_dir, PATH_MAX, "%.*s/logs", PATH_MAX - 300, settings->state_dir);
-    else if (!make_absolute(settings->log_dir, log_dir))
+    else if (!state_place_absolute(settings->log_dir, log_dir))
         return service_complain(&table, "--log-dir %s: too long", settings->log_dir);
     settings->log_dir = log_dir;
+    return -1;
+}
+
+static int find_state_dir(struct settings *settings, const char *host)
+{
+    static struct state_place place;
+    struct err err;
+
+    if (state_place_choose(settings->state_dir, host, settings->join != NULL, &place, &err) !=
+        STATUS_OK)
+        return service_complain(&table, "--state-dir %s", err.text);
+    if (place.word[0] != '\0' && !settings->list_gpus)
+        (void)fprintf(stderr, "launcherd: %s\n", place.word);
+    settings->state_dir = place.dir;
     return -1;
 }
 
 /* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit code. */
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
-    static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];
+    static char host[256] = "node", log_dir[PATH_MAX], server[PATH_MAX];
     int code;
 
-    if (!make_absolute(settings->state_dir, absolute))
-        return service_complain(&table,
-                                "--state-dir %s: too long, or the current directory is gone",
-                                settings->state_dir);
-    settings->state_dir = absolute;
+    (void)gethostname(host, sizeof host - 1);
+    code = find_state_dir(settings, host);
+    if (code >= 0)
+        return code;
     if (settings->drain_on_term && settings->service.exit_with_parent)
         return service_complain(&table, "give --drain-on-term or --exit-with-parent, not both");
     if (settings->join_only && settings->join == NULL)
@@ -352,14 +355,12 @@ static int prepare(struct settings *settings, struct node_options *options, stru
     if (code < 0)
         code = find_key(settings, options, key);
     if (code < 0 && settings->server == NULL) {
-        default_server_find(false, server);
+        default_server_list(server);
         settings->server = server;
         options->server_is_default = true;
     }
-    if (code < 0 && settings->name == NULL) {
-        (void)gethostname(host, sizeof host - 1);
+    if (settings->name == NULL)
         settings->name = host;
-    }
     if (code < 0)
         code = check(settings, options);
     return code < 0 ? find_address(settings, options) : code;
@@ -557,7 +558,6 @@ int main(int argc, char **argv)
     static struct launcherd launcherd;
     static struct node_options options;
     static struct key key;
-    char state_dir[PATH_MAX];
     struct settings settings = {.gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
                                 .log_max = LOG_MAX_DEFAULT,
                                 .keep_logs_us = KEEP_LOGS_DEFAULT_US};
@@ -577,8 +577,6 @@ int main(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], STORE_ARGUMENT) == 0)
         return store_main(argc - 2, argv + 2);
     pid_t parent = getppid();
-    service_state_dir("/launcherd", state_dir);
-    settings.state_dir = state_dir;
     int code = service_parse(&table, argc, argv, &settings);
     if (code < 0)
         code = prepare(&settings, &options, &key);

@@ -317,6 +317,9 @@ static enum status choose_socket(const struct settings *settings, char path[PATH
     } else {
         status = default_server_make(path, err);
         options->is_for_all = geteuid() == 0;
+        options->socket_is_default = true;
+        if (status == STATUS_OK)
+            default_server_unlink(path);
     }
     options->is_for_all = options->is_for_all || settings->all_users;
     options->socket_path = path;

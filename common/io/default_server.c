@@ -103,6 +103,66 @@ static bool answers(const char *address)
     return status == STATUS_OK || status == STATUS_BUSY;
 }
 
+static bool is_link_to(const char *link, const char *path, bool *is_link)
+{
+    char now[PATH_MAX];
+    const ssize_t bytes = readlink(link, now, sizeof now - 1);
+
+    *is_link = bytes >= 0;
+    if (bytes < 0)
+        return false;
+    now[bytes] = '\0';
+    return strcmp(now, path) == 0;
+}
+
+void default_server_link(const char *path)
+{
+    char dir[PATH_MAX], link[PATH_MAX], made[PATH_MAX], address[PATH_MAX];
+    struct stat info;
+    bool is_link;
+
+    if (geteuid() == 0)
+        return;
+    service_state_dir("", dir);
+    if (snprintf(link, sizeof link, "%s" SOCKET_NAME, dir) >= (int)sizeof link - 16 ||
+        strcmp(link, path) == 0 || is_link_to(link, path, &is_link) || !make_dir(dir, true, 0700))
+        return;
+    (void)snprintf(address, sizeof address, ADDRESS_UNIX_PREFIX "%.*s", PATH_MAX - 32, link);
+    if (lstat(link, &info) == 0 && (is_link ? false : !S_ISSOCK(info.st_mode) || answers(address)))
+        return;
+    (void)snprintf(made, sizeof made, "%.*s.new", PATH_MAX - 16, link);
+    (void)unlink(made);
+    if (symlink(path, made) == 0 && rename(made, link) != 0)
+        (void)unlink(made);
+}
+
+void default_server_unlink(const char *path)
+{
+    struct stat info;
+
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode) && info.st_uid == geteuid())
+        (void)unlink(path);
+}
+
+void default_server_list(char list[PATH_MAX])
+{
+    struct places places;
+    size_t used = 0;
+
+    find_places(&places, false);
+    list[0] = '\0';
+    for (uint32_t i = 0; i < places.count; i++) {
+        char address[PATH_MAX];
+
+        make_address(&places, i, address);
+        if (used + strlen(address) + 2 < PATH_MAX)
+            used += (size_t)snprintf(list + used, PATH_MAX - used, "%s%s", used > 0 ? "," : "",
+                                     address);
+    }
+    if (used == 0)
+        (void)snprintf(list, PATH_MAX, ADDRESS_UNIX_PREFIX OF_SYSTEM SOCKET_NAME);
+}
+
 void default_server_find(bool of_system, char address[PATH_MAX])
 {
     struct places places;

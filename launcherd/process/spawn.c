@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,10 +14,11 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/close_from.h"
+#include "common/launch.h"
 #include "launcherd/process/clone_child.h"
 #include "launcherd/process/run_error.h"
 
@@ -81,29 +81,76 @@ IN_CHILD static bool arrange_fds(const struct child *child)
         if (child->fds[target] >= 0 && dup2(child->fds[target], target) < 0)
             return false;
     unsigned first = child->fds[SPAWN_EXTRA_FD] >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD;
-    return syscall(SYS_close_range, first, ~0u, CLOSE_RANGE_CLOEXEC) == 0;
+    return close_from(first, true);
 }
 
-/* Raises the limit of open files as far as the hard limit allows: data sets and connections need
- * more than the usual 1024. Disables core files, which would contain the job's data and keys and
- * fill the disk; a job can raise that limit again. The umask is that of a login on most systems:
- * with 077 nobody else could read a checkpoint in a shared folder. Our own files do not depend on
- * the umask. */
-IN_CHILD static bool set_limits(void)
+/* Without a word of the submitter: the limit of open files as far as the hard limit allows, since data
+ * sets and connections need more than the usual 1024, and no core files, which would contain the job's data
+ * and keys and fill the disk. The umask is that of a login on most systems: with 077 nobody else could
+ * read a checkpoint in a shared folder. Our own files do not depend on the umask. */
+static const struct spawn_limits usual_limits = {
+    .limits = {.is_set = {[JOB_LIMIT_CORE] = true, [JOB_LIMIT_NOFILE] = true},
+               .soft = {[JOB_LIMIT_CORE] = 0, [JOB_LIMIT_NOFILE] = OPEN_FILES_MIN}},
+    .mask = JOB_UMASK};
+
+static uint64_t limit_of(rlim_t limit)
 {
+    return limit == RLIM_INFINITY ? JOB_LIMIT_NONE : limit;
+}
+
+void spawn_limits_read(const struct msg_pair_list *launch, struct spawn_limits *limits, char *cut,
+                       size_t cut_bytes)
+{
+    const char *wanted = launch_value(launch, LAUNCH_LIMITS);
+    const char *mask = launch_value(launch, LAUNCH_UMASK);
+    uint64_t hard[JOB_LIMIT_COUNT], soft[JOB_LIMIT_COUNT];
+    struct job_limits of_job = {.is_set = {false}};
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-        return false;
-    if (limit.rlim_cur < OPEN_FILES_MIN) {
-        limit.rlim_cur = limit.rlim_max < OPEN_FILES_MIN ? limit.rlim_max : OPEN_FILES_MIN;
-        if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+
+    *limits = usual_limits;
+    if (mask == NULL || !launch_mask(mask, &limits->mask))
+        limits->mask = JOB_UMASK;
+    if (wanted != NULL)
+        (void)job_limits_parse(wanted, &of_job);
+    for (int i = 0; i < JOB_LIMIT_COUNT; i++) {
+        if (getrlimit(job_limit_resource((enum job_limit)i), &limit) != 0)
+            limit = (struct rlimit){RLIM_INFINITY, RLIM_INFINITY};
+        hard[i] = limit_of(limit.rlim_max);
+        soft[i] = limit_of(limit.rlim_cur);
+    }
+    job_limits_fit(&of_job, hard, soft, cut, cut_bytes);
+    for (int i = 0; i < JOB_LIMIT_COUNT; i++) {
+        if (!of_job.is_set[i])
+            continue;
+        limits->limits.is_set[i] = true;
+        limits->limits.soft[i] = of_job.soft[i];
+    }
+    if (!of_job.is_set[JOB_LIMIT_NOFILE] && soft[JOB_LIMIT_NOFILE] > OPEN_FILES_MIN)
+        limits->limits.soft[JOB_LIMIT_NOFILE] = soft[JOB_LIMIT_NOFILE];
+}
+
+IN_CHILD static bool set_limits(const struct spawn_limits *wanted)
+{
+    const struct job_limits *limits = wanted != NULL ? &wanted->limits : &usual_limits.limits;
+    struct rlimit limit;
+
+    (void)umask(wanted != NULL ? wanted->mask : JOB_UMASK);
+    for (int i = 0; i < JOB_LIMIT_COUNT; i++) {
+        const int resource = job_limit_resource((enum job_limit)i);
+
+        if (!limits->is_set[i])
+            continue;
+        if (getrlimit(resource, &limit) != 0)
+            return false;
+        if (wanted == NULL && i == JOB_LIMIT_NOFILE && limit.rlim_cur >= limits->soft[i])
+            continue;
+        limit.rlim_cur = limits->soft[i] == JOB_LIMIT_NONE ? RLIM_INFINITY : limits->soft[i];
+        if (limit.rlim_cur > limit.rlim_max)
+            limit.rlim_cur = limit.rlim_max;
+        if (setrlimit(resource, &limit) != 0)
             return false;
     }
-    if (getrlimit(RLIMIT_CORE, &limit) != 0)
-        return false;
-    limit.rlim_cur = 0;
-    (void)umask(JOB_UMASK);
-    return setrlimit(RLIMIT_CORE, &limit) == 0;
+    return true;
 }
 
 /* exec says ENOENT of a program whose interpreter is missing, too. What is looked at here exec has read just now. */
@@ -167,7 +214,7 @@ IN_CHILD static int child_main(void *arg)
     reset_signals();
     if (!arrange_fds(child) || (order->has_terminal && ioctl(STDOUT_FILENO, TIOCSCTTY, 0) != 0))
         return child_fail(child, STAGE_DESCRIPTORS);
-    if (order->is_job && !set_limits())
+    if (order->is_job && !set_limits(order->limits))
         return child_fail(child, STAGE_LIMITS);
     if (order->user != NULL && !account_become(order->user))
         return child_fail(child, STAGE_USER);
@@ -400,6 +447,12 @@ static enum status explain(const struct child *child, int *exit_code, struct err
                            order->argv[0], why);
         if (child->code == ENOENT && child->is_there)
             return explain_interpreter(child, err);
+        if (child->code == E2BIG)
+            return err_set(err, STATUS_TOO_BIG, child->code,
+                           "cannot run '%.80s': its arguments and environment are larger than a "
+                           "quarter of the stack's limit, which is all that Linux takes: submit "
+                           "with a larger one (ulimit -s unlimited), or with --env-clear",
+                           order->argv[0]);
         return err_set(err, STATUS_NOT_FOUND, child->code, "cannot run '%s': %s", order->argv[0],
                        why);
     }

@@ -10,6 +10,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "common/job_limits.h"
+#include "common/msg.h"
 #include "common/status.h"
 #include "launcherd/process/account.h"
 
@@ -29,6 +31,12 @@ struct spawn_watch {
     pid_t pid;         /* spawn_watch_pid reads it */
 };
 
+/* What a job has of its submitter's process, as far as the node allows it. */
+struct spawn_limits {
+    struct job_limits limits;
+    uint32_t mask;
+};
+
 struct spawn_order {
     const char *path; /* the program; NULL: argv[0], searched in `search` unless it has a slash */
     char *const *argv;
@@ -41,10 +49,15 @@ struct spawn_order {
     int extra_fd;      /* -1: none */
     bool has_terminal; /* stdout_fd is a terminal, which becomes that of the new session */
     bool is_job;       /* with the limits and umask of jobs, and no new privileges */
+    const struct spawn_limits *limits; /* of a job; NULL: the usual ones */
     bool
         dies_with_parent; /* it gets SIGKILL when the thread that starts it ends, however that happens */
     struct spawn_watch *watch; /* NULL: no other thread looks */
 };
+
+/* Reads them from a job's launch options, and lowers them to our hard limits; `cut`: as job_limits_fit. */
+void spawn_limits_read(const struct msg_pair_list *launch, struct spawn_limits *limits, char *cut,
+                       size_t cut_bytes);
 
 /* Waits until the child has run its program: for ever, if the child is stopped before, or its disk hangs.
  * The process leads a session of its own, has only the named descriptors open, and has default

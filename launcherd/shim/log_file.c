@@ -85,6 +85,26 @@ static void fill_block(int fd, uint64_t size)
     }
 }
 
+/* Makes the log's folder, and the one above, which has those of all jobs, unless what is above both is gone, too. */
+static void make_folders(const char *path)
+{
+    char folder[PATH_MAX], above[PATH_MAX];
+    struct err none;
+    int fd;
+
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    *strrchr(folder, '/') = '\0';
+    (void)snprintf(above, sizeof above, "%s", folder);
+    for (int i = 0; i < 2; i++)
+        if (strrchr(above, '/') != NULL)
+            *strrchr(above, '/') = '\0';
+    if (own_folder_open(above[0] != '\0' ? above : "/", 0, &fd, &none) != STATUS_OK)
+        return;
+    (void)close(fd);
+    if (own_folder_make(folder, 1, 0700, &fd, &none) == STATUS_OK)
+        (void)close(fd);
+}
+
 /* Creates the deleted log again. The offsets go on, so positions of readers stay valid. */
 static void open_again(struct log_file *file, int64_t at_ms)
 {
@@ -92,8 +112,10 @@ static void open_again(struct log_file *file, int64_t at_ms)
     struct err err = {.text = ""};
     int fd;
 
-    (void)own_file_open(file->path, 1, O_WRONLY | O_CREAT, 0600, &fd, &err);
-
+    if (own_file_open(file->path, 1, O_WRONLY | O_CREAT, 0600, &fd, &err) == STATUS_NOT_FOUND) {
+        make_folders(file->path);
+        (void)own_file_open(file->path, 1, O_WRONLY | O_CREAT, 0600, &fd, &err);
+    }
     log_line(LOG_WARNING, LOG_ABOUT_NONE, "the log %s was deleted while it is written: %s%s",
              file->path,
              fd >= 0 ? "it is made again" : "it cannot be made again: ", fd >= 0 ? "" : err.text);

@@ -207,11 +207,14 @@ static enum status spawn_one(struct warm_shim *shim, uint32_t local, struct err 
     struct warm_worker *worker = &shim->workers.items[local];
     char **envp = worker_env_build(&shim->env, local, &shim->arena);
     char **argv = worker_argv_build(&shim->start, local, &shim->arena);
+    struct spawn_limits limits;
     int pair[2], exit_code;
     enum status status;
+    char cut[8];
 
     if (envp == NULL || argv == NULL)
         return err_set(err, STATUS_MEMORY, ENOMEM, "no memory");
+    spawn_limits_read(&shim->start.launch, &limits, cut, sizeof cut);
     change_environment(envp);
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return err_set(err, STATUS_SYSTEM, errno, "cannot make a socket pair: %s", strerror(errno));
@@ -226,6 +229,7 @@ static enum status spawn_one(struct warm_shim *shim, uint32_t local, struct err 
         .stderr_fd = STDERR_FILENO,
         .extra_fd = pair[1],
         .is_job = true,
+        .limits = &limits,
         .dies_with_parent = true,
         .cgroup = shim->workers.cgroup[0] != '\0' ? shim->workers.cgroup : NULL,
     };

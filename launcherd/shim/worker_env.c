@@ -274,25 +274,15 @@ static void set_own(struct list *list, const struct worker_env_facts *facts, uin
     set_text(list, "DDP_METRICS", metrics);
 }
 
-static bool is_letter(char c)
-{
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-}
-
 /* ddpctl refuses these names too, but a request may come from another program. */
 static bool may_set(const char *name)
 {
-    if (!is_letter(name[0]) || strncmp(name, "DDP_", 4) == 0 ||
-        strcmp(name, "NCCL_SOCKET_MAGIC") == 0)
-        return false;
-    for (; *name != '\0'; name++)
-        if (!is_letter(*name) && (*name < '0' || *name > '9'))
-            return false;
-    return true;
+    return name[0] != '\0' && strchr(name, '=') == NULL && strncmp(name, "DDP_", 4) != 0 &&
+           strcmp(name, "NCCL_SOCKET_MAGIC") != 0;
 }
 
-/* By default NCCL and Gloo may choose another interface than the one by which the nodes reach one
- * another, or, if the host name has a loopback address, one that does not work. */
+/* By default NCCL, Gloo and TensorPipe may choose another interface than the one by which the nodes
+ * reach one another, or, if the host name has a loopback address, one that does not work. */
 static void set_interface(struct list *list, const char *interface)
 {
     char exactly[72];
@@ -300,6 +290,7 @@ static void set_interface(struct list *list, const char *interface)
     (void)snprintf(exactly, sizeof exactly, "=%s", interface); /* "eth1" would also match eth10 */
     set_default(list, "NCCL_SOCKET_IFNAME", exactly);
     set_default(list, "GLOO_SOCKET_IFNAME", interface);
+    set_default(list, "TP_SOCKET_IFNAME", interface);
 }
 
 static bool path_has(const char *path, const char *dir)
@@ -346,6 +337,7 @@ char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, st
     set_own(&list, facts, local);
     set_text(&list, "USER", facts->user);
     set_text(&list, "LOGNAME", facts->user);
+    set_text(&list, "PWD", facts->start->cwd);
     set_ranks(&list, facts, local);
     set_styles(&list, facts, local);
     list.ours = list.count;

@@ -1,4 +1,4 @@
-/* The environment of one worker, made from nothing. We set USER, LOGNAME, the variables of torchrun
+/* The environment of one worker, made from nothing. We set USER, LOGNAME, PWD, the variables of torchrun
  * (RANK, LOCAL_RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, ...), and every DDP_*: the job cannot
  * change these. Then come the variables that the job was submitted with. Last come our defaults for
  * variables that the job does not have, such as PATH, HOME, SHELL and LANG. */
@@ -32,7 +32,7 @@ struct worker_env_facts {
 
 /* The "NAME=value" texts for `local`, ended by NULL, from `arena`; NULL: no memory. Each name is
  * there once: if the job has a variable that we set, our value is used. The job's DDP_* and
- * NCCL_SOCKET_MAGIC, and names that are not [A-Za-z_][A-Za-z0-9_]*, are left out. */
+ * NCCL_SOCKET_MAGIC are left out, and names that are none: empty, or with a '='. */
 char **worker_env_build(const struct worker_env_facts *facts, uint32_t local, struct arena *arena);
 /* The PATH in that environment, or the default PATH. */
 const char *worker_env_path(char *const *envp);

@@ -1,6 +1,7 @@
 #include "launcherd/shim/worker_spawn.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include "common/log.h"
 #include "launcherd/process/doing.h"
@@ -9,6 +10,8 @@
 #include "launcherd/process/spawn_guard.h"
 #include "launcherd/shim/worker_argv.h"
 #include "launcherd/shim/worker_take.h"
+
+#define CUT_BYTES 256
 
 struct log_about worker_about(const struct shim_worker *worker)
 {
@@ -24,7 +27,7 @@ void worker_facts(const struct shim_workers *workers, struct worker_env_facts *f
     *facts = (struct worker_env_facts){
         .start = options->start,
         .node_name = options->node_name,
-        .node_address = options->node_address,
+        .node_address = workers->node_address,
         .gpus = options->gpus,
         .devices = options->devices,
         .hides_gpus = options->hides_gpus,
@@ -42,7 +45,7 @@ void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_wo
     worker_facts(workers, &facts->env);
     facts->env.master_addr = workers->master_addr;
     facts->env.master_port = workers->master_port;
-    if (interface_of_address(workers->options.node_address, facts->interface))
+    if (interface_of_address(workers->node_address, facts->interface))
         facts->env.interface = facts->interface;
     facts->env.user = workers->account.name;
     facts->env.home = workers->account.home;
@@ -74,10 +77,23 @@ static enum status place_one(struct shim_worker *worker, struct spawn_order *ord
     return status;
 }
 
+/* Once for each node, where people look: in the log of its first rank. */
+static void tell_cut(struct shim_worker *worker, const char *cut)
+{
+    char line[CUT_BYTES + 160];
+
+    (void)snprintf(line, sizeof line,
+                   "limits of the submitter that are above this node's hard limits: %s", cut);
+    log_line(LOG_WARNING, worker_about(worker), "%s", line);
+    (void)output_note(&worker->output, line);
+}
+
 enum status worker_spawn(struct shim_worker *worker, struct worker_spawn_facts *facts, int null_fd,
                          const struct worker_ends *ends, int *exit_code, struct err *err)
 {
     struct arena arena = {0};
+    struct spawn_limits limits;
+    char cut[CUT_BYTES];
     char **envp = worker_env_build(&facts->env, worker->local, &arena);
     char **argv = worker_argv_build(facts->env.start, worker->local, &arena);
     struct spawn_order order = {
@@ -93,12 +109,17 @@ enum status worker_spawn(struct shim_worker *worker, struct worker_spawn_facts *
         .extra_fd = ends->conn_fd,
         .has_terminal = ends->has_terminal,
         .is_job = true,
+        .limits = &limits,
         .dies_with_parent = true,
     };
-    enum status status = envp == NULL || argv == NULL
-                             ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start a rank")
-                             : place_one(worker, &order, ends, exit_code, err);
+    enum status status;
 
+    spawn_limits_read(&facts->env.start->launch, &limits, cut, sizeof cut);
+    status = envp == NULL || argv == NULL
+                 ? err_set(err, STATUS_MEMORY, ENOMEM, "no memory to start a rank")
+                 : place_one(worker, &order, ends, exit_code, err);
+    if (cut[0] != '\0' && worker->local == 0 && facts->env.start->restart_count == 0)
+        tell_cut(worker, cut);
     worker->group = status == STATUS_OK ? worker->pid : 0;
     arena_reset(&arena);
     return status;

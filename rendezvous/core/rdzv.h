@@ -55,6 +55,7 @@ struct rdzv_options {
     uint32_t id_gap_span; /* so many times that, drawn from 1 to this; 0: once */
     uint64_t seed;        /* for the jitter of back-off */
     char cluster[33];
+    char boot_id[64]; /* of this machine, as a node says its own; "": not known */
 };
 
 /* An operator's drain: the node or slot gets no new ranks until an operator resumes it. */
@@ -114,7 +115,8 @@ struct rdzv_after {
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORE_HOLD   hold: at the start, before the jobs, each stored hold
  *   RESTORED       next_job_id: ends the restore; before it no other event comes
- *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
+ *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event; of a hello text: the
+ *                  address of this machine that the node has called, NULL: it was a unix socket
  *   NODE_CLOSED    conn
  *   SUBMIT         client, msg, user, uid, is_admin, after: the store does not have the request id yet;
  *                  of an array one for each job, in one transaction (rdzv_has_more): array, array_place

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/launch.h"
 #include "common/log.h"
 #include "common/msg_schema.h"
 #include "rendezvous/server/internal.h"
@@ -247,6 +248,19 @@ static void start_failed(struct server *server, const struct rdzv_action *action
     (void)snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
+/* Without the options that a node of protocol 3 would refuse. Valid until the next call. */
+static struct msg_pair_list launch_for(struct server *server, const struct peer *peer)
+{
+    struct msg_pair_list known = {.items = server->launch_known};
+
+    if (peer->conn.protocols.peer > 3)
+        return server->spec.launch;
+    for (uint32_t i = 0; i < server->spec.launch.count; i++)
+        if (launch_is_of_3(server->spec.launch.items[i].name))
+            server->launch_known[known.count++] = server->spec.launch.items[i];
+    return known;
+}
+
 /* Sends nothing if memory is short, if the order needs an address that is not known yet, or if
  * START_WINDOW_BYTES are already on their way to the node. Then the node's next beat lacks the
  * shim, and the core orders it again. */
@@ -276,14 +290,14 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
     msg->start.cwd = server->spec.cwd;
     msg->start.argv = server->spec.argv;
     msg->start.env = server->spec.env;
-    if (msg->start.node_rank == 0) {
-        msg->start.nodes = (struct msg_pair_list){
-            .items = server->start_nodes,
-            .count = rdzv_job_nodes(server->core, action->job_id, server->start_nodes)};
-        if (msg->start.nodes.count == 0)
-            return;
-    }
-    msg->start.launch = server->spec.launch;
+    msg->start.nodes = (struct msg_pair_list){
+        .items = server->start_nodes,
+        .count = rdzv_job_nodes(server->core, action->job_id, server->start_nodes)};
+    if (msg->start.nodes.count == 0 && msg->start.node_rank == 0)
+        return;
+    if (msg->start.nodes.count > 0 && msg->start.node_rank > 0)
+        msg->start.nodes.count = 1;
+    msg->start.launch = launch_for(server, peer);
     status = peer_try_send(peer, msg, &err);
     if (status == STATUS_TOO_BIG || status == STATUS_BAD_INPUT) {
         (void)snprintf(text, sizeof text, "its start order cannot be sent: %.200s", err.text);
@@ -304,7 +318,7 @@ static void send_warm(struct server *server, struct peer *peer, const struct rdz
     msg->warm.cwd = server->spec.cwd;
     msg->warm.argv = server->spec.argv;
     msg->warm.env = server->spec.env;
-    msg->warm.launch = server->spec.launch;
+    msg->warm.launch = launch_for(server, peer);
     (void)peer_try_send(peer, msg, &err);
 }
 

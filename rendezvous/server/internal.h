@@ -12,6 +12,7 @@
 #include "rendezvous/core/crowd.h"
 #include "rendezvous/core/rdzv.h"
 #include "rendezvous/server/access.h"
+#include "rendezvous/server/advertise.h"
 #include "rendezvous/server/election.h"
 #include "rendezvous/server/principals.h"
 #include "rendezvous/server/refused.h"
@@ -158,13 +159,20 @@ struct server {
     struct rdzv_options core_options;
     struct endpoint endpoints[ENDPOINTS_MAX];
     uint32_t endpoint_count;
+    uv_timer_t socket_timer;            /* socket_keep.c, as all of these: */
+    struct socket_again *sockets_again; /* the newest first; all others are closed */
+    struct stat socket_made;            /* at `socket_path` */
+    char socket_path[PATH_MAX];
+    int socket_mode;
+    bool keeps_socket, socket_is_default, socket_is_missed;
     char addresses[8500];
     struct principals principals;
-    struct principals new_principals;       /* of a standby, while it reads them */
-    int64_t keys_lost_ms;                   /* store_keys_lost_ms */
-    struct tls_context *tls;                /* NULL: no endpoint uses it */
-    char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
-    uint64_t refused_since_us;              /* start of the log's window */
+    struct principals new_principals; /* of a standby, while it reads them */
+    int64_t keys_lost_ms;             /* store_keys_lost_ms */
+    struct tls_context *tls;          /* NULL: no endpoint uses it */
+    char advertise[ADVERTISE_BYTES];  /* HOST:PORT for keys */
+    bool advertise_is_guess;          /* of the interfaces of now; keys may know better */
+    uint64_t refused_since_us;        /* start of the log's window */
     uint32_t refused_lines, refused_omitted;
     struct told_hello told_hellos[TOLD_HELLOS_MAX]; /* the oldest is replaced */
     uint32_t told_hello_count;                      /* of all time */
@@ -189,7 +197,8 @@ struct server {
     struct arena arena;      /* for the current answer */
     struct arena spec_arena; /* has `spec` of job spec_job_id, for the current step */
     struct store_spec spec;
-    uint64_t spec_job_id;                           /* 0: none */
+    uint64_t spec_job_id;                     /* 0: none */
+    struct msg_pair launch_known[LAUNCH_MAX]; /* to the node to which an order is being sent */
     struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* for the start order that is being sent */
     uint32_t start_failure_count;
     struct start_failure start_failures[RDZV_ACTIONS_MAX];
@@ -258,6 +267,8 @@ uint64_t peer_user_key(const struct peer *peer);
 void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool peer_is_admin(const struct peer *peer);
+/* The address of this machine on which it has called. "": a unix socket. */
+void peer_called(const struct peer *peer, char out[ADDRESS_BYTES_MAX]);
 struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
 /* Looks up the name of the peer's account. False: not possible now; `err` says why. */
 bool peer_find_user(const struct peer *peer, struct err *err);
@@ -297,6 +308,12 @@ void door_leave(struct peer *peer);
 bool door_is_open(const struct endpoint *endpoint);
 /* listen.c: accepts what has waited in the backlog. */
 void listen_again(struct server *server);
+void listen_on_connection(struct listener *listener);
+/* socket_keep.c: from now on makes the unix socket anew when its file was removed. Before the loop runs. */
+void socket_keep_begin(struct server *server, const struct server_options *options);
+void socket_keep_accept(struct server *server);
+void socket_keep_stop(struct server *server);
+void socket_keep_free(struct server *server);
 
 /* names.c: the names of local users. */
 void names_open(struct server *server);

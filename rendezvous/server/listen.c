@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/io/address.h"
+#include "common/io/boot_id.h"
 #include "common/io/dial.h"
 #include "common/log.h"
 #include "rendezvous/core/after_list.h"
@@ -19,8 +20,6 @@
 
 #define USER_HELLO_BYTES_MAX (16u * 1024u) /* of a local user: a client's hello has some hundred */
 
-static void on_connection(struct listener *listener);
-
 /* A place is free again. */
 void listen_again(struct server *server)
 {
@@ -28,7 +27,9 @@ void listen_again(struct server *server)
         if (!server->endpoints[i].accept_waits)
             continue;
         server->endpoints[i].accept_waits = false;
-        on_connection(&server->endpoints[i].listener);
+        listen_on_connection(&server->endpoints[i].listener);
+        if (i == 0)
+            socket_keep_accept(server);
     }
 }
 
@@ -191,7 +192,7 @@ static void greet(struct peer *peer)
 
 /* On the network, while the newest connection without a hello has no place, further ones stay in the kernel's
  * backlog. */
-static void on_connection(struct listener *listener)
+void listen_on_connection(struct listener *listener)
 {
     struct endpoint *endpoint = listener->owner;
     struct server *server = endpoint->server;
@@ -233,7 +234,7 @@ static enum status listen_on(struct server *server, const char *address, int fd,
 
     endpoint->server = server;
     listener->owner = endpoint;
-    listener->on_connection = on_connection;
+    listener->on_connection = listen_on_connection;
     status = fd > 0 ? listener_adopt(listener, server->loop, address, fd, err)
                     : listener_bind(listener, server->loop, address, mode, err);
     if (status != STATUS_OK)
@@ -243,6 +244,16 @@ static enum status listen_on(struct server *server, const char *address, int fd,
     (void)snprintf(server->addresses + used, sizeof server->addresses - used, "%s%s",
                    used > 0 ? " " : "", listener->bound);
     return keys_start_endpoint(server, endpoint, err);
+}
+
+/* Where the kernel has none, what is read instead is not what nodes say. */
+static void read_boot_id(char out[64])
+{
+    char id[BOOT_ID_BYTES];
+    bool is_kernels;
+
+    boot_id_read(id, &is_kernels);
+    (void)snprintf(out, 64, "%s", is_kernels ? id : "");
 }
 
 /* Maps the core's tables at their largest size. Pages that are never touched take no memory. */
@@ -275,6 +286,7 @@ static enum status core_open(struct server *server, const struct server_options 
     };
     if (getrandom(&server->core_options.seed, sizeof server->core_options.seed, 0) < 0)
         return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
+    read_boot_id(server->core_options.boot_id);
     (void)snprintf(server->core_options.cluster, sizeof server->core_options.cluster, "%s",
                    store_cluster(server->store));
     server->core_bytes = rdzv_bytes(&server->core_options);
@@ -350,12 +362,23 @@ static void timers_init(struct server *server)
 static enum status advertise(struct server *server, const char *wanted, struct err *err)
 {
     const struct endpoint *network = &server->endpoints[1];
-    enum status status = advertise_address(network->listener.bound, wanted, server->advertise, err);
+    char name[KEY_HOST_BYTES_MAX];
+    bool has_name = false;
 
-    if (status == STATUS_OK && network->uses_tls)
+    if (wanted != NULL && advertise_check(wanted, err) != STATUS_OK)
+        return err->status;
+    if (wanted == NULL && advertise_is_open(network->listener.bound)) {
+        has_name = advertise_name(name, sizeof name);
+        server->advertise_is_guess = !has_name;
+    }
+    if (wanted != NULL)
+        (void)snprintf(server->advertise, sizeof server->advertise, "%s", wanted);
+    else
+        advertise_address(network->listener.bound, has_name ? name : NULL, NULL, server->advertise);
+    if (network->uses_tls)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "keys name this server %s (--advertise)",
                  server->advertise);
-    return status;
+    return STATUS_OK;
 }
 
 static enum status restore(struct server *server, const struct server_options *options,
@@ -414,6 +437,8 @@ enum status server_open(struct server **out, uv_loop_t *loop, const struct serve
         expire_begin(server, options->keep_jobs_us);
     if (status == STATUS_OK && !server->stands_by)
         clients_begin(server, options->client_idle_us);
+    if (status == STATUS_OK)
+        socket_keep_begin(server, options);
     *out = server;
     return status;
 }
@@ -473,6 +498,7 @@ void server_stop(struct server *server)
     uv_close((uv_handle_t *)&server->lease_timer, NULL);
     uv_close((uv_handle_t *)&server->alive_timer, NULL);
     uv_close((uv_handle_t *)&server->door_timer, NULL);
+    socket_keep_stop(server);
     names_stop(server);
 }
 
@@ -484,6 +510,7 @@ void server_free(struct server **out)
         return;
     assert(server->peer_count == 0);
     keys_close(server);
+    socket_keep_free(server);
     file_works_free(&server->files);
     stage_uses_free(&server->stage_uses);
     store_close(&server->store);

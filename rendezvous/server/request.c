@@ -129,6 +129,28 @@ static struct rdzv_stored stored_by(struct server *server, const char *user,
                                 .free_bytes = free_bytes};
 }
 
+/* False: an error was answered. */
+static bool fits_store(struct peer *peer, const struct msg *msg)
+{
+    const size_t most = store_spec_bytes_max(peer->server->store);
+    struct buf json = {0};
+    bool fits = true;
+    struct err err;
+
+    if (most == SIZE_MAX)
+        return true;
+    fits = msg_encode(msg, &json, &err) == STATUS_OK && json.byte_count <= most;
+    if (!fits)
+        peer_error(
+            peer, "bad_request",
+            "leave variables out (env -u NAME), or send only those of --env: --env-clear",
+            "the command and environment of the job have %zu bytes, and a server whose state "
+            "is in etcd takes %zu",
+            json.byte_count, most);
+    buf_free(&json);
+    return fits;
+}
+
 void client_submit(struct peer *peer, const struct msg *msg)
 {
     struct server *server = peer->server;
@@ -145,7 +167,7 @@ void client_submit(struct peer *peer, const struct msg *msg)
         return;
     }
     event.stored = stored_by(server, event.user, &msg->submit);
-    if (find_all_after(peer, &msg->submit, &event.after))
+    if (fits_store(peer, msg) && find_all_after(peer, &msg->submit, &event.after))
         submit_all(peer, &event);
 }
 

@@ -33,6 +33,7 @@ struct server_options {
     const char *state_dir;
     bool survives_power;     /* see store_open */
     const char *socket_path; /* "unix:..." is added here */
+    bool socket_is_default;  /* nobody named it: if it is removed, another place will do */
     int socket_fd;           /* listens there already (listener_adopt); 0: none */
     bool is_for_all;         /* every user may connect; else root and the server's user */
     const char *listen;      /* HOST:PORT; NULL: only the unix socket */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/stage.h"
+#include "rendezvous/store/etcd_client.h"
 #include "rendezvous/store/internal.h"
 
 /* What stays of the spec of an ended job: the begin of its command, and the variables that say where
@@ -305,4 +306,10 @@ uint64_t store_spec_bytes(const struct msg_submit *submit)
     for (uint32_t i = 0; i < submit->launch.count; i++)
         bytes += strlen(submit->launch.items[i].name) + strlen(submit->launch.items[i].value) + 6;
     return bytes;
+}
+
+/* A row is one request to etcd, whatever its size. */
+size_t store_spec_bytes_max(const struct store *store)
+{
+    return store->remote != NULL ? ETCD_REQUEST_BYTES_MAX : SIZE_MAX;
 }

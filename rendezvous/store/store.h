@@ -211,6 +211,8 @@ uint64_t store_user_bytes(struct store *store, const char *user);
 #define STORE_JOB_BYTES 512u /* what one job adds to that, without its spec */
 /* What the spec of a submit would add. */
 uint64_t store_spec_bytes(const struct msg_submit *submit);
+/* The largest spec that the store takes, in JSON; SIZE_MAX: any. */
+size_t store_spec_bytes_max(const struct store *store);
 /* How much more fits before store_is_low; UINT64_MAX: not known. */
 uint64_t store_free_bytes(struct store *store);
 /* How many, `max` at most. */

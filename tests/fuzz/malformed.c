@@ -51,7 +51,7 @@ static const struct {
     size_t byte_count;
 } raw[] = {
     RAW("frame-empty", "\0\0\0\0"),
-    RAW("frame-one-over-the-largest", "\0\x18\0\1"),
+    RAW("frame-one-over-the-largest", "\0\x38\0\1"),
     RAW("frame-16-mib", "\1\0\0\0"),
     RAW("frame-2-gib", "\x7f\xff\xff\xff"),
     RAW("frame-minus-one", "\xff\xff\xff\xff"),

@@ -265,8 +265,10 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         oracle_warns(sim, node, shim, action->signal);
         shim->facts.was_warned = true;
         break;
+    case SHIM_SIGNAL_LATE: /* nothing here has a program that keeps the signal to itself */
+        break;
     case SHIM_SIGNAL_LEFT:
-        worker_signal_left(sim, node, index);
+        worker_signal_left(sim, node, index, action->signal);
         break;
     case SHIM_KILL_TREE:
         oracle_kills(sim, node, shim);

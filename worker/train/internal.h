@@ -278,8 +278,10 @@ enum status train_loaders_make(struct train *train, struct err *err);
 /* Calls loader_next and logs samples that cannot be read. */
 enum status train_next_batch(struct train *train, struct loader *loader, struct loader_batch *batch,
                              struct err *err);
-/* Prints one line about samples that could not be read, over all ranks. */
-void train_tell_unreadable(const struct train *train, double training, double validation);
+/* Prints one line about samples that could not be read, over all ranks; and collective, where there are some, one
+ * about classes that lost many. Errors: those of the collectives, STATUS_MEMORY. */
+enum status train_tell_unreadable(const struct train *train, double training, double validation,
+                                  struct err *err);
 /* Prints one line if an epoch has waited too long for images. */
 void train_tell_data_bound(const struct train *train);
 

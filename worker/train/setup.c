@@ -145,7 +145,9 @@ static void describe(struct train *train)
         .seed = options->seed,
         .loss_scale = net_scaler(train->net).scale,
         .threads = net_threads(train->net),
+        .schedule_epochs = options->epochs,
     };
+    (void)snprintf(state->schedule_kind, sizeof state->schedule_kind, "%s", options->lr_schedule);
     state->base_images = train_world_images(state);
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.half == GRAPH_BF16 ? " bf16" : "");
@@ -329,11 +331,16 @@ static void announce_amp(const struct train *train)
 
 static void warn_idle(const struct train *train)
 {
+    const struct options_facts facts = {
+        .world = train->place->world,
+        .has_pictures = train->has_pictures,
+        .has_shards = strcmp(train->data_kind, "shards") == 0,
+        .is_on_gpu = train->device->runtime != NULL,
+    };
     char text[OPTIONS_IDLE_BYTES];
     uint32_t at = 0;
 
-    while (train->place->rank == 0 &&
-           options_next_idle(train->options, train->place->world, &at, text))
+    while (train->place->rank == 0 && options_next_idle(train->options, &facts, &at, text))
         log_line(LOG_WARNING, train_log_about(train), "%s", text);
 }
 

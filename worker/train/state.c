@@ -147,7 +147,7 @@ static const char *asked_path(const struct train *train)
     const struct options *options = train->options;
 
     if (options->resume == NULL)
-        return options->evaluate && train->place->generation > 1 ? options->checkpoint_dir : NULL;
+        return options->evaluate && options->pretrained == NULL ? options->checkpoint_dir : NULL;
     if (strcmp(options->resume, "none") == 0)
         return NULL;
     if (strcmp(options->resume, "auto") == 0)
@@ -197,7 +197,8 @@ static enum status open_asked(struct train *train, const char *path, struct chec
 /* Rank 0: loads the checkpoint that the ranks agreed on, or else the one that was asked for. */
 static enum status load(struct train *train, struct err *err)
 {
-    const char *folder = train->options->checkpoint_dir;
+    const struct options *options = train->options;
+    const char *folder = options->checkpoint_dir;
     const bool is_agreed = train->is_resumed;
     const char *path = is_agreed ? folder : asked_path(train);
     struct checkpoint checkpoint;
@@ -206,6 +207,11 @@ static enum status load(struct train *train, struct err *err)
     if (path == NULL && train_resumes_from_dir(train))
         log_line(LOG_INFO, train_log_about(train),
                  "no checkpoint to go on from in %s: from the start", folder);
+    if (path == NULL && options->evaluate && options->resume == NULL &&
+        options->pretrained == NULL && !options->dummy)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "--evaluate: no weights are given, so random ones are validated: --resume FILE "
+                 "takes a checkpoint, --pretrained FILE PyTorch's weights");
     if (path == NULL)
         return STATUS_OK;
     status = is_agreed ? checkpoint_open_step(&checkpoint, path, train->state.step, err)

@@ -116,12 +116,21 @@ static void log_loss(struct train *train, const struct progress_place *place, do
     train->loss_log = NULL;
 }
 
+/* Each epoch has a line: of its last step, where it has fewer steps than --print-freq. */
+static bool is_due(const struct train *train, const struct train_pending *pending)
+{
+    if (pending->step_in_epoch % train->options->print_freq == 0)
+        return true;
+    return !train->progress.has_line && (pending->step_in_epoch == train->epoch_steps ||
+                                         pending->step == train_total_steps(train));
+}
+
 static enum status report_step(struct train *train, const struct train_report *report,
                                struct err *err)
 {
     const struct options *options = train->options;
     const struct train_pending *pending = report->pending;
-    const bool is_due = pending->step_in_epoch % options->print_freq == 0;
+    const bool prints = is_due(train, pending);
     const struct progress_place place = {pending->epoch, options->epochs, pending->step_in_epoch,
                                          train->epoch_steps, pending->lr};
 
@@ -129,8 +138,9 @@ static enum status report_step(struct train *train, const struct train_report *r
         log_loss(train, &place, report->loss);
     if (report_progress(train, pending, report->loss) != STATUS_OK)
         return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
-    train_metrics_step(train, report, is_due);
-    if (train->place->rank == 0 && is_due)
+    train_metrics_step(train, report, prints);
+    train->progress.has_line |= prints;
+    if (train->place->rank == 0 && prints)
         progress_print(&train->progress, &place, report->loss);
     return STATUS_OK;
 }
@@ -154,7 +164,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     }
     if (status == STATUS_OK && !outcome->scaler.was_skipped)
         status = check_loss(train, &pending, report.loss, err);
-    progress_count(&train->progress, mono_us(), sums, train->place->world, &pending.times);
+    progress_count(&train->progress, outcome->ended_us, sums, train->place->world, &pending.times);
     return status == STATUS_OK ? report_step(train, &report, err) : status;
 }
 

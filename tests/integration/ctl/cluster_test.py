@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
@@ -355,6 +356,32 @@ def a_job_file_is_taken_as_it_is():
         assert "line 3: there is no key 'max_restart'; did you mean 'max_restarts'?" in done.stderr, done.stderr
 
 
+AS_TYPED = 'greet() {\n echo "hello $1"\n}\nexport -f greet; umask 027; ulimit -S -n 300; cd "$1/link" || exit; shift; exec "$@"'
+
+
+def submit_with(cluster, environ, words, *shell):
+    return subprocess.run([*shell, DDPCTL, "--server", cluster.address, "submit", "--wait", "--", *words], env=environ, capture_output=True,
+                          text=True, stdin=subprocess.DEVNULL, timeout=60, check=False)
+
+
+def a_job_has_what_its_submitter_had():
+    """Functions of the shell, the directory as typed, umask and limits; an environment as large as Linux takes it."""
+    with Case() as case, Cluster(case) as cluster:
+        os.mkdir(f"{case.dir}/real")
+        os.symlink("real", f"{case.dir}/link")
+        words = ("bash", "-c", "greet world; umask; ulimit -Sn; echo $PWD; echo \"$LINES_OF\"")
+        done = submit_with(cluster, case.environ(LINES_OF="a\nb"), words, "bash", "-c", AS_TYPED, "bash", case.dir)
+        equal(done.returncode, 0, done.stderr)
+        equal(cluster.ctl("logs", "@last").stdout, f"hello world\n0027\n300\n{case.dir}/link\na\nb\n")
+        many = {f"MANY_{i}": "x" for i in range(20000)} | {f"BIG_{i}": "y" * 100000 for i in range(9)}
+        words = (sys.executable, "-c", "import os; print(sum(n[:5] == 'MANY_' for n in os.environ), os.environ['BIG_8'][99999:])")
+        done = submit_with(cluster, case.environ(**many), words)
+        equal(done.returncode, 0, done.stderr)
+        equal(cluster.ctl("logs", "@last").stdout, "20000 y\n")
+        done = submit_with(cluster, case.environ() | {"LATIN": b"\xe9"}, ("true",))
+        assert "not sent to the job: LATIN: text that is not UTF-8; set it in a script" in done.stderr, done.stderr
+
+
 def a_watched_list_survives_the_server():
     with Case() as case, Cluster(case) as cluster:
         watch = case.start("--server", cluster.address, "ps", "-a", "-w")
@@ -397,5 +424,5 @@ if __name__ == "__main__":
                cancel_says_how_to_watch_the_job_end, a_time_limit_exits_124,
                a_rank_asks_about_other_jobs, the_log_of_a_failed_rank_has_its_error, logs_name_the_node_of_their_generation,
                a_server_killed_under_run_is_survived, a_signalled_run_cancels_its_job,
-               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_watched_list_survives_the_server,
-               errors_are_json_whatever_was_typed, no_server_is_said_at_once])
+               a_closed_laptop_does_not_kill_the_job, a_job_file_is_taken_as_it_is, a_job_has_what_its_submitter_had,
+               a_watched_list_survives_the_server, errors_are_json_whatever_was_typed, no_server_is_said_at_once])

@@ -2,13 +2,14 @@
 """What a new user meets in the first hour: default addresses, GPUs of one machine, programs by name, mistakes in commands."""
 import glob
 import os
+import shutil
 import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes.case import BUILD, Case, clean_environ, Cluster, DDPCTL
 from processes.runner import equal, run_and_exit
-from processes.waiting import Gate, wait_for
+from processes.waiting import Gate, read_line, wait_for
 
 RUN = ("run", "--standalone", "--max-restarts", "0")
 STAND_IN = os.environ.get("STAND_IN_DIR", os.path.join(BUILD, "tests", "standin", "nvml"))
@@ -138,6 +139,35 @@ def user_folders(case, user):
     return environ
 
 
+def check_removed_socket(case, user, environ, server):
+    """A client without the variable, as in a job of cron, finds the server; and after a logout has removed the runtime folder everybody
+    does, wherever the server is then: also a node and a client that were there before, and a server that is started anew. Returns it."""
+    without = {name: value for name, value in environ.items() if name != "XDG_RUNTIME_DIR"}
+    link = f"{case.dir}/home/.local/state/ddp/rendezvous.sock"
+    check_submit(user, without)
+    gate = Gate(f"{case.dir}/go")
+    job = run_as(user, environ, "submit", "--", "sh", "-c", f"echo begins; {gate.wait}; echo ends").stdout.strip()
+    more = {} if user is None else {"user": user, "group": user, "extra_groups": []}
+    reader = subprocess.Popen([DDPCTL, "logs", "-f", job], env=environ, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, cwd="/", **more)
+    assert "begins" in read_line(reader, "the first line")
+    shutil.rmtree(f"{case.dir}/run")
+    wait_for("the socket in the state directory", lambda: os.path.exists(link) and not os.path.islink(link))
+    for other in (without, environ):
+        check_submit(user, other)
+    server.end()
+    server = Daemon(case, "rendezvous", environ, user)
+    equal(server.ready, f"rendezvous: ready unix:{link}\n")
+    os.mkdir(f"{case.dir}/run", 0o700)  # the next login
+    if user is not None:
+        os.chown(f"{case.dir}/run", user, user)
+    check_submit(user, environ)
+    gate.open()
+    with reader:
+        assert "ends" in read_line(reader, "the line after the server's end")
+        equal(reader.wait(60), 0)
+    return server
+
+
 def a_user_s_programs_find_one_another():
     user = user_of_test()
     if user == -1:
@@ -151,13 +181,28 @@ def a_user_s_programs_find_one_another():
             server = Daemon(case, "rendezvous", environ, user)
             equal(server.ready, f"rendezvous: ready unix:{case.dir}/{place}/rendezvous.sock\n")
             equal(os.stat(f"{case.dir}/{place}/rendezvous.sock").st_mode & 0o777, 0o600)
-            node = Daemon(case, "launcherd", environ, user, "--name", "n", "--slots", "1", "--allow-root")
+            node = Daemon(case, "launcherd", environ, user, "--name", "n", "--slots", "2", "--allow-root")
             check_submit(user, environ)
+            if variable:
+                server = check_removed_socket(case, user, environ, server)
             node.end()
             server.end()
             done = run_as(user, environ, "ps")
             equal(done.returncode, 5, done.stdout)
             assert f"{case.dir}/{place}/rendezvous.sock" in done.stderr and "rendezvous & launcherd &" in done.stderr, done.stderr
+            runs_here_without_a_server(user, environ, f"{case.dir}/{place}/rendezvous.sock")
+
+
+def runs_here_without_a_server(user, environ, socket):
+    environ = {**environ, "TMPDIR": environ["HOME"]}
+    here = f"-- no server is here ({socket}): the job runs on this machine, as with --standalone --"
+    for nodes in ((), ("--nnodes", "1:4"), ("--nnodes=1", "--rdzv-endpoint=h:29400", "--rdzv-id=7")):
+        done = run_as(user, environ, "run", "-n", "2", *nodes, "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+        equal((done.returncode, sorted(done.stdout.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), done.stderr)
+        equal([line for line in done.stderr.splitlines() if line.startswith("-- no server")], [here])
+    done = run_as(user, environ, "run", "--nnodes", "2", "-n", "4", "--rdzv-endpoint", "h:29400", "train.py", "--lr", "1")
+    equal((done.returncode, done.stdout), (125, ""), done.stderr)  # as on each of two nodes: what to type once
+    assert "--nodes 2 needs a server" in done.stderr and "then once, on any machine: ddpctl run --nodes 2 --nproc-per-node 4 train.py --lr 1;" in done.stderr, done.stderr
 
 
 def root_s_programs_find_one_another():
@@ -252,7 +297,7 @@ def nothing_wrong_is_queued():
                 (("submit", "-N", "0", "--", "true"), 2, "--nodes: 0 is not in"),
                 (("submit", "-n", "0", "--", "true"), 2, "--nproc-per-node: 0 is not in"),
                 (("submit", "-N", "2:1", "--", "true"), 2, "--nodes"),
-                (("submit", "-e", "1A=3", "--", "true"), 2, "'1A' is no name of a variable"),
+                (("submit", "-e", "DDP_A=3", "--", "true"), 2, "DDP_A is the platform's own"),
                 (("submit", "-e", "=3", "--", "true"), 2, "is no name of a variable"),
                 (("submit", "-e", "DDP_X=3", "--", "true"), 2, "begin with DDP_"),
                 (("submit", "-e", "NOT_THERE", "--", "true"), 2, "there is no such variable here"),

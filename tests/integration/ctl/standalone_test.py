@@ -21,7 +21,7 @@ def exit_codes_are_the_job_s():
     with Case() as case:
         for command, code in ((["/bin/true"], 0), (["/bin/false"], 1), (["sh", "-c", "exit 7"], 7),
                               (["sh", "-c", "kill -9 $$"], 137), (["sh", "-c", "kill -15 $$"], 143),
-                              (["no-such-program"], 127), (["/etc/passwd"], 126)):
+                              (["no-such-program"], 127), (["/etc/ld.so.cache"], 126)):
             done = case.ctl(*RUN, "--", *command)
             equal(done.returncode, code, f"{command} {done.stderr}")
             if code:
@@ -190,7 +190,7 @@ def what_is_wrong_is_said_at_once():
                                  ((*RUN, "--nproc-per-node", "0", "--", "x"), 125, "not in 1..64"),
                                  ((*RUN, "--nodes", "65", "--", "x"), 125, "65 are more than 64"),
                                  ((*RUN, "--bindir", "/nonexistent", "--", "x"), 125, "not to be found"),
-                                 (("run", "--state-dir", "/x", "--", "x"), 125, "go with --standalone"),
+                                 (("run", "--server", "unix:/none", "--state-dir", "/x", "--", "x"), 125, "go with --standalone"),
                                  (("rnu",), 2, "did you mean run?"),
                                  (("top",), 2, "top needs a terminal")):
             done = case.ctl(*args)
@@ -239,16 +239,17 @@ def scripts_run_as_with_torchrun():
 
 
 def an_executable_file_without_an_interpreter_is_no_shell_script():
-    """If /bin/sh ran this, it would execute the backticks in a docstring."""
+    """If /bin/sh ran this, it would execute the backticks in a docstring. Python runs it, unless its name says another language."""
     with Case() as case:
-        ran, script, plain = (os.path.join(case.dir, name) for name in ("ran", "train.py", "plain"))
-        for path in (script, plain):
+        ran, script, plain, shell = (os.path.join(case.dir, name) for name in ("ran", "train.py", "plain", "plain.sh"))
+        for path in (script, plain, shell):
             with open(path, "w", encoding="ascii") as f:
                 f.write(f'"""`touch {ran}`"""\nprint("trained")\n')
             os.chmod(path, 0o755)
-        done = case.ctl(*RUN, script)
-        equal((done.returncode, done.stdout), (0, "trained\n"), done.stderr)
-        done = case.ctl(*RUN, "--max-restarts", "0", "--", plain)
+        for path in (script, plain):
+            done = case.ctl(*RUN, path)
+            equal((done.returncode, done.stdout), (0, "trained\n"), done.stderr)
+        done = case.ctl(*RUN, "--max-restarts", "0", "--", shell)
         equal(done.returncode, 126, done.stderr)
         assert "does not begin with #!" in done.stderr and "-- sh FILE" in done.stderr, done.stderr
         assert not os.path.exists(ran), "a docstring was executed"

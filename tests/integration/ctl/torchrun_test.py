@@ -12,6 +12,7 @@ import pytorch  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes.case import Case, clean_environ, Cluster, DDPCTL
 from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, wait_for
 
 # What a rank gets: its arguments, and the variables of torchrun's contract.
 SHOW = ("import json, os, sys\n"
@@ -153,6 +154,32 @@ def the_server_says_how_many_ranks_a_node_can_have():
         assert "the server has no node with a GPU" in done.stderr, done.stderr
 
 
+def one_command_on_two_nodes_is_one_job():
+    """As torchrun wants it, at one time or after another, and from any directory. When its job has ended it is a new command."""
+    with Case() as case, Cluster(case, nodes=2, slots=1) as cluster:
+        go = Gate(f"{case.dir}/go")
+        words = [DDPCTL, "--server", cluster.address, "run", "--prefix", "never", "--nnodes=2", "--nproc_per_node=1", "--rdzv_id=7", "--rdzv_backend=c10d",
+                 "--rdzv_endpoint=node0:29400", "--max-restarts=0", "--", "sh", "-c", f"echo rank $RANK of $WORLD_SIZE; {go.wait}"]
+        processes = [subprocess.Popen(words, cwd=folder, env=case.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for folder in (case.dir, "/")]
+        wait_for("the job runs", lambda: cluster.ctl("status", "1").stdout.count("running") >= 1)
+        processes.append(subprocess.Popen(words, env=case.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        for line in processes[2].stderr:
+            if "has made job 1 from another terminal" in line:
+                break
+        go.open()
+        ends = [process.communicate(timeout=60) for process in processes]
+        for process, (out, err) in zip(processes, ends):
+            equal((process.returncode, sorted(out.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), err)
+        equal(sum("has made job 1" in err for _, err in ends[:2]), 1, str(ends))  # one of the first two has made it
+        equal([job["id"] for job in json.loads(cluster.do("ps", "-a", "--json"))["jobs"]], [1])
+        again = subprocess.run(words, env=case.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        equal((again.returncode, sorted(again.stdout.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), again.stderr)
+        assert "logs -f 2 " in again.stderr, again.stderr
+        cluster.do("run", "--nnodes=2", "--rdzv_id=8", "--rdzv_endpoint=node0:29400", "--", "true")
+        equal([job["id"] for job in sorted(json.loads(cluster.do("ps", "-a", "--json"))["jobs"], key=lambda job: job["id"])], [1, 2, 3])
+
+
 def page_text(name):
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), *[".."] * 3, "docs", name), encoding="utf-8") as page:
         return page.read()
@@ -192,4 +219,4 @@ def every_option_of_torchrun_is_in_the_table():
 if __name__ == "__main__":
     run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, a_program_is_started_as_torchrun_does,
                scripts_of_the_old_launcher_get_their_argument, variables_stand_for_options, what_has_no_effect_is_said,
-               other_launchers_variables_are_there_on_request, the_server_says_how_many_ranks_a_node_can_have])
+               other_launchers_variables_are_there_on_request, one_command_on_two_nodes_is_one_job, the_server_says_how_many_ranks_a_node_can_have])

@@ -201,7 +201,7 @@ def test_environment_exact():
     with World(LAUNCHERD) as world:
         node = world.node()
         sent = {"PATH": os.environ["PATH"], "HOME": "/home/tester", "OWN": "a b=c\nd", "RANK": "99", "DDP_SHIM_FD": "0",
-                "DDP_MORE": "1", "NCCL_SOCKET_MAGIC": "1", "USER": "other", "BAD-NAME": "1", "9": "1", "LANG": "C.UTF-8"}
+                "DDP_MORE": "1", "NCCL_SOCKET_MAGIC": "1", "USER": "other", "PWD": "/other", "BASH_FUNC_x%%": "() { :; }", "LANG": "C.UTF-8"}
         dump = f"import os; open('{world.folder}/env' + os.environ['RANK'], 'wb').write(open('/proc/self/environ','rb').read())"
         world.server.start(1, 2, [PYTHON, "-c", dump], nproc=2, env=sent, rank_base=2, world=4, node_rank=1,
                            node_count=2, slot_mask=0b1010, restart_count=1, max_restarts=3)
@@ -235,7 +235,7 @@ def test_environment_exact():
                 "DDP_METRICS": f"{node.log_dir(1)}/g2-errors/rank{rank}.metrics.jsonl",
                 "DDP_CHECKPOINT_STEP": "0", "DDP_NODE_NAME": "node0", "DDP_NODE_ADDRESS": "127.0.0.1",
                 "DDP_JOB_TOKEN": shim["token"], "NCCL_SOCKET_IFNAME": "=lo", "GLOO_SOCKET_IFNAME": "lo",
-                "USER": user_name(), "LOGNAME": user_name(),
+                "TP_SOCKET_IFNAME": "lo", "PWD": "/", "BASH_FUNC_x%%": "() { :; }", "USER": user_name(), "LOGNAME": user_name(),
                 "SHELL": shell, "PYTHONPATH": PYTHON_MODULES,
             }
             assert found == expected, sorted(set(found.items()) ^ set(expected.items()))

@@ -30,7 +30,7 @@ LIMIT_S = 240
 # Variables that must or may differ: paths, ids and ports, and the store, which rank 0 serves here.
 FREE = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_USE_AGENT_STORE"}
 # Variables besides DDP_*: the user of the job, and the interface of the node's address; torchrun sets neither.
-OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO)_SOCKET_IFNAME)$")
+OURS = re.compile(r"(DDP_[A-Z_]+|USER|LOGNAME|XDG_CONFIG_HOME|(NCCL|GLOO|TP)_SOCKET_IFNAME)$")
 # Our launcher sets these if the submitter has none; torchrun does not.
 DEFAULTED = {"HOME", "LANG", "PYTHONPATH", "PYTHONUNBUFFERED", "SHELL"}
 # The shell's and Python's own, the tests' own, and what torchrun's agent sets for itself and workers merely inherit.

@@ -757,7 +757,7 @@ def test_spares_are_kept_warm():
 
 
 def test_the_largest_job():
-    """`submit` of exactly 1 MiB is taken, started and shown whole; one byte more is refused."""
+    """`submit` of exactly 3 MiB is taken, started and shown whole; one byte more is refused."""
     with server() as process, Client(process.address) as client:
         fields = submission(env={"V%d" % i: "x" * 500 for i in range(900)}, argv=["y"])
 
@@ -765,15 +765,15 @@ def test_the_largest_job():
             pad = byte_count - len(encode("submit", **fields))
             return client.ask("submit", **dict(fields, argv=["y" + "y" * pad]))
 
-        job = submit(1 << 20)["job_id"]
+        job = submit(3 << 20)["job_id"]
         with node(process.address) as one:
             one.wait_phase(job, 1, "running")
             start = next(m for m in one.orders if m["type"] == "start")
             assert start["env"] == fields["env"] and len(start["argv"][0]) > 500000, "cut"
             assert client.job(job)["argv"] == start["argv"]
         fields["request_id"] = request_id()
-        error = expect_refused("bad_request", submit, (1 << 20) + 1)
-        assert "1048577" in error.message, error
+        error = expect_refused("bad_request", submit, (3 << 20) + 1)
+        assert "3145729" in error.message, error
         with Client(process.address) as again:
             assert len(again.ask("job_list", all=True, after_id=0, limit=9)["jobs"]) == 1
 

@@ -16,7 +16,7 @@ from processes.wire import Client, Closed, encode, frame, Server
 
 BINARY = sys.argv[1]
 JOBS, LIST = 500, dict(all=True, after_id=0, limit=500)
-HALF = 900000  # of a submit, whose limit is 1 MiB
+HALF = 900000  # of a submit, whose limit is 3 MiB
 USER_MIB = 64  # BACKLOG_USER_BYTES_MAX
 ROOM_MIB = 2 * USER_MIB + 32  # what is closed is free a little later; and one answer, and malloc's own
 

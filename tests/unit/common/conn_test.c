@@ -183,8 +183,8 @@ TEST(a_slow_reader_is_dropped_at_the_limit)
         sent++;
     }
     CHECK_EQ(status, STATUS_BUSY);
-    CHECK(sent > 90 && sent < 120);
-    CHECK(strstr(err.text, "the peer is too slow: 4") != NULL);
+    CHECK(sent > 180 && sent < 210);
+    CHECK(strstr(err.text, "the peer is too slow: 8") != NULL);
     CHECK_EQ(side.closed_count, 0); /* the callback never runs within a call */
     RUN_UNTIL(side.closed_count == 1);
     CHECK_EQ(side.why, STATUS_BUSY);

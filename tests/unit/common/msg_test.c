@@ -193,7 +193,7 @@ TEST(the_largest_submit_can_be_started_and_shown)
     args[1] = longest_text(MSG_KIND_NAME, strlen(args[1]) + 1);
     buf_free(&out);
     CHECK_EQ(msg_encode(&submit, &out, &err), STATUS_TOO_BIG);
-    CHECK_STR(err.text, "submit: 1048577 bytes, at most 1048576 allowed");
+    CHECK_STR(err.text, "submit: 3145729 bytes, at most 3145728 allowed");
     CHECK_EQ(out.byte_count, 0);
     clean();
 }

@@ -127,6 +127,42 @@ TEST(an_earlier_peer_gets_the_fields_that_it_knows)
     clean();
 }
 
+/* It would close the connection, again and again. */
+TEST(an_earlier_peer_gets_no_more_than_it_takes)
+{
+    static struct msg_pair env[ENV_MAX_3 + 1];
+    static char names[ENV_MAX_3 + 1][8], value[FRAME_LARGE_BYTES_MAX_3];
+    static const char *const words[] = {"x"};
+    const struct msg_protocols earlier = {4, 3}, same = {4, 4};
+    struct msg msg = {.type = MSG_TYPE_WARM,
+                      .warm = {.cluster = "c",
+                               .job_id = 1,
+                               .user = "",
+                               .slot_mask = 1,
+                               .cwd = "/",
+                               .argv = {words, 1},
+                               .env = {env, ENV_MAX_3}}};
+    struct err err;
+
+    for (uint32_t i = 0; i <= ENV_MAX_3; i++) {
+        (void)snprintf(names[i], sizeof names[i], "V%u", i);
+        env[i] = (struct msg_pair){names[i], ""};
+    }
+    CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_OK);
+    msg.warm.env.count++;
+    CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_TOO_BIG);
+    CHECK_STR(err.text,
+              "warm.env: 1025 pairs, and the release of the receiver takes 1024: upgrade it");
+    CHECK_EQ(msg_encode_between(&msg, &same, &out, &err), STATUS_OK);
+    memset(value, 'x', sizeof value - 1);
+    env[0].value = value;
+    msg.warm.env.count = 1;
+    CHECK_EQ(msg_encode_between(&msg, &same, &out, &err), STATUS_OK);
+    CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_TOO_BIG);
+    CHECK(strstr(err.text, "the release of the receiver takes 1572864: upgrade it") != NULL);
+    clean();
+}
+
 TEST(what_an_earlier_peer_leaves_out_is_nothing)
 {
     struct msg_protocols protocols = {3, 3};

@@ -1,15 +1,20 @@
 /* A private run (`run --standalone`): its folder, what its daemons get from the environment, and what it leaves. */
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/io/service.h"
+#include "ddpctl/keep_fresh.h"
 #include "ddpctl/leftover.h"
 #include "ddpctl/private_daemons.h"
 #include "ddpctl/scratch.h"
@@ -109,6 +114,33 @@ TEST(what_a_run_has_left_behind_is_ended)
     CHECK(kill(child, 0) != 0); /* ended, and reaped */
     (void)uv_run(&loop, UV_RUN_DEFAULT);
     CHECK_EQ(uv_loop_close(&loop), 0);
+}
+
+/* As systemd-tmpfiles looks at it, and as a cleaner that looks at times. */
+TEST(a_cleaner_of_temporary_folders_sees_that_the_folder_is_in_use)
+{
+    char dir[] = "/tmp/ddp-fresh-XXXXXX", quiet[64], recent[64], below[64];
+    const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    const time_t now = time(NULL);
+    struct stat info;
+    int fd;
+
+    CHECK(mkdtemp(dir) != NULL);
+    (void)snprintf(below, sizeof below, "%s/node0", dir);
+    (void)snprintf(quiet, sizeof quiet, "%s/node0/quiet", dir);
+    (void)snprintf(recent, sizeof recent, "%s/recent", dir);
+    CHECK(mkdir(below, 0700) == 0 && symlink("nowhere", quiet) == 0 && mkdir(recent, 0700) == 0);
+    CHECK(utimensat(AT_FDCWD, quiet, old, AT_SYMLINK_NOFOLLOW) == 0 &&
+          utimensat(AT_FDCWD, below, old, 0) == 0);
+    keep_fresh_begin(dir, true);
+    fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    CHECK(fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK);
+    (void)close(fd);
+    CHECK(stat(recent, &info) == 0);
+    keep_fresh_touch(dir, 3600);
+    CHECK(lstat(quiet, &info) == 0 && info.st_mtime >= now && info.st_atime >= now);
+    CHECK(stat(below, &info) == 0 && info.st_mtime >= now);
+    CHECK(unlink(quiet) == 0 && rmdir(below) == 0 && rmdir(recent) == 0 && rmdir(dir) == 0);
 }
 
 TEST_MAIN

@@ -9,7 +9,7 @@ static struct arena arena;
 static enum status parse(struct spec *spec, const char *text, struct err *err)
 {
     arena_reset(&arena);
-    CHECK_EQ(spec_init(spec, &arena, NULL), STATUS_OK);
+    spec_init(spec);
     return spec_parse(spec, &arena, "job.json", text, strlen(text), err);
 }
 
@@ -61,7 +61,7 @@ TEST(mistakes_are_named_with_their_line)
     expect_error("{\"argv\": []}", "argv should be an array of strings");
     expect_error("{\"grace\": \"soon\"}", "grace should be a duration");
     expect_error("{\"env\": {\"A\": 1}}", "A should be a string");
-    expect_error("{\"env\": {\"1A\": \"x\"}}", "'1A' is no name of a variable");
+    expect_error("{\"env\": {\"A=B\": \"x\"}}", "'A=B' is no name of a variable");
     expect_error("{\"env\": {\"DDP_X\": \"x\"}}", "DDP_X is the platform's own");
     expect_error("{\"schema\": \"ddp.v2\"}", "schema should be \"ddp.v1\"");
     expect_error("[]", "a job is a JSON object");
@@ -150,8 +150,8 @@ TEST(the_environment_is_added_below_explicit_variables)
                              (char *)(uintptr_t)("DDP_SERVER=x"), /* of an option: not listed */
                              (char *)(uintptr_t)("DDP_CUDA_SYNC=1"),
                              (char *)(uintptr_t)("NCCL_SOCKET_MAGIC=1"),
-                             (char *)(uintptr_t)("\x1b]0;x=1"),
-                             (char *)(uintptr_t)("BASH_FUNC_f%%=() {}"),
+                             (char *)(uintptr_t)("\x1b]0;\xff=1"),
+                             (char *)(uintptr_t)("BASH_FUNC_f%%=() {\n true\n}"),
                              (char *)(uintptr_t)("BAD=\xff"),
                              (char *)(uintptr_t)("EMPTY="),
                              NULL};
@@ -160,17 +160,18 @@ TEST(the_environment_is_added_below_explicit_variables)
     CHECK_EQ(spec_set_env_text(&spec, &arena, "A=new=er", &err), STATUS_OK);
     CHECK_EQ(spec_add_environ(&spec, &arena, environ, &left_out, &err), STATUS_OK);
     CHECK_EQ(left_out.ours, 2);
-    CHECK_EQ(left_out.invalid, 3);
+    CHECK_EQ(left_out.invalid, 2);
     buf_add(&left_out.ours_names, "", 1);
     buf_add(&left_out.invalid_names, "", 1);
     CHECK_STR(left_out.ours_names.bytes, "DDP_CUDA_SYNC NCCL_SOCKET_MAGIC");
-    CHECK_STR(left_out.invalid_names.bytes, "\\x1b]0;x BASH_FUNC_f%% BAD");
+    CHECK_STR(left_out.invalid_names.bytes, "\\x1b]0;\\xff BAD");
     buf_free(&left_out.ours_names);
     buf_free(&left_out.invalid_names);
-    CHECK_EQ(spec.env_count, 3);
+    CHECK_EQ(spec.env_count, 4);
     CHECK_STR(spec.env[0].value, "new=er");
     CHECK_STR(spec.env[1].name, "PATH");
-    CHECK_STR(spec.env[2].value, "");
+    CHECK_STR(spec_env_value(&spec, "BASH_FUNC_f%%"), "() {\n true\n}");
+    CHECK_STR(spec.env[3].value, "");
     CHECK_EQ(spec_set_env_text(&spec, &arena, "NO_SUCH_VARIABLE_HERE", &err), STATUS_BAD_INPUT);
 }
 
@@ -193,6 +194,50 @@ TEST(many_variables_that_are_left_out_are_not_all_named)
     CHECK_STR(left_out.ours_names.bytes + strlen(left_out.ours_names.bytes) - 15,
               " DDP_NONE_7 ...");
     buf_free(&left_out.ours_names);
+}
+
+static enum status request_of(struct spec *spec, struct err *err)
+{
+    static const char *words[] = {"x"};
+    struct msg_submit submit;
+
+    spec->argv = (struct msg_text_list){.items = words, .count = 1};
+    return spec_request(spec, "0123456789abcdef0123456789abcdef", "name", "/", &submit, err);
+}
+
+/* 2 MiB is what Linux gives a program; so many variables take that, too. */
+TEST(an_environment_may_be_as_large_as_a_program_takes_it)
+{
+    static char names[60000][16], value[ENV_TEXT_BYTES_MAX];
+    struct spec spec;
+    struct err err = {0};
+
+    CHECK_EQ(parse(&spec, "{}", &err), STATUS_OK);
+    for (int i = 0; i < 60000; i++) {
+        (void)snprintf(names[i], sizeof names[i], "SVC_%d", i);
+        CHECK_EQ(spec_set_env(&spec, &arena, names[i], names[i], &err), STATUS_OK);
+    }
+    CHECK_EQ(spec_set_env(&spec, &arena, "SVC_7", "again", &err), STATUS_OK);
+    CHECK_EQ(spec.env_count, 60000);
+    CHECK_STR(spec_env_value(&spec, "SVC_7"), "again");
+    CHECK_STR(spec_env_value(&spec, "SVC_59999"), "SVC_59999");
+    CHECK_EQ(request_of(&spec, &err), STATUS_OK);
+
+    memset(value, 'x', sizeof value - 1);
+    CHECK_EQ(parse(&spec, "{}", &err), STATUS_OK);
+    CHECK_EQ(spec_set_env(&spec, &arena, "B", value, &err), STATUS_TOO_BIG);
+    CHECK(strstr(err.text, "environment: B has 131073 bytes") != NULL);
+    value[sizeof value - 16] = '\0';
+    for (int i = 0; i < 16; i++)
+        CHECK_EQ(spec_set_env(&spec, &arena, names[i], value, &err), STATUS_OK);
+    CHECK_EQ(request_of(&spec, &err), STATUS_OK);
+    for (int i = 16; i < 24; i++)
+        CHECK_EQ(spec_set_env(&spec, &arena, names[i], value, &err), STATUS_OK);
+    CHECK_EQ(spec_set_env(&spec, &arena, names[24], value + 1, &err), STATUS_OK);
+    CHECK_EQ(request_of(&spec, &err), STATUS_TOO_BIG);
+    CHECK(strstr(err.text, "SVC_10 (131063 bytes)") != NULL);
+    CHECK(strstr(err.text, "--env-clear") != NULL);
+    arena_reset(&arena);
 }
 
 TEST(impossible_requests_are_refused)
@@ -243,22 +288,49 @@ static const char *store_of(const char *text, bool none)
     return launch_value(&launch, LAUNCH_STORE);
 }
 
+static const char *store_with_styles(const char *styles)
+{
+    struct spec spec;
+    struct err err = {0};
+    const struct msg_pair_list launch = {.items = spec.launch, .count = 2};
+
+    CHECK_EQ(parse(&spec, "{\"argv\":[\"x\"]}", &err), STATUS_OK);
+    CHECK_EQ(spec_set_launch(&spec, LAUNCH_ENV_STYLE, styles, &err), STATUS_OK);
+    CHECK_EQ(spec_choose_store(&spec, false, &err), STATUS_OK);
+    return launch_value(&launch, LAUNCH_STORE);
+}
+
 TEST(who_gets_a_store)
 {
-    CHECK_STR(store_of("{\"argv\":[\"python3\",\"train.py\"]}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"python3\",\"ddp-worker\"]}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"]}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"/opt/bin/ddp-worker\"]}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"],\"launch\":{\"store\":\"on\"}}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"off\"}}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", true), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"]}", true), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"1\"}}",
-                       false),
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"python3\",\"train.py\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"python3\",\"ddp-worker\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"ddp-worker\"]}", false), "off");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"/opt/bin/ddp-worker\"]}", false), "off");
+    CHECK_STR(
+        store_of("{\"nodes\":2,\"argv\":[\"ddp-worker\"],\"launch\":{\"store\":\"on\"}}", false),
+        "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"],\"launch\":{\"store\":\"off\"}}", false),
               "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"0\"}}",
-                       false),
-              "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", true),
+              "off");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"]}", true), "off");
+    CHECK_STR(
+        store_of(
+            "{\"nodes\":2,\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"1\"}}",
+            false),
+        "off");
+    CHECK_STR(
+        store_of(
+            "{\"nodes\":2,\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"0\"}}",
+            false),
+        "on");
+    /* The one rank of a job may start others, which meet in a store of its own. */
+    CHECK_STR(store_of("{\"argv\":[\"python3\",\"train.py\"]}", false), "off");
+    CHECK_STR(store_of("{\"nproc_per_node\":2,\"argv\":[\"python3\",\"train.py\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes_min\":1,\"nodes\":2,\"argv\":[\"x\"]}", false), "on");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", false), "on");
+    CHECK_STR(store_with_styles("horovod"), "on");
+    CHECK_STR(store_with_styles("slurm,mpi"), "off");
     arena_reset(&arena);
 }
 

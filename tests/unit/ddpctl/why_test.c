@@ -481,6 +481,40 @@ TEST(a_job_that_stands_still)
     arena_reset(&arena);
 }
 
+TEST(ranks_that_wait_for_a_store_of_their_own)
+{
+    static const char dials[] = "{\"schema\":\"ddp.stack.v1\",\"dial_pid\":1012,\"dial_to\":\"\"}";
+    struct arena arena = {0};
+    struct why_stack stack;
+    struct err err;
+
+    CHECK_EQ(why_stack_parse(dials, sizeof dials - 1, 0, &arena, &stack, &err), STATUS_OK);
+    CHECK_EQ(stack.dial_pid, 1012);
+    CHECK_STR(stack.dial_to, "");
+    make_live(&arena);
+    CHECK(why_may_dial(&why));
+    info.ran_us = WHY_DIAL_US - 1;
+    CHECK(!why_may_dial(&why)); /* it is just starting */
+    info.ran_us = WHY_DIAL_US;
+    CHECK(why_may_dial(&why));
+    job.step = 1;
+    CHECK(!why_may_dial(&why));
+    job.step = 0;
+    why.store.client_count = 8;
+    CHECK(!why_may_dial(&why)); /* all ranks are in the job's store */
+    why.store.client_count = why.stack_count = 0;
+    why.dials[0] = (struct why_dial){.rank = 0, .pid = 1012, .to = ""};
+    why.dials[1] = (struct why_dial){.rank = 1, .pid = 1013, .to = ""};
+    why.dials[2] = (struct why_dial){.rank = 5, .pid = 1005, .to = "10.0.0.2:4123"};
+    why.dial_count = 3;
+    check_text("why-dials");
+    why.store.address = "";
+    why.dials[0].to = "10.0.0.9:29500";
+    why.dial_count = 1;
+    check_text("why-dials-alone");
+    arena_reset(&arena);
+}
+
 TEST(a_job_that_runs)
 {
     begin(JOB_RUNNING);

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -369,6 +370,35 @@ TEST(a_log_that_was_full_takes_output_again_when_it_is_deleted)
     (void)fclose(read);
     CHECK(got > 5000 && text[4998] == ' ' && text[4999] == '\n');
     CHECK_STR(text + 5000, "[... this log was deleted: 5003 bytes are gone ...]\nagain\n");
+}
+
+/* As a cleaner of /tmp leaves it, with the folder of all logs there. */
+TEST(a_log_is_made_again_with_its_folder)
+{
+    char top[] = "/tmp/ddp-logs-XXXXXX", all[64], folder[80], path[96], text[128] = "";
+    struct log_file file;
+    struct err err;
+    FILE *read;
+
+    CHECK(mkdtemp(top) != NULL);
+    (void)snprintf(all, sizeof all, "%s/logs", top);
+    (void)snprintf(folder, sizeof folder, "%s/job", all);
+    (void)snprintf(path, sizeof path, "%s/g1-rank0.log", folder);
+    CHECK(mkdir(all, 0700) == 0 && mkdir(folder, 0700) == 0);
+    CHECK_EQ(log_file_open(&file, path, 0, &err), STATUS_OK);
+    log_file_write(&file, &(struct log_piece){.bytes = "a\n", .byte_count = 2});
+    test_remove_tree(all);
+    log_file_write(&file, &(struct log_piece){.bytes = "b\n", .byte_count = 2});
+    read = fopen(path, "r");
+    CHECK(read != NULL);
+    (void)fread(text, 1, sizeof text - 1, read);
+    (void)fclose(read);
+    CHECK_STR(text, " \n[... this log was deleted: 2 bytes are gone ...]\nb\n");
+    test_remove_tree(top);
+    log_file_write(&file, &(struct log_piece){.bytes = "c\n", .byte_count = 2});
+    CHECK(file.is_gone);
+    CHECK(access(top, F_OK) != 0);
+    log_file_close(&file);
 }
 
 TEST(a_deleted_log_is_cut_like_others)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -73,6 +74,8 @@ static void read_cgroup(const char *dir, char *text, size_t text_bytes)
     read_output(&order, text, text_bytes);
 }
 
+static const struct spawn_limits *job_limits; /* of run_job */
+
 /* What a job's process prints. Descriptors up to 9 are open here, not close-on-exec, and SIGTERM is blocked. */
 static void run_job(const char *path, char *const *argv, char *text, size_t text_bytes)
 {
@@ -84,7 +87,8 @@ static void run_job(const char *path, char *const *argv, char *text, size_t text
                                 .stdin_fd = null_fd,
                                 .stderr_fd = STDERR_FILENO,
                                 .extra_fd = null_fd,
-                                .is_job = true};
+                                .is_job = true,
+                                .limits = job_limits};
     sigset_t term, before;
 
     for (int fd = 3; fd < 9;)
@@ -117,6 +121,35 @@ TEST(a_job_gets_no_signal_mask_and_no_more_rights)
     run_job("/bin/grep", argv, text, sizeof text);
     CHECK(strstr(text, "NoNewPrivs:\t1\n") != NULL);
     CHECK(strstr(text, "SigBlk:\t0000000000000000\n") != NULL);
+}
+
+#define SHOW_LIMITS "umask; ulimit -Sn; ulimit -Sc; ulimit -Ss"
+
+/* The submitter's umask and limits, as far as the hard limits go. */
+TEST(a_job_has_the_limits_of_its_submitter)
+{
+    char *const argv[] = {"sh", "-c", SHOW_LIMITS, NULL};
+    const struct msg_pair pairs[] = {{"umask", "027"},
+                                     {"limits", "nofile=300,core=4096,stack=4194304"}},
+                          high = {"limits", "nofile=700,core=4096"};
+    const struct rlimit files = {.rlim_cur = 256, .rlim_max = 512};
+    struct spawn_limits limits;
+    char text[128], cut[80];
+
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+    spawn_limits_read(&(const struct msg_pair_list){pairs, 2}, &limits, cut, sizeof cut);
+    CHECK_STR(cut, "");
+    job_limits = &limits;
+    run_job("/bin/sh", argv, text, sizeof text);
+    CHECK_STR(text, "0027\n300\n8\n4096\n");
+    spawn_limits_read(&(const struct msg_pair_list){&high, 1}, &limits, cut, sizeof cut);
+    CHECK_STR(cut, "nofile 700 (here 512)");
+    run_job("/bin/sh", argv, text, sizeof text);
+    CHECK(strncmp(text, "0022\n512\n8\n", 11) == 0);
+    spawn_limits_read(&(const struct msg_pair_list){NULL, 0}, &limits, cut, sizeof cut);
+    run_job("/bin/sh", argv, text, sizeof text);
+    CHECK(strncmp(text, "0022\n512\n0\n", 11) == 0);
+    job_limits = NULL;
 }
 
 /* A move by cgroup.procs waits for an RCU grace period: 10 ms and more for the first rank of a generation, and in launcherd's
