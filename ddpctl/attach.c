@@ -8,6 +8,7 @@
 
 #include "ddpctl/attach_parts.h"
 #include "ddpctl/page.h"
+#include "ddpctl/submit_only.h"
 
 #define NEWS_WAIT_US                                                                               \
     20000000u /* how long the server may wait before it answers that nothing is
@@ -180,6 +181,22 @@ static void on_submitted(struct attach *attach, const struct msg_submitted *subm
     ask_job(attach);
 }
 
+/* The job was refused before it was one. */
+static void on_refused(struct attach *attach, const struct msg_error *error)
+{
+    struct msg_error shown = *error;
+
+    if (submit_is_full(error) && attach->options.waits_for_room) {
+        submit_tell_full(attach->ctl, error, &attach->room_told);
+        attach->room_at_us = clock_boot_us() + SUBMIT_ROOM_MS * 1000u;
+        client_expect(&attach->job_client, 0);
+        return;
+    }
+    if (submit_is_full(error) && error->hint[0] == '\0')
+        shown.hint = SUBMIT_ROOM_HINT;
+    attach_stop(attach, ctl_fail_answer(attach->ctl, &shown));
+}
+
 static void on_job_message(struct client *client, const struct msg *msg)
 {
     struct attach *attach = client->owner;
@@ -190,6 +207,8 @@ static void on_job_message(struct client *client, const struct msg *msg)
         take_events(attach, &msg->events);
     else if (msg->type == MSG_TYPE_SUBMITTED && attach->job_id == 0)
         on_submitted(attach, &msg->submitted);
+    else if (msg->type == MSG_TYPE_ERROR && attach->job_id == 0 && attach->options.submit != NULL)
+        on_refused(attach, &msg->error);
     else if (msg->type == MSG_TYPE_ERROR)
         attach_stop(attach, ctl_fail_answer(attach->ctl, &msg->error));
     else
@@ -206,6 +225,7 @@ static void on_job_open(struct client *client)
         ask_next(attach);
         return;
     }
+    attach->room_at_us = 0;
     msg.submit =
         *attach->options.submit; /* sending the same request id again does not make a second job */
     client_expect(client, ANSWER_TIMEOUT_US);
@@ -244,6 +264,8 @@ static void on_tick(uv_timer_t *timer)
     struct attach *attach = timer->data;
 
     attach->asks_left = ASKS_PER_TICK;
+    if (attach->room_at_us != 0 && attach->room_at_us <= clock_boot_us() && attach->job_client.open)
+        on_job_open(&attach->job_client);
     if (attach->must_ask && attach->job_client.open)
         ask_next(attach);
     follow_go(&attach->follow);

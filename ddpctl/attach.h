@@ -47,6 +47,7 @@ struct attach_options {
     struct view_options view;
     bool show_logs;        /* false: passed to on_log instead */
     bool hide_progress;    /* no progress bar */
+    bool waits_for_room;   /* a refusal for want of room is no failure: try again */
     bool job_decides;      /* the exit code is the job's, and signals cancel the job */
     bool can_detach;       /* the job can go on without us */
     bool first_is_patient; /* the server is just being started: wait for it */
@@ -111,8 +112,10 @@ struct attach {
     bool news_wanted;    /* the job has changed: read the events for news of its nodes */
     uint32_t running_generation, said_generation; /* seen running; reported as running */
     uint64_t event_id;                            /* the newest event that was read */
-    uint32_t asks_left; /* how many more requests for the job or its events this tick may send */
-    bool must_ask;      /* the next one waits for the tick */
+    uint32_t asks_left;  /* how many more requests for the job or its events this tick may send */
+    bool room_told;      /* reported that the queue has no room */
+    uint64_t room_at_us; /* when to submit again; 0: not refused */
+    bool must_ask;       /* the next one waits for the tick */
     bool log_wait_said; /* reported that the server does not answer for logs; none has come since */
     struct causes causes;
     struct cause cause_items[ATTACH_CAUSES];

@@ -54,6 +54,7 @@ static const char environment[] =
     "those of a job of an array DDP_ARRAY_JOB_ID, DDP_ARRAY_INDEX, DDP_ARRAY_COUNT, DDP_ARRAY_MIN "
     "and "
     "DDP_ARRAY_MAX;\n"
+    "of run at a terminal COLUMNS and LINES, its size without the prefix, unless they are set;\n"
     "and DDP_METRICS, a file of the rank to which it may append JSON lines for ddpctl metrics.\n";
 
 static const char json[] =

@@ -140,6 +140,9 @@ const struct option_row options_rows[] = {
          "(default: 0)"),
     FLAG("wait-for-nodes", wait_for_nodes, JOB,
          "queue it even if no node that the server knows could run it"),
+    FLAG("wait-for-room", wait_for_room, JOB,
+         "while the queue is full, or has as many jobs of yours as may wait, wait until there is "
+         "room"),
     {.name = "module",
      .letter = 'm',
      .kind = OPTION_FLAG,

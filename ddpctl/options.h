@@ -56,7 +56,7 @@ struct options {
     uint32_t max_restarts;
     uint64_t grace_us, time_us;
     const char *priority;
-    bool wait_for_nodes, replace_stragglers, requeue_at_limit;
+    bool wait_for_room, wait_for_nodes, replace_stragglers, requeue_at_limit;
     uint32_t spares;
     const char *hang_timeout, *warn, *array;
     bool wait, follow, dry_run, standalone, slurm;

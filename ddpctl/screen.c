@@ -21,7 +21,9 @@ static bool is_set(const char *name)
 
 static bool is_on(const char *name)
 {
-    return is_set(name) && strcmp(getenv(name), "0") != 0;
+    const char *value = getenv(name);
+
+    return value && *value && strcmp(value, "0") != 0;
 }
 
 static bool is_dumb(void)

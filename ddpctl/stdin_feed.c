@@ -23,18 +23,32 @@ static void pump(struct stdin_feed *input);
 
 /* -- the terminal ------------------------------------------------------------------------------ */
 
+/* Sets the terminal: `is_raw` for its keys. What a rank's terminal has written is complete, and ours must add nothing to
+ * it, as long as it shows that alone: our own lines have their carriage returns (screen.h). */
+static bool set_terminal(struct stdin_feed *input, bool is_raw)
+{
+    struct termios wanted = input->before;
+
+    if (is_raw)
+        cfmakeraw(&wanted);
+    wanted.c_oflag = input->before.c_oflag;
+    if (!input->options.shows_lines)
+        wanted.c_oflag &= ~(tcflag_t)OPOST;
+    return tcsetattr(STDIN_FILENO, TCSADRAIN, &wanted) == 0;
+}
+
+static void open_terminal(struct stdin_feed *input)
+{
+    input->has_terminal = input->options.is_raw && tcgetattr(STDIN_FILENO, &input->before) == 0;
+    if (input->has_terminal && !input->options.shows_lines)
+        input->options.ctl->screen.is_raw = set_terminal(input, false);
+}
+
 static void make_raw(struct stdin_feed *input)
 {
-    struct termios raw;
-
-    if (!input->options.is_raw || input->is_raw || tcgetattr(STDIN_FILENO, &input->before) != 0)
+    if (!input->has_terminal || input->is_raw)
         return;
-    raw = input->before;
-    cfmakeraw(&raw);
-    if (input->options.shows_lines)
-        raw.c_oflag = input->before.c_oflag;
-    input->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-    input->options.ctl->screen.is_raw = input->is_raw && !input->options.shows_lines;
+    input->is_raw = set_terminal(input, true);
     if (input->is_raw && !input->is_announced)
         screen_message(&input->options.ctl->screen,
                        "-- keys go to rank %u; Ctrl-] three times lets go of it --",
@@ -42,11 +56,20 @@ static void make_raw(struct stdin_feed *input)
     input->is_announced = input->is_announced || input->is_raw;
 }
 
-static void put_back(struct stdin_feed *input)
+/* The keys are ours. */
+static void take_keys(struct stdin_feed *input)
 {
     if (input->is_raw)
+        (void)set_terminal(input, false);
+    input->is_raw = false;
+    (void)uv_timer_stop(&input->silent);
+}
+
+static void close_terminal(struct stdin_feed *input)
+{
+    if (input->has_terminal)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &input->before);
-    input->is_raw = input->options.ctl->screen.is_raw = false;
+    input->has_terminal = input->is_raw = input->options.ctl->screen.is_raw = false;
     (void)uv_timer_stop(&input->silent);
 }
 
@@ -54,7 +77,7 @@ static void on_silent(uv_timer_t *timer)
 {
     struct stdin_feed *input = timer->data;
 
-    put_back(input);
+    take_keys(input);
     screen_message(
         &input->options.ctl->screen,
         "-- rank %u does not take what is typed: until it does, Ctrl-C is for the job --",
@@ -195,7 +218,7 @@ static void give_up(struct stdin_feed *input)
     const bool is_break = input->is_raw && input->feed.count > 0 &&
                           memchr(input->feed.bytes, BREAK, input->feed.count) != NULL;
 
-    put_back(input);
+    take_keys(input);
     if (is_break)
         input->options.on_break(input->options.owner);
 }
@@ -272,7 +295,8 @@ void stdin_feed_open(struct stdin_feed *input, const struct stdin_feed_options *
     else if (uv_poll_init(options->loop, &input->poll, input->fd) == 0)
         input->has_poll = true; /* otherwise stdin is a file */
     input->poll.data = input;
-    if (options->is_raw)
+    open_terminal(input);
+    if (input->has_terminal)
         (void)uv_signal_start(&input->resized, on_resized, SIGWINCH);
 }
 
@@ -314,7 +338,7 @@ void stdin_feed_close(struct stdin_feed *input)
     if (!input->is_open)
         return;
     input->is_open = false;
-    put_back(input);
+    close_terminal(input);
     if (input->has_client)
         client_close(&input->client);
     if (input->has_poll)

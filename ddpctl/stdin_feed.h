@@ -37,7 +37,8 @@ struct stdin_feed {
     uv_timer_t silent; /* until keys that nobody has taken give up raw mode */
     uv_signal_t resized;
     int fd;
-    bool is_raw;       /* the terminal is in raw mode and must be restored */
+    bool has_terminal; /* `before` is how our terminal was */
+    bool is_raw;       /* its keys are the rank's */
     bool is_announced; /* reported that keys go to the rank */
     struct termios before;
     uint32_t escapes;

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -22,6 +21,8 @@
 #include "ddpctl/script.h"
 #include "ddpctl/slurm.h"
 #include "ddpctl/stage_send.h"
+#include "ddpctl/submit_only.h"
+#include "ddpctl/submit_terminal.h"
 #include "ddpctl/standalone.h"
 #include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
@@ -87,21 +88,10 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* "24x80": the size of our terminal; 24x80 if we have none. */
-static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
-{
-    struct winsize size = {0};
-
-    if ((ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 &&
-         ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) ||
-        size.ws_row == 0 || size.ws_col == 0)
-        size = (struct winsize){.ws_row = 24, .ws_col = 80};
-    (void)snprintf(text, SUBMISSION_SIZE_BYTES, "%ux%u", size.ws_row, size.ws_col);
-}
-
-static enum status take_launch(struct submission *submission, const struct options *options,
+static enum status take_launch(struct submission *submission, const struct ctl *ctl,
                                struct err *err)
 {
+    const struct options *options = &ctl->options;
     struct spec *spec = &submission->spec;
     const struct {
         enum launch_option option;
@@ -113,6 +103,7 @@ static enum status take_launch(struct submission *submission, const struct optio
         {LAUNCH_VIRTUAL_LOCAL_RANK, options->virtual_local_rank ? "on" : NULL},
         {LAUNCH_STDIN, options->stdin_rank},
         {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
+        {LAUNCH_STREAMS, submit_is_one_stream(submission, ctl) ? "one" : NULL},
     };
     const struct { /* a specification may have others */
         enum launch_option option;
@@ -121,7 +112,7 @@ static enum status take_launch(struct submission *submission, const struct optio
     const struct msg_pair_list present = {.items = spec->launch, .count = spec->launch_count};
     enum status status = STATUS_OK;
 
-    terminal_size(submission->terminal_size);
+    submit_terminal_size(submission->terminal_size);
     caller_mask(submission->mask);
     caller_limits(submission->limits);
     for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
@@ -173,7 +164,7 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK)
         status = torchrun_take(options, spec->nproc_per_node, &submission->hidden, err);
     if (status == STATUS_OK)
-        status = take_launch(submission, options, err);
+        status = take_launch(submission, ctl, err);
     for (uint32_t i = 0; status == STATUS_OK && i < options->env.count; i++)
         status = spec_set_env_text(spec, &submission->arena, options->env.items[i], err);
     return status;
@@ -275,6 +266,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
     if (status == STATUS_OK)
         status = take_environ(submission, ctl, err);
     if (status == STATUS_OK)
+        submit_terminal_environ(submission, ctl);
+    if (status == STATUS_OK)
         status = make_request_id(submission->request_id, err);
     if (status != STATUS_OK)
         return status;
@@ -317,47 +310,6 @@ void submission_close(struct submission *submission)
     arena_reset(&submission->arena);
     if (submission->is_staged)
         (void)close(submission->packed.fd);
-}
-
-static int print_request(struct ctl *ctl, const struct submission *submission)
-{
-    struct buf out = {0};
-
-    output_submit_json(&submission->request, &out);
-    return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
-}
-
-static int on_submitted(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    const struct submission *submission = context;
-    struct buf out = {0}, words = {0};
-
-    if (ctl->screen.json)
-        output_submitted_json(&submission->request, msg->submitted.job_id, msg->submitted.is_new,
-                              &out);
-    else
-        buf_printf(&out, "%llu\n", (unsigned long long)msg->submitted.job_id);
-    if (screen_out(&ctl->screen, &out) != STATUS_OK)
-        return CTL_FAILED;
-    output_submitted(&submission->request, msg->submitted.job_id, true, ctl_server_shown(ctl),
-                     &words);
-    buf_add(&words, "", 1);
-    if (!words.failed)
-        screen_message(&ctl->screen, "%s", words.bytes);
-    buf_free(&words);
-    return CTL_OK;
-}
-
-static int submit_only(struct ctl *ctl, struct submission *submission)
-{
-    struct msg msg = {.type = MSG_TYPE_SUBMIT, .submit = submission->request};
-    struct request request = {.msg = &msg,
-                              .patience_us = 10000000,
-                              .answer = MSG_TYPE_SUBMITTED,
-                              .on_answer = on_submitted,
-                              .context = submission};
-
-    return request_run(ctl, &request);
 }
 
 static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new)
@@ -446,6 +398,7 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .hide_progress = ctl->options.no_progress,
         .job_decides = true,
         .can_detach = true,
+        .waits_for_room = ctl->options.wait_for_room,
         .patience_us = ctl->options.patience_us,
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
@@ -523,7 +476,7 @@ static int submit(struct ctl *ctl, bool follow)
     if (rc == 0 && submission.is_staged && !ctl->options.dry_run)
         rc = stage_send(ctl, &submission.packed);
     if (rc == 0 && ctl->options.dry_run)
-        rc = print_request(ctl, &submission);
+        rc = submit_dry(ctl, &submission);
     else if (rc == 0 && follow)
         rc = follow_submission(ctl, &submission);
     else if (rc == 0)

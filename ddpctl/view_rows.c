@@ -139,7 +139,7 @@ static void go_down(struct view *view, struct buf *out)
     view->row++;
     if (view->row == view->row_count)
         view->row_count++;
-    view->after_return = false;
+    view->after_return = current(view)->text.byte_count > 0;
 }
 
 /* At a line feed. */
@@ -209,7 +209,10 @@ static void move(struct view *view, enum sequence kind, const char *text, size_t
         while (lines-- > 0 && view->row + 1 < view->row_count)
             go_down(view, out);
     } else if (length == sizeof ERASE_LINE - 1 && memcmp(text, ERASE_LINE, length) == 0) {
-        view->after_return = true;
+        if (view->is_open)
+            buf_add_text(out, "\n");
+        forget_text(view, current(view));
+        current(view)->is_bar = true;
     }
 }
 

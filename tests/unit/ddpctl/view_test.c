@@ -355,6 +355,11 @@ TEST(bars_of_nested_loops_show_their_last_states)
     expect(&out, "outer 100%\n");
     feed(&view, "\rnext 0%\n\n\rthird\x1b[A\x1b[A\rnext 9%\n\n\nend\n", &out);
     expect(&out, "next 9%\nthird\nend\n");
+    feed(&view, "\x1b[2Kone 0%\ntwo 0%", &out); /* as rich does */
+    for (int i = 0; i < 3; i++)
+        feed(&view, "\r\x1b[2K\x1b[1A\x1b[2Kone 1%\ntwo 1%", &out);
+    feed(&view, "\nend\n", &out);
+    expect(&out, "one 1%\ntwo 1%\nend\n");
     for (int i = 0; i < 20; i++)
         feed(&view, "\rx\n", &out); /* more than are kept */
     view_end(&view, &out);
