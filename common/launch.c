@@ -140,11 +140,6 @@ bool launch_mask(const char *value, uint32_t *mask)
     return value[digits] == '\0' && *mask <= 0777;
 }
 
-bool launch_is_of_3(const char *name)
-{
-    return strcmp(name, names[LAUNCH_UMASK]) != 0 && strcmp(name, names[LAUNCH_LIMITS]) != 0;
-}
-
 static bool is_valid(enum launch_option option, const char *value)
 {
     struct job_limits limits;

@@ -44,8 +44,6 @@ bool launch_rank(const char *value, uint32_t *rank);
 bool launch_size(const char *value, uint32_t *rows, uint32_t *columns);
 /* The mask in the value of LAUNCH_UMASK. False: not a mask. */
 bool launch_mask(const char *value, uint32_t *mask);
-/* Whether peers of protocol 3 know the option of this name; all others are refused by them. */
-bool launch_is_of_3(const char *name);
 /* STATUS_BAD_INPUT: not a value of that option. */
 enum status launch_check(enum launch_option option, const char *value, struct err *err);
 /* Checks all options; STATUS_BAD_INPUT also for a name that this version does not know. */

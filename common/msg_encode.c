@@ -193,6 +193,7 @@ static enum status encode_pairs(struct encoder *encoder, const struct msg_field 
 {
     enum status status =
         msg_check_count(&encoder->where, field, list->count, "pairs", encoder->err);
+    bool has_before = false;
 
     if (status == STATUS_OK && list->count > msg_pairs_max(field->max, encoder->version))
         status =
@@ -203,8 +204,12 @@ static enum status encode_pairs(struct encoder *encoder, const struct msg_field 
         status = check_pair_names(encoder, list);
     buf_add(encoder->out, "{", 1);
     for (uint32_t i = 0; i < list->count && status == STATUS_OK; i++) {
-        if (i > 0)
+        if (encoder->version < PROTOCOL_VERSION &&
+            msg_pair_since(field->name, list->items[i].name) > encoder->version)
+            continue;
+        if (has_before)
             buf_add(encoder->out, ",", 1);
+        has_before = true;
         status = encode_item(encoder, list->items[i].name);
         buf_add(encoder->out, ":", 1);
         if (status == STATUS_OK)

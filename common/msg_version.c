@@ -57,6 +57,23 @@ static const struct {
     {MSG_TYPE_KEYS_CHECKED, 3},
 };
 
+/* Launch options (common/launch.h) that are not in version 1, likewise. */
+static const struct {
+    const char *name;
+    uint32_t since;
+} later_options[] = {
+    {"umask", 4},
+    {"limits", 4},
+};
+
+uint32_t msg_pair_since(const char *field, const char *name)
+{
+    for (size_t i = 0; i < sizeof later_options / sizeof later_options[0]; i++)
+        if (strcmp(later_options[i].name, name) == 0 && strcmp(field, "launch") == 0)
+            return later_options[i].since;
+    return 1;
+}
+
 uint32_t msg_type_since(enum msg_type type)
 {
     for (size_t i = 0; i < sizeof later_messages / sizeof later_messages[0]; i++)

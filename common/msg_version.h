@@ -48,6 +48,9 @@ uint32_t msg_type_since(enum msg_type type);
  * the pairs in a field. A message above them is not sent to such a peer. */
 size_t msg_frame_max(size_t bytes, uint32_t version);
 uint64_t msg_pairs_max(uint64_t count, uint32_t version);
+/* The version that introduced a name in the pairs of a field. An earlier peer would refuse it, so it is left
+ * out. */
+uint32_t msg_pair_since(const char *field, const char *name);
 /* The version that introduced the field of that message or part. */
 uint32_t msg_field_since(const char *shape, const char *field);
 

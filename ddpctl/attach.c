@@ -370,6 +370,7 @@ void attach_start(struct attach *attach, struct ctl *ctl, uv_loop_t *loop,
     client_open(&attach->job_client, loop, &ctl->server, options->patience_us, &job_handlers,
                 attach);
     attach->job_client.first_is_patient = options->first_is_patient;
+    attach->job_client.awaits_welcome = options->submit != NULL;
 }
 
 int attach_run(struct ctl *ctl, const struct attach_options *options)

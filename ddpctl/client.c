@@ -15,7 +15,8 @@
 #define DELAY_MAX_MS 500u
 #define DELAY_FULL_MS                                                                              \
     10u /* a full queue has room again as soon as the server takes one, and others want it, too */
-#define WELCOME_US 2000000u
+#define WELCOME_US 2000000u       /* where there are other servers */
+#define WELCOME_WAIT_US 10000000u /* where there are none */
 #define REPORT_AFTER_US 2000000u
 #define STEADY_US                                                                                  \
     1000000u /* a connection that ends earlier is a failed attempt, whatever it brought */
@@ -199,6 +200,8 @@ static void on_conn_message(struct conn *conn, const struct msg *msg)
     }
     if (msg->type == MSG_TYPE_CLIENT_WELCOME) {
         client->stands_by = false;
+        if (client->awaits_welcome)
+            client->handlers->on_open(client);
     } else {
         client->was_useful = client->is_useful;
         client->is_useful = true;
@@ -233,7 +236,9 @@ static void opened(struct client *client)
         conn_deadline(&client->conn, HELLO_TIMEOUT_US, "end of the TLS handshake");
     if (client->list.count > 1)
         arm_deadline(client);
-    if (conn_send(&client->conn, &hello, &err) == STATUS_OK)
+    if (client->awaits_welcome)
+        client_expect(client, WELCOME_WAIT_US);
+    if (conn_send(&client->conn, &hello, &err) == STATUS_OK && !client->awaits_welcome)
         client->handlers->on_open(client);
 }
 

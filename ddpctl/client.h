@@ -43,7 +43,8 @@ struct client {
     uint64_t patience_us;  /* how long to try to reach a server that was reached before; 0: stop
                             * trying at once */
     bool first_is_patient; /* try as long for a server that was never reached */
-    bool is_once;          /* requests must not be sent twice: try no longer than patience_us */
+    bool awaits_welcome; /* on_open comes after it: what is sent depends on the server's version */
+    bool is_once;        /* requests must not be sent twice: try no longer than patience_us */
     struct server_list list;
     struct tls_context *tls; /* for the current attempt; borrowed */
     bool is_referred;        /* this connection is over, because the server is a standby */

@@ -84,6 +84,7 @@ int request_run(struct ctl *ctl, const struct request *request)
         return ctl_fail(ctl, CTL_FAILED, "no event loop: out of files or memory", "");
     client_open(&asking.client, &loop, &ctl->server, request->patience_us, &handlers, &asking);
     asking.client.first_is_patient = request->first_is_patient;
+    asking.client.awaits_welcome = request->msg->type == MSG_TYPE_SUBMIT;
     asking.client.is_once = request->msg->type == MSG_TYPE_PRINCIPAL_ADD ||
                             request->msg->type == MSG_TYPE_PRINCIPAL_ROTATE;
     (void)uv_run(&loop, UV_RUN_DEFAULT);

@@ -85,22 +85,15 @@ static void fill_block(int fd, uint64_t size)
     }
 }
 
-/* Makes the log's folder, and the one above, which has those of all jobs, unless what is above both is gone, too. */
+/* Whatever a cleaner has removed of the way to the log: at the worst all of a temporary folder. */
 static void make_folders(const char *path)
 {
-    char folder[PATH_MAX], above[PATH_MAX];
+    char folder[PATH_MAX];
     struct err none;
     int fd;
 
     (void)snprintf(folder, sizeof folder, "%s", path);
     *strrchr(folder, '/') = '\0';
-    (void)snprintf(above, sizeof above, "%s", folder);
-    for (int i = 0; i < 2; i++)
-        if (strrchr(above, '/') != NULL)
-            *strrchr(above, '/') = '\0';
-    if (own_folder_open(above[0] != '\0' ? above : "/", 0, &fd, &none) != STATUS_OK)
-        return;
-    (void)close(fd);
     if (own_folder_make(folder, 1, 0700, &fd, &none) == STATUS_OK)
         (void)close(fd);
 }

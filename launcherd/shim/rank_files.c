@@ -1,10 +1,22 @@
 #include "launcherd/shim/rank_files.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include "common/io/address.h"
 #include "launcherd/process/rundir.h"
+
+/* Cleaners of temporary folders (tmpfiles.d(5)) leave a folder alone that is locked: --log-dir may be in /tmp.
+ * The descriptor stays open until the process ends. Another generation's shim may have the lock still. */
+static void hold_folder(const char *dir)
+{
+    const int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0)
+        (void)close(fd);
+}
 
 /* A log is made even if its rank never runs: a request for its output then gets no output, and not an error. */
 static void open_logs(struct rank_files *files)
@@ -13,6 +25,7 @@ static void open_logs(struct rank_files *files)
     char path[PATH_MAX];
 
     file_work_at(work, FILE_DISK_LOGS, "open");
+    hold_folder(files->log_dir);
     for (uint32_t i = 0; i < files->count && !file_work_is_late(work); i++) {
         rundir_rank_log(path, files->log_dir, files->generation, files->rank_base + i);
         files->status = log_file_open(&files->logs[i], path, files->log_max, &files->err);

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/launch.h"
 #include "common/log.h"
 #include "common/msg_schema.h"
 #include "rendezvous/server/internal.h"
@@ -248,19 +247,6 @@ static void start_failed(struct server *server, const struct rdzv_action *action
     (void)snprintf(failure->text, sizeof failure->text, "%s", text);
 }
 
-/* Without the options that a node of protocol 3 would refuse. Valid until the next call. */
-static struct msg_pair_list launch_for(struct server *server, const struct peer *peer)
-{
-    struct msg_pair_list known = {.items = server->launch_known};
-
-    if (peer->conn.protocols.peer > 3)
-        return server->spec.launch;
-    for (uint32_t i = 0; i < server->spec.launch.count; i++)
-        if (launch_is_of_3(server->spec.launch.items[i].name))
-            server->launch_known[known.count++] = server->spec.launch.items[i];
-    return known;
-}
-
 /* Sends nothing if memory is short, if the order needs an address that is not known yet, or if
  * START_WINDOW_BYTES are already on their way to the node. Then the node's next beat lacks the
  * shim, and the core orders it again. */
@@ -297,7 +283,7 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
         return;
     if (msg->start.nodes.count > 0 && msg->start.node_rank > 0)
         msg->start.nodes.count = 1;
-    msg->start.launch = launch_for(server, peer);
+    msg->start.launch = server->spec.launch;
     status = peer_try_send(peer, msg, &err);
     if (status == STATUS_TOO_BIG || status == STATUS_BAD_INPUT) {
         (void)snprintf(text, sizeof text, "its start order cannot be sent: %.200s", err.text);
@@ -318,7 +304,7 @@ static void send_warm(struct server *server, struct peer *peer, const struct rdz
     msg->warm.cwd = server->spec.cwd;
     msg->warm.argv = server->spec.argv;
     msg->warm.env = server->spec.env;
-    msg->warm.launch = launch_for(server, peer);
+    msg->warm.launch = server->spec.launch;
     (void)peer_try_send(peer, msg, &err);
 }
 

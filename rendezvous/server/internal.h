@@ -159,9 +159,10 @@ struct server {
     struct rdzv_options core_options;
     struct endpoint endpoints[ENDPOINTS_MAX];
     uint32_t endpoint_count;
-    uv_timer_t socket_timer;            /* socket_keep.c, as all of these: */
-    struct socket_again *sockets_again; /* the newest first; all others are closed */
-    struct stat socket_made;            /* at `socket_path` */
+    uv_timer_t socket_timer;           /* socket_keep.c, as all of these: */
+    struct socket_again *socket_again; /* NULL: the first is still there */
+    struct socket_again *sockets_made; /* all of them, for their memory */
+    struct stat socket_made;           /* at `socket_path` */
     char socket_path[PATH_MAX];
     int socket_mode;
     bool keeps_socket, socket_is_default, socket_is_missed;
@@ -197,8 +198,7 @@ struct server {
     struct arena arena;      /* for the current answer */
     struct arena spec_arena; /* has `spec` of job spec_job_id, for the current step */
     struct store_spec spec;
-    uint64_t spec_job_id;                     /* 0: none */
-    struct msg_pair launch_known[LAUNCH_MAX]; /* to the node to which an order is being sent */
+    uint64_t spec_job_id;                           /* 0: none */
     struct msg_pair start_nodes[NODES_PER_JOB_MAX]; /* for the start order that is being sent */
     uint32_t start_failure_count;
     struct start_failure start_failures[RDZV_ACTIONS_MAX];

@@ -19,33 +19,30 @@ struct socket_again {
 
 static void look_later(struct server *server);
 
-/* False: `look` keeps its descriptor. */
+/* False: look->err says why. */
 static bool listen_anew(struct server *server, struct socket_look *look)
 {
     struct socket_again *again = calloc(1, sizeof *again);
     char address[PATH_MAX + 16];
-    struct err err;
+    const int fd = look->fd;
 
     (void)snprintf(address, sizeof address, ADDRESS_UNIX_PREFIX "%s", look->path);
     if (again == NULL)
         return false;
+    again->next = server->sockets_made;
+    server->sockets_made = again; /* its handle may still close when it could not be used */
     again->listener.owner = &server->endpoints[0];
     again->listener.on_connection = listen_on_connection;
-    if (listener_adopt(&again->listener, server->loop, address, look->fd, &err) != STATUS_OK) {
-        free(again);
-        return false;
-    }
     look->fd = -1;
+    if (listener_adopt(&again->listener, server->loop, address, fd, &look->err) != STATUS_OK)
+        return false;
     (void)snprintf(again->listener.unlink_path, sizeof again->listener.unlink_path, "%s",
                    look->path);
     again->listener.unlink_made = look->made;
-    if (server->sockets_again != NULL)
-        listener_close(&server->sockets_again->listener);
-    again->next = server->sockets_again;
-    server->sockets_again = again;
-    if (listener_start(&again->listener, &err) != STATUS_OK)
-        log_line(LOG_ERROR, LOG_ABOUT_NONE, "%s", err.text);
-    return true;
+    if (server->socket_again != NULL)
+        listener_close(&server->socket_again->listener);
+    server->socket_again = again;
+    return listener_start(&again->listener, &look->err) == STATUS_OK;
 }
 
 static void on_looked(struct file_work *work, const char *late)
@@ -56,7 +53,7 @@ static void on_looked(struct file_work *work, const char *late)
     if (server->is_stopping)
         return;
     if (late == NULL && look->is_gone && look->fd >= 0 && listen_anew(server, look)) {
-        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the socket %s was removed: it is now %s",
+        log_line(LOG_WARNING, LOG_ABOUT_NONE, "the socket %s was removed, and is made anew: %s",
                  server->socket_path, look->path);
         (void)snprintf(server->socket_path, sizeof server->socket_path, "%s", look->path);
         server->socket_made = look->made;
@@ -128,8 +125,8 @@ void socket_keep_begin(struct server *server, const struct server_options *optio
 
 void socket_keep_accept(struct server *server)
 {
-    if (server->sockets_again != NULL)
-        listen_on_connection(&server->sockets_again->listener);
+    if (server->socket_again != NULL)
+        listen_on_connection(&server->socket_again->listener);
 }
 
 void socket_keep_stop(struct server *server)
@@ -137,16 +134,16 @@ void socket_keep_stop(struct server *server)
     if (!server->keeps_socket)
         return;
     uv_close((uv_handle_t *)&server->socket_timer, NULL);
-    if (server->sockets_again != NULL)
-        listener_close(&server->sockets_again->listener);
+    if (server->socket_again != NULL)
+        listener_close(&server->socket_again->listener);
 }
 
 void socket_keep_free(struct server *server)
 {
-    while (server->sockets_again != NULL) {
-        struct socket_again *again = server->sockets_again;
+    while (server->sockets_made != NULL) {
+        struct socket_again *again = server->sockets_made;
 
-        server->sockets_again = again->next;
+        server->sockets_made = again->next;
         free(again);
     }
 }

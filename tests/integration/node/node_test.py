@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """launcherd and its shim as real processes, with orders from a scripted server: node_test.py LAUNCHERD [NAME...]"""
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import pwd
@@ -112,7 +114,7 @@ os.abort()
 
 
 def test_a_log_that_is_deleted_is_made_again():
-    """The log is made again at the next output: positions stay valid, and both logs mention it."""
+    """The log is made again at the next output: positions stay valid, and both logs mention it. A cleaner that looks for locks does not delete it."""
     with World(LAUNCHERD) as world:
         node = world.node()
         gate = Gate(f"{world.folder}/go")
@@ -121,6 +123,11 @@ def test_a_log_that_is_deleted_is_made_again():
         world.server.go(1, 1)
         log = f"{node.log_dir(1)}/g1-rank0.log"
         wait_for("the first line", lambda: os.path.exists(log) and read(log) == "before\n")
+        folder = os.open(node.log_dir(1), os.O_RDONLY)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            raise AssertionError("the folder of the logs is not locked")
+        os.close(folder)
         os.unlink(log)
         gate.open()
         wanted, got = b"[... this log was deleted: 7 bytes are gone ...]\nafter\n", b""

@@ -127,12 +127,19 @@ TEST(an_earlier_peer_gets_the_fields_that_it_knows)
     clean();
 }
 
-/* It would close the connection, again and again. */
+static bool has(const struct buf *text, const char *part)
+{
+    return memmem(text->bytes, text->byte_count, part, strlen(part)) != NULL;
+}
+
+/* It would close the connection, again and again, or refuse the job. */
 TEST(an_earlier_peer_gets_no_more_than_it_takes)
 {
     static struct msg_pair env[ENV_MAX_3 + 1];
     static char names[ENV_MAX_3 + 1][8], value[FRAME_LARGE_BYTES_MAX_3];
     static const char *const words[] = {"x"};
+    const struct msg_pair launch[] = {
+        {"umask", "027"}, {"role", "r"}, {"limits", "core=1"}, {"store", "on"}};
     const struct msg_protocols earlier = {4, 3}, same = {4, 4};
     struct msg msg = {.type = MSG_TYPE_WARM,
                       .warm = {.cluster = "c",
@@ -141,14 +148,21 @@ TEST(an_earlier_peer_gets_no_more_than_it_takes)
                                .slot_mask = 1,
                                .cwd = "/",
                                .argv = {words, 1},
-                               .env = {env, ENV_MAX_3}}};
+                               .env = {env, ENV_MAX_3},
+                               .launch = {launch, 4}}};
     struct err err;
 
     for (uint32_t i = 0; i <= ENV_MAX_3; i++) {
         (void)snprintf(names[i], sizeof names[i], "V%u", i);
         env[i] = (struct msg_pair){names[i], ""};
     }
+    env[1] = (struct msg_pair){"umask", "V"};
     CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_OK);
+    CHECK(has(&out, "\"launch\":{\"role\":\"r\",\"store\":\"on\"}") &&
+          has(&out, "\"umask\":\"V\""));
+    out.byte_count = 0;
+    CHECK_EQ(msg_encode_between(&msg, &same, &out, &err), STATUS_OK);
+    CHECK(has(&out, "\"umask\":\"027\",\"role\":\"r\",\"limits\":\"core=1\",\"store\":\"on\"}"));
     msg.warm.env.count++;
     CHECK_EQ(msg_encode_between(&msg, &earlier, &out, &err), STATUS_TOO_BIG);
     CHECK_STR(err.text,

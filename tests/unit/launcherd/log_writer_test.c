@@ -372,7 +372,7 @@ TEST(a_log_that_was_full_takes_output_again_when_it_is_deleted)
     CHECK_STR(text + 5000, "[... this log was deleted: 5003 bytes are gone ...]\nagain\n");
 }
 
-/* As a cleaner of /tmp leaves it, with the folder of all logs there. */
+/* As a cleaner of /tmp leaves it. */
 TEST(a_log_is_made_again_with_its_folder)
 {
     char top[] = "/tmp/ddp-logs-XXXXXX", all[64], folder[80], path[96], text[128] = "";
@@ -396,9 +396,10 @@ TEST(a_log_is_made_again_with_its_folder)
     CHECK_STR(text, " \n[... this log was deleted: 2 bytes are gone ...]\nb\n");
     test_remove_tree(top);
     log_file_write(&file, &(struct log_piece){.bytes = "c\n", .byte_count = 2});
-    CHECK(file.is_gone);
-    CHECK(access(top, F_OK) != 0);
+    CHECK(!file.is_gone);
+    CHECK_EQ(access(path, F_OK), 0);
     log_file_close(&file);
+    test_remove_tree(top);
 }
 
 TEST(a_deleted_log_is_cut_like_others)

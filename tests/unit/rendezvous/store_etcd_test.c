@@ -184,6 +184,31 @@ TEST(large_commits_are_whole)
     etcd_member_kill(&member);
 }
 
+/* A row is one request, which etcd refuses above 1.5 MiB: the server takes no larger job. */
+TEST(the_largest_job_is_kept)
+{
+    static char value[4u << 20];
+    static const char *const words[] = {"x"};
+    const struct msg_pair variable = {"V", value};
+    const struct msg_submit submit = {.request_id = "0123456789abcdef0123456789abcdef",
+                                      .cwd = "/",
+                                      .argv = {words, 1},
+                                      .env = {&variable, 1},
+                                      .array = "0-1"}; /* else it counts as ended: it has no row */
+
+    begin(NULL);
+    CHECK(start_at(member.port));
+    CHECK(store_spec_bytes_max(life.store) < sizeof value);
+    memset(value, 'x', store_spec_bytes_max(life.store) - 100);
+    if (setjmp(life.ended) != 0)
+        FAIL("%s", life.why);
+    store_begin(life.store);
+    store_write_spec(life.store, 1, "u", &submit);
+    store_commit(life.store);
+    kill_it();
+    etcd_member_kill(&member);
+}
+
 /* `commits`: of the next leader before; with none it has only read. */
 static void write_as_old_leader(uint32_t changes_max, uint32_t commits)
 {
