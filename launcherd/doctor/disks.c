@@ -87,7 +87,7 @@ void doctor_disk(const struct doctor *doctor, const char *what, const char *path
     disk->free_bytes = (int64_t)(room.f_bavail * room.f_frsize);
     disk->files = (int64_t)room.f_files;
     disk->files_free = (int64_t)room.f_favail;
-    disk->is_writable = faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0;
+    disk->is_writable = access(path, W_OK | X_OK) == 0;
     begin_folder(doctor, "");
     find_mount(stat_of.st_dev, disk);
 }

@@ -3,11 +3,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,6 +60,34 @@ static int start(const char *program, const char *search, const char *cwd)
         return exit_code;
     CHECK_EQ(waitpid(pid, NULL, 0), pid);
     return 0;
+}
+
+/* As in containers whose list of system calls is older than the kernel. */
+static void forbid_faccessat2(void)
+{
+    struct sock_filter rows[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_faccessat2, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const struct sock_fprog program = {.len = sizeof rows / sizeof rows[0], .filter = rows};
+
+    CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+}
+
+TEST(a_program_is_found_where_faccessat2_is_forbidden)
+{
+    const pid_t child = fork(); /* the filter stays until the process ends */
+    int code = 0, status;
+
+    if (child == 0) {
+        forbid_faccessat2();
+        _exit(spawn_find_program("sh", "/no/such:/bin", &code) ? 0 : 1);
+    }
+    CHECK_EQ(waitpid(child, &status, 0), child);
+    CHECK_EQ(status, 0);
 }
 
 TEST(a_folder_is_made)
