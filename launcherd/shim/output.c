@@ -78,8 +78,12 @@ static size_t read_once(struct output_stream *stream, size_t bytes_max)
                    uv_hrtime() / 1000);
         return (size_t)got;
     }
-    if (got == 0 || errno != EAGAIN)
-        shut(stream); /* all writers have closed it, or an error: EIO of a terminal */
+    /* No process has the terminal open now. Closing our side would hang it up, and kill a worker that has closed its own
+     * before its end, as cat does. */
+    if (got < 0 && errno == EIO)
+        uv_poll_stop(&stream->poll);
+    else if (got == 0 || errno != EAGAIN)
+        shut(stream); /* all writers have closed it, or an error */
     return 0;
 }
 

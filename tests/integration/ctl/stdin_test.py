@@ -205,6 +205,7 @@ def terminals_without_a_keyboard():
     with Case() as case:
         code, out, errors = feed(case, b"", *RUN, "-n", "2", "--tty", "--", "sh", "-c", "test -t 0; echo $? $(stty size < /dev/tty)")
         equal((code, out), (0, b"1 24 80\r\n" * 2), errors)  # stdin is none, stdout a terminal
+        equal(feed(case, b"", *RUN, "--tty", "--", "sh", "-c", "exec 0<&- 1>&- 2>&-; sleep 0.2"), (0, b"", b""))  # closed, and not hung up on
         code, out, errors = feed(case, b"line\n", *RUN, "--tty", "--stdin", "0", "--", "cat")
         equal((code, re.sub(rb"\r", b"", out)), (0, b"line\nline\n"), errors)  # echoed, and printed
         code, out, errors = feed(case, b"line\npart", *RUN, "--tty", "--stdin", "0", "--", "sh", "-c", "stty -echo; exec cat")
