@@ -65,8 +65,11 @@ enum status array_spec_parse(const char *text, struct array_spec *spec, struct e
         is_good = take_range(&at, spec);
     }
     if (is_good && spec->count > ARRAY_JOBS_MAX)
-        return err_set(err, STATUS_TOO_BIG, 0, "--array %.60s: an array has %u jobs at most", text,
-                       ARRAY_JOBS_MAX);
+        return err_set(
+            err, STATUS_TOO_BIG, 0,
+            "--array %.40s: an array has %u jobs at most: submit several, as --array 0-%u "
+            "and --array %u-%u",
+            text, ARRAY_JOBS_MAX, ARRAY_JOBS_MAX - 1, ARRAY_JOBS_MAX, 2 * ARRAY_JOBS_MAX - 1);
     if (!is_good || !take_one(&at, '%', ARRAY_JOBS_MAX, &at_most) || *at != '\0')
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--array %.60s: indices from 0 to %u are expected, as 0-9 or 1,3,7-20:2, "

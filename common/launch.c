@@ -164,6 +164,8 @@ static bool is_valid(enum launch_option option, const char *value)
         return launch_rank(value, &first);
     case LAUNCH_TTY:
         return launch_size(value, &first, &second);
+    case LAUNCH_STREAMS:
+        return strcmp(value, "one") == 0;
     case LAUNCH_UMASK:
         return launch_mask(value, &first);
     case LAUNCH_LIMITS:

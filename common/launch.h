@@ -17,6 +17,7 @@
     X(VIRTUAL_LOCAL_RANK, "virtual-local-rank", "on")                                              \
     X(STDIN, "stdin", "a rank of the job, such as 0")                                              \
     X(TTY, "tty", "ROWSxCOLUMNS, such as 24x80")                                                   \
+    X(STREAMS, "streams", "one: stdout and stderr share a pipe, and are stdout")                   \
     X(UMASK, "umask", "an octal number, such as 027")                                              \
     X(LIMITS, "limits", "NAME=NUMBER, several with commas, such as nofile=4096,core=unlimited")
 

@@ -298,7 +298,7 @@ struct msg_bytes {
     F(TEXT, cwd, 1, 4095)                        /* an absolute path, or "stage:HASH" */          \
     F(TEXTS, argv, 1, ARGS_MAX)                                                                    \
     F(PAIRS, env, 0, ENV_MAX)                                                                      \
-    F(PAIRS, nodes, 0, NODES_PER_JOB_MAX) /* of node rank 0 alone: all its nodes, and their addresses */ \
+    F(PAIRS, nodes, 0, NODES_PER_JOB_MAX) /* node rank 0 gets all nodes and their addresses, the others get that one */ \
     F(PAIRS, launch, 0, LAUNCH_MAX)              /* as the submit has it: common/launch.h */       \
     F(U64, array_job, 0, JOB_ID_MAX)             /* 0: no job of an array */                       \
     F(U32, array_index, 0, ARRAY_INDEX_MAX)                                                        \

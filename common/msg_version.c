@@ -64,6 +64,7 @@ static const struct {
 } later_options[] = {
     {"umask", 4},
     {"limits", 4},
+    {"streams", 4},
 };
 
 uint32_t msg_pair_since(const char *field, const char *name)

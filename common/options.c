@@ -113,7 +113,7 @@ static size_t distance(const char *a, const char *b)
 
 const char *options_nearest(const char *typed, const char *const *names, size_t count)
 {
-    size_t length = strlen(typed), best = length / 3 + 2; /* a longer name may differ more */
+    size_t length = strlen(typed), best = (length + 4) / 3; /* a longer name may differ more */
     const char *nearest = NULL;
 
     assert(typed != NULL);

@@ -8,6 +8,7 @@
 
 #include "ddpctl/attach_parts.h"
 #include "ddpctl/page.h"
+#include "ddpctl/submit_only.h"
 
 #define NEWS_WAIT_US                                                                               \
     20000000u /* how long the server may wait before it answers that nothing is
@@ -121,6 +122,18 @@ static void turn_page(struct attach *attach, const struct msg_job_info *info)
         attach->named_generation = attach->generation;
 }
 
+static void feed_stdin(struct attach *attach, const struct msg_job_info *info)
+{
+    const struct part_job *job = &info->jobs.items[0];
+
+    if (job->state == JOB_RUNNING || job->state == JOB_STARTING)
+        stdin_feed_job(&attach->stdin_feed, attach->job_id, job->generation);
+    for (uint32_t i = 0; i < info->ranks.count; i++)
+        if (info->ranks.items[i].rank == attach->options.stdin_rank &&
+            info->ranks.items[i].state == RANK_EXITED)
+            stdin_feed_over(&attach->stdin_feed, job->generation);
+}
+
 static void on_info(struct attach *attach, const struct msg_job_info *info)
 {
     const struct part_job *job = &info->jobs.items[0];
@@ -135,6 +148,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     attach->checkpoint_step = job->checkpoint_step;
     wait_note_take(&attach->wait_note, job, clock_boot_us());
     attach_show_wait(attach);
+    done_note_take(&attach->done_note, info, clock_boot_us());
     if (job->generation > attach->generation && job->generation > 1 &&
         attach->follow.options.keep_on)
         attach->causes_wanted = true;
@@ -146,8 +160,7 @@ static void on_info(struct attach *attach, const struct msg_job_info *info)
     }
     attach_make_views(attach, info);
     turn_page(attach, info);
-    if (job->state == JOB_RUNNING || job->state == JOB_STARTING)
-        stdin_feed_job(&attach->stdin_feed, attach->job_id, job->generation);
+    feed_stdin(attach, info);
     if (job->state == JOB_RUNNING)
         attach->running_generation = job->generation;
     attach_show_running(attach);
@@ -168,6 +181,22 @@ static void on_submitted(struct attach *attach, const struct msg_submitted *subm
     ask_job(attach);
 }
 
+/* The job was refused before it was one. */
+static void on_refused(struct attach *attach, const struct msg_error *error)
+{
+    struct msg_error shown = *error;
+
+    if (submit_is_full(error) && attach->options.waits_for_room) {
+        submit_tell_full(attach->ctl, error, &attach->room_told);
+        attach->room_at_us = clock_boot_us() + SUBMIT_ROOM_MS * 1000u;
+        client_expect(&attach->job_client, 0);
+        return;
+    }
+    if (submit_is_full(error) && error->hint[0] == '\0')
+        shown.hint = SUBMIT_ROOM_HINT;
+    attach_stop(attach, ctl_fail_answer(attach->ctl, &shown));
+}
+
 static void on_job_message(struct client *client, const struct msg *msg)
 {
     struct attach *attach = client->owner;
@@ -178,6 +207,8 @@ static void on_job_message(struct client *client, const struct msg *msg)
         take_events(attach, &msg->events);
     else if (msg->type == MSG_TYPE_SUBMITTED && attach->job_id == 0)
         on_submitted(attach, &msg->submitted);
+    else if (msg->type == MSG_TYPE_ERROR && attach->job_id == 0 && attach->options.submit != NULL)
+        on_refused(attach, &msg->error);
     else if (msg->type == MSG_TYPE_ERROR)
         attach_stop(attach, ctl_fail_answer(attach->ctl, &msg->error));
     else
@@ -194,6 +225,7 @@ static void on_job_open(struct client *client)
         ask_next(attach);
         return;
     }
+    attach->room_at_us = 0;
     msg.submit =
         *attach->options.submit; /* sending the same request id again does not make a second job */
     client_expect(client, ANSWER_TIMEOUT_US);
@@ -232,6 +264,8 @@ static void on_tick(uv_timer_t *timer)
     struct attach *attach = timer->data;
 
     attach->asks_left = ASKS_PER_TICK;
+    if (attach->room_at_us != 0 && attach->room_at_us <= clock_boot_us() && attach->job_client.open)
+        on_job_open(&attach->job_client);
     if (attach->must_ask && attach->job_client.open)
         ask_next(attach);
     follow_go(&attach->follow);
@@ -258,6 +292,8 @@ static void open_interrupt(struct attach *attach)
                                         .term_is_final = attach->options.term_is_final,
                                         .on_stop = on_interrupt_stop};
     interrupt_open(&attach->interrupt, &options);
+    more_signals_open(&attach->more_signals, &attach->interrupt, attach->loop,
+                      attach->options.more_signals);
 }
 
 /* Ctrl-] three times at a raw terminal: detaches, or cancels a job that cannot go on without us. */
@@ -276,6 +312,26 @@ static void on_escape(void *owner)
     attach_stop(attach, CTL_OK);
 }
 
+/* Ctrl-C at a raw terminal whose rank takes no more. */
+static void on_break(void *owner)
+{
+    struct attach *attach = owner;
+
+    interrupt_key(&attach->interrupt);
+}
+
+/* Whether our terminal shows whole lines, and not what one rank does with it. */
+static bool shows_lines(const struct attach *attach)
+{
+    const struct msg_submit *submit = attach->options.submit;
+    const struct view_target target = {.is_terminal = true,
+                                       .has_ranks = submit == NULL ||
+                                                    submit->nodes * submit->nproc_per_node > 1};
+    const enum view_form form = view_choose(&attach->options.view, &target);
+
+    return form != VIEW_PLAIN && form != VIEW_EXACT;
+}
+
 static void open_stdin(struct attach *attach)
 {
     const struct stdin_feed_options options = {.ctl = attach->ctl,
@@ -283,8 +339,10 @@ static void open_stdin(struct attach *attach)
                                                .rank = attach->options.stdin_rank,
                                                .is_raw = attach->options.has_terminal &&
                                                          isatty(STDIN_FILENO) == 1,
+                                               .shows_lines = shows_lines(attach),
                                                .patience_us = attach->options.patience_us,
                                                .owner = attach,
+                                               .on_break = on_break,
                                                .on_escape = on_escape};
 
     if (attach->options.has_stdin)

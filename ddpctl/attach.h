@@ -19,8 +19,12 @@
 #include "ddpctl/causes.h"
 #include "ddpctl/client.h"
 #include "ddpctl/ctl.h"
+#include "ddpctl/done_note.h"
+#include "ddpctl/duplicate.h"
 #include "ddpctl/follow.h"
 #include "ddpctl/interrupt.h"
+#include "ddpctl/log_folder.h"
+#include "ddpctl/more_signals.h"
 #include "ddpctl/stdin_feed.h"
 #include "ddpctl/view.h"
 #include "ddpctl/wait_note.h"
@@ -43,15 +47,19 @@ struct attach_options {
     struct view_options view;
     bool show_logs;        /* false: passed to on_log instead */
     bool hide_progress;    /* no progress bar */
+    bool waits_for_room;   /* a refusal for want of room is no failure: try again */
     bool job_decides;      /* the exit code is the job's, and signals cancel the job */
     bool can_detach;       /* the job can go on without us */
     bool first_is_patient; /* the server is just being started: wait for it */
     bool term_is_final;    /* SIGTERM never kills, however often it comes */
     uint32_t first_signal; /* what the first Ctrl-C sends; 0: SIGINT */
+    uint64_t more_signals; /* --signals-to-handle: bit N is signal N */
     bool has_stdin;        /* our stdin is sent to the rank `stdin_rank` */
     uint32_t stdin_rank;
     bool has_terminal; /* ranks have terminals; our stdin, if a terminal, is connected to them */
     uint64_t patience_us;
+    struct duplicate *duplicate;         /* takes what is shown, too; NULL: none */
+    const struct log_folder *log_folder; /* of --log-dir; NULL: none */
     /* Called with each piece of a log, which is then not shown; NULL: logs are shown. It returns
      * false to stop reading; that is not a failure. */
     bool (*on_log)(struct attach *attach, const struct attach_piece *piece);
@@ -77,6 +85,7 @@ struct attach {
     uv_loop_t *loop;
     struct client job_client;
     struct interrupt interrupt;
+    struct more_signals more_signals;
     struct stdin_feed stdin_feed;
     struct client *log_clients; /* [log_client_count]; kept until attach_free */
     uint32_t log_client_count;
@@ -92,6 +101,7 @@ struct attach {
     uint32_t world;            /* the largest number of ranks that the job can have */
     uint32_t world_now;        /* number of ranks in the current generation */
     int rank_width, node_width;
+    struct view *open_view;     /* behind a part of its line is the cursor; NULL: at none */
     uint32_t shown_generation;  /* the generation that the views were made for */
     uint32_t newest_generation; /* the generation of the newest_nodes */
     uint32_t named_generation;  /* the generation for which the nodes of all ranks are known */
@@ -102,14 +112,17 @@ struct attach {
     bool news_wanted;    /* the job has changed: read the events for news of its nodes */
     uint32_t running_generation, said_generation; /* seen running; reported as running */
     uint64_t event_id;                            /* the newest event that was read */
-    uint32_t asks_left; /* how many more requests for the job or its events this tick may send */
-    bool must_ask;      /* the next one waits for the tick */
+    uint32_t asks_left;  /* how many more requests for the job or its events this tick may send */
+    bool room_told;      /* reported that the queue has no room */
+    uint64_t room_at_us; /* when to submit again; 0: not refused */
+    bool must_ask;       /* the next one waits for the tick */
     bool log_wait_said; /* reported that the server does not answer for logs; none has come since */
     struct causes causes;
     struct cause cause_items[ATTACH_CAUSES];
     uint64_t checkpoint_step;
     struct bar bar;
     struct wait_note wait_note;
+    struct done_note done_note;
     struct buf end_json, end_text;      /* made when the job ends */
     bool has_failed;                    /* the job has failed */
     bool has_shown_log;                 /* bytes of a log were read */

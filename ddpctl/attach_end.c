@@ -13,6 +13,7 @@ void attach_stop(struct attach *attach, int exit_code)
         client_close(&attach->log_clients[i]);
     uv_close((uv_handle_t *)&attach->tick, NULL);
     interrupt_close(&attach->interrupt);
+    more_signals_close(&attach->more_signals);
     stdin_feed_close(&attach->stdin_feed);
     screen_line(&attach->ctl->screen, NULL);
     attach->options.on_done(attach);

@@ -24,6 +24,8 @@ void attach_show_news(struct attach *attach, const struct part_event *event);
 void attach_show_running(struct attach *attach);
 /* Reports why the job waits. */
 void attach_show_wait(struct attach *attach);
+/* Reports which ranks still run when others are done. */
+void attach_show_done(struct attach *attach);
 void attach_store_end(struct attach *attach, const struct msg_job_info *info);
 /* Updates what changes with time alone. */
 void attach_tick(struct attach *attach);

@@ -4,9 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ddpctl/escape.h"
+#include "ddpctl/torchrun.h"
 
+#define DONE_NOTE_US 5000000u /* ranks seldom end at the same time */
 #define WAIT_NOTE_US 1000000u /* shorter waits are not reported: a job may start at once */
 
 void attach_show(struct attach *attach, bool is_error, struct buf *out)
@@ -26,6 +29,48 @@ void attach_show(struct attach *attach, bool is_error, struct buf *out)
         interrupt_cancel(&attach->interrupt);
 }
 
+/* Ends the part of a line that another view has left, or notices that our own text has ended it. */
+static void begin_line(struct attach *attach, const struct view *view, bool is_error)
+{
+    struct buf out = {0};
+
+    if (attach->open_view == NULL || (attach->open_view == view && attach->ctl->screen.is_mid_line))
+        return;
+    if (attach->ctl->screen.is_mid_line) {
+        buf_add_text(&out, "\n");
+        attach_show(attach, is_error, &out);
+    }
+    view_cut(attach->open_view);
+    attach->open_view = NULL;
+}
+
+/* Writes what `view` shows. */
+static void show_view(struct attach *attach, struct view *view, struct buf *out)
+{
+    const bool is_error = view->source.is_error;
+
+    if (out->byte_count > 0) {
+        begin_line(attach, view, is_error);
+        attach->open_view = view->is_open ? view : NULL;
+    }
+    attach_show(attach, is_error, out);
+}
+
+/* To be called before `view` takes anything: our own text may have ended its line. */
+static void take_view(struct attach *attach, const struct view *view)
+{
+    if (attach->open_view == view && !attach->ctl->screen.is_mid_line)
+        begin_line(attach, NULL, view->source.is_error);
+}
+
+static void settle(struct attach *attach, struct view *view)
+{
+    struct buf out = {0};
+
+    view_settle(view, &out);
+    show_view(attach, view, &out);
+}
+
 /* The run that begins at byte `at`. If the runs are not known, one run has all remaining bytes. */
 static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i, uint32_t at)
 {
@@ -36,6 +81,62 @@ static struct part_log_run next_run(const struct msg_log_data *data, uint32_t *i
     if (run.bytes > data->bytes.count - at)
         run.bytes = data->bytes.count - at; /* a wrong length: show each byte only once */
     return run;
+}
+
+/* Whether torchrun would put its prefix before the lines of this stream. */
+static bool is_teed(const struct view_options *options, uint32_t rank, bool is_error)
+{
+    const struct view_hidden *hidden = &options->hidden;
+
+    return hidden->local_count > 0 && options->prefix == VIEW_PREFIX_AUTO && options->splits &&
+           (hidden->teed[rank % hidden->local_count] & (is_error ? VIEW_ERROR : VIEW_OUT)) != 0;
+}
+
+/* What torchrun would put before the lines of a rank. */
+static void torchruns_prefix(const struct attach *attach, uint32_t number,
+                             char prefix[VIEW_PREFIX_BYTES])
+{
+    const struct view_options *options = &attach->options.view;
+    const uint32_t locals = options->hidden.local_count;
+    char host[NODE_NAME_BYTES_MAX];
+    const struct torchrun_line line = {.role = options->role != NULL ? options->role : "default",
+                                       .host = host,
+                                       .rank = number,
+                                       .local_rank = locals > 0 ? number % locals : number};
+
+    (void)snprintf(host, sizeof host, "%s", attach->ranks[number].node);
+    if (attach->ctl->options.standalone && gethostname(host, sizeof host) != 0)
+        host[0] = '\0'; /* its nodes have names of our own */
+    host[sizeof host - 1] = '\0';
+    torchrun_prefix(options->line_prefix, &line, prefix);
+}
+
+static void set_prefix(const struct attach *attach, uint32_t number, bool is_error,
+                       const struct view_target *target, bool has_color, struct view *view)
+{
+    const struct view_options *options = &attach->options.view;
+
+    if (options->line_prefix != NULL ||
+        (!target->is_terminal && is_teed(options, number, is_error)))
+        torchruns_prefix(attach, number, view->prefix);
+    else
+        view_prefix(number, attach->ranks[number].node, attach->rank_width, attach->node_width,
+                    has_color, view->prefix);
+}
+
+/* Bytes that are shown; none: the stream has ended. */
+static void duplicate(const struct attach *attach, uint32_t rank, bool is_error, const void *bytes,
+                      size_t byte_count)
+{
+    char prefix[VIEW_PREFIX_BYTES];
+
+    if (attach->options.duplicate == NULL)
+        return;
+    torchruns_prefix(attach, rank, prefix);
+    if (byte_count > 0)
+        duplicate_bytes(attach->options.duplicate, rank, is_error, prefix, bytes, byte_count);
+    else
+        duplicate_end(attach->options.duplicate, rank, is_error, prefix);
 }
 
 void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_data *data,
@@ -51,14 +152,23 @@ void attach_show_log(struct attach *attach, uint32_t rank, const struct msg_log_
         const uint32_t from = skip > at ? skip : at, end = at + run.bytes;
 
         view->at_ms = run.at_ms;
-        if (from < end && !view_hides(options, rank, run.is_error))
+        take_view(attach, view);
+        if (from < end && !view_hides(options, rank, run.is_error)) {
             view_bytes(view, data->bytes.items + from, end - from, &out);
+            duplicate(attach, rank, run.is_error, data->bytes.items + from, end - from);
+        }
         at = end;
-        attach_show(attach, run.is_error, &out);
+        if (out.byte_count > 0)
+            settle(attach, &attach->ranks[rank].views[!run.is_error]);
+        show_view(attach, view, &out);
     }
     for (int k = 0; is_final && k < 2; k++) {
-        view_end(&attach->ranks[rank].views[k], &out);
-        attach_show(attach, k == 1, &out);
+        struct view *view = &attach->ranks[rank].views[k];
+
+        take_view(attach, view);
+        view_end(view, &out);
+        show_view(attach, view, &out);
+        duplicate(attach, rank, k == 1, NULL, 0);
     }
 }
 
@@ -72,10 +182,10 @@ static struct view_target target_of(const struct attach *attach, bool is_error)
                                 .has_ranks = attach->world > 1};
 }
 
-/* Makes the two views of one rank: stdout and stderr. */
+/* Makes the two views of one rank: stdout and stderr. Who runs a job is its owner, and may let it draw over lines above;
+ * who reads a log has lines of others there. */
 static void make_views(struct attach *attach, uint32_t number)
 {
-    const struct view_options *options = &attach->options.view;
     const struct screen *screen = &attach->ctl->screen;
     struct attach_rank *rank = &attach->ranks[number];
 
@@ -83,21 +193,30 @@ static void make_views(struct attach *attach, uint32_t number)
         struct view *view = &rank->views[k];
         const bool is_error = k == 1;
         const struct view_target target = target_of(attach, is_error);
+        struct view_options options = attach->options.view;
+        const bool has_color = is_error && options.splits ? screen->err_color : screen->color;
 
-        view->form = screen->json ? VIEW_JSON : view_choose(options, &target);
+        if (is_teed(&options, number, is_error))
+            options.prefix = VIEW_PREFIX_ALWAYS;
+        view->form = screen->json ? VIEW_JSON : view_choose(&options, &target);
         if (view->form == VIEW_PLAIN && attach->options.has_terminal)
             view->form = VIEW_EXACT; /* terminal output is shown unchanged */
-        view->has_times = options->has_times;
+        view->has_times = options.has_times;
+        view->shows_parts = target.is_terminal;
+        view->is_typed = attach->options.has_stdin && attach->options.stdin_rank == number &&
+                         isatty(STDIN_FILENO) == 1;
+        view->rules =
+            (struct sequence_rules){.has_styles = has_color,
+                                    .has_moves = view->form == VIEW_PLAIN,
+                                    .has_climbs = view->form == VIEW_PLAIN && options.splits};
         view->source = (struct view_source){.job_id = attach->job_id,
                                             .generation = attach->follow.generation,
                                             .rank = number,
                                             .node = rank->node,
                                             .is_error = is_error};
         view->prefix[0] = '\0';
-        if (view_has_prefix(options, &target))
-            view_prefix(number, rank->node, attach->rank_width, attach->node_width,
-                        is_error && options->splits ? screen->err_color : screen->color,
-                        view->prefix);
+        if (view_has_prefix(&options, &target))
+            set_prefix(attach, number, is_error, &target, has_color, view);
     }
 }
 
@@ -271,17 +390,37 @@ void attach_show_wait(struct attach *attach)
         screen_message(&attach->ctl->screen, "-- %s --", text);
 }
 
+void attach_show_done(struct attach *attach)
+{
+    const char *text = done_note_due(&attach->done_note, clock_boot_us(), DONE_NOTE_US);
+    const struct ctl *ctl = attach->ctl;
+    const bool is_private = ctl->options.standalone || ctl->options.slurm;
+
+    if (text == NULL || attach->done || !attach->follow.options.keep_on)
+        return;
+    if (is_private) /* no other terminal reaches their server */
+        screen_message(&attach->ctl->screen, "-- %s; Ctrl-C ends the job --", text);
+    else
+        screen_message(&attach->ctl->screen, "-- %s: ddpctl why %s says where --", text,
+                       attach->job_text);
+}
+
 void attach_tick(struct attach *attach)
 {
     struct buf out = {0};
     uint64_t now_us = clock_boot_us();
 
     for (int k = 0; k < 2; k++) {
-        for (uint32_t i = 0; i < attach->world; i++)
-            view_tick(&attach->ranks[i].views[k], now_us, &out);
-        attach_show(attach, k == 1, &out);
+        for (uint32_t i = 0; i < attach->world; i++) {
+            struct view *view = &attach->ranks[i].views[k];
+
+            take_view(attach, view);
+            view_tick(view, now_us, &out);
+            show_view(attach, view, &out);
+        }
     }
     attach_show_wait(attach);
+    attach_show_done(attach);
     if (attach->done)
         return;
     attach_show_running(attach);

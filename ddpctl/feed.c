@@ -26,6 +26,11 @@ void feed_size(struct feed *feed, uint32_t rows, uint32_t columns)
     feed->columns = columns;
 }
 
+void feed_probe(struct feed *feed)
+{
+    feed->probes = true;
+}
+
 bool feed_generation(struct feed *feed, uint32_t generation)
 {
     bool is_cut = feed->was_given && !feed->is_terminal;
@@ -46,7 +51,7 @@ bool feed_generation(struct feed *feed, uint32_t generation)
 bool feed_next(struct feed *feed, struct msg_input *request)
 {
     if (feed->generation == 0 || feed->is_over || feed->in_flight ||
-        (feed->count == 0 && !feed->is_end && feed->rows == 0))
+        (feed->count == 0 && !feed->is_end && feed->rows == 0 && !feed->probes))
         return false;
     *request = (struct msg_input){.generation = feed->generation,
                                   .rank = feed->rank,
@@ -69,6 +74,7 @@ enum feed_answer feed_take(struct feed *feed, const struct msg_input_state *stat
     feed->in_flight = false;
     if (state->problem[0] == '\0') {
         feed->rows = feed->columns = 0;
+        feed->probes = false;
         feed->was_given = feed->was_given || state->taken > 0 || state->is_closed;
     }
     if (state->taken > feed->base)

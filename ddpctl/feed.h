@@ -24,6 +24,7 @@ struct feed {
     bool is_over; /* this generation takes no more input */
     bool in_flight;
     bool was_given;         /* this generation may have taken some input */
+    bool probes;            /* ask, also without bytes, whether the rank takes input now */
     uint32_t rows, columns; /* terminal size to be sent; 0: unchanged */
 };
 
@@ -38,6 +39,8 @@ uint32_t feed_room(const struct feed *feed);
 void feed_add(struct feed *feed, const uint8_t *bytes, uint32_t byte_count);
 void feed_end(struct feed *feed);
 void feed_size(struct feed *feed, uint32_t rows, uint32_t columns);
+/* The next answer that is no problem says that the rank takes input. */
+void feed_probe(struct feed *feed);
 /* The job is now in this generation. True: its rank gets an empty stdin, because the generation
  * before it took some input. */
 bool feed_generation(struct feed *feed, uint32_t generation);

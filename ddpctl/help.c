@@ -41,7 +41,9 @@ static const char environment[] =
     "  XDG_CONFIG_HOME  ddpctl login keeps its key in ddp/key there (default: ~/.config)\n"
     "  DDP_STATE_DIR    of run --standalone: keep sockets, state and logs there\n"
     "  DDP_BINDIR       of run --standalone: where rendezvous and launcherd are\n"
-    "  NO_COLOR, CLICOLOR_FORCE   no colour, colour always\n"
+    "  NO_COLOR, FORCE_COLOR      no colour, colour always, as CLICOLOR and CLICOLOR_FORCE; the "
+    "ranks "
+    "have them too\n"
     "  TMPDIR           of run --standalone: where its directory is made\n"
     "A job gets the environment of whoever submits it, but for DDP_*; --env sets more, --env-clear "
     "sends nothing else.\n"
@@ -52,6 +54,7 @@ static const char environment[] =
     "those of a job of an array DDP_ARRAY_JOB_ID, DDP_ARRAY_INDEX, DDP_ARRAY_COUNT, DDP_ARRAY_MIN "
     "and "
     "DDP_ARRAY_MAX;\n"
+    "of run at a terminal COLUMNS and LINES, its size without the prefix, unless they are set;\n"
     "and DDP_METRICS, a file of the rank to which it may append JSON lines for ddpctl metrics.\n";
 
 static const char json[] =
@@ -82,6 +85,7 @@ static const char json[] =
     "           why.store {address keys clients[] {rank node address connected_s waits waits_s "
     "missing[] missing_count}}\n"
     "           why.stacks[] {rank pid state wchan kernel kernel_problem python python_problem}\n"
+    "           why.dials[] {rank pid to}: ranks that wait for a store which nobody serves\n"
     "  top      type at jobs[] as ps, with steps_per_s; nodes[] as nodes, without closed_slots, "
     "with "
     "gauges_s_ago\n"

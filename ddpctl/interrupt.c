@@ -10,7 +10,7 @@
 
 #define ANSWER_TIMEOUT_US 10000000u
 
-static const int signal_numbers[] = {SIGINT, SIGTERM, SIGHUP};
+static const int signal_numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 static void stop(struct interrupt *interrupt, int exit_code)
 {
@@ -20,7 +20,7 @@ static void stop(struct interrupt *interrupt, int exit_code)
 static void send_cancel(struct client *client)
 {
     struct interrupt *interrupt = client->owner;
-    const uint32_t signals[] = {[INTERRUPT_FIRST] = interrupt->options.first_signal,
+    const uint32_t signals[] = {[INTERRUPT_FIRST] = interrupt->first_signal,
                                 [INTERRUPT_TERM] = SIGTERM,
                                 [INTERRUPT_KILL] = SIGKILL};
     struct msg msg = {.type = MSG_TYPE_CANCEL,
@@ -109,9 +109,9 @@ static enum interrupt_step next_step(const struct interrupt *interrupt, int numb
 {
     if (interrupt->requested != INTERRUPT_NONE)
         return interrupt->requested + 1;
-    if (number != SIGINT || interrupt->options.first_signal == SIGTERM)
+    if ((number != SIGINT && number != SIGQUIT) || interrupt->first_signal == SIGTERM)
         return INTERRUPT_TERM;
-    return interrupt->options.first_signal == SIGKILL ? INTERRUPT_KILL : INTERRUPT_FIRST;
+    return interrupt->first_signal == SIGKILL ? INTERRUPT_KILL : INTERRUPT_FIRST;
 }
 
 /* Says what happens now, and what the next signal will do. */
@@ -120,8 +120,7 @@ static void announce(struct interrupt *interrupt)
     struct screen *screen = &interrupt->options.ctl->screen;
     char name[TEXT_BYTES];
 
-    signal_text(interrupt->requested == INTERRUPT_FIRST ? interrupt->options.first_signal : SIGTERM,
-                name);
+    signal_text(interrupt->requested == INTERRUPT_FIRST ? interrupt->first_signal : SIGTERM, name);
     if (interrupt->requested == INTERRUPT_KILL)
         screen_message(screen, "-- killing the job; Ctrl-C again ends ddpctl without waiting --");
     else
@@ -139,6 +138,8 @@ static void cancel(struct interrupt *interrupt, int number)
         stop(interrupt, 128 + number);
         return;
     }
+    if (number == SIGQUIT && interrupt->requested == INTERRUPT_NONE)
+        interrupt->first_signal = SIGQUIT;
     interrupt->requested = next_step(interrupt, number);
     announce(interrupt);
     send_if_requested(interrupt);
@@ -151,6 +152,27 @@ void interrupt_term(struct interrupt *interrupt)
     if (!interrupt->signal_number)
         interrupt->signal_number = SIGTERM;
     interrupt->requested = INTERRUPT_TERM;
+    announce(interrupt);
+    send_if_requested(interrupt);
+}
+
+void interrupt_key(struct interrupt *interrupt)
+{
+    if (!interrupt->is_closed)
+        cancel(interrupt, SIGINT);
+}
+
+void interrupt_with(struct interrupt *interrupt, int number)
+{
+    if (interrupt->is_closed)
+        return;
+    if (interrupt->requested != INTERRUPT_NONE) {
+        cancel(interrupt, number);
+        return;
+    }
+    interrupt->signal_number = number;
+    interrupt->first_signal = (uint32_t)number;
+    interrupt->requested = INTERRUPT_FIRST;
     announce(interrupt);
     send_if_requested(interrupt);
 }
@@ -233,8 +255,8 @@ static void on_signal(uv_signal_t *signal, int number)
         return;
     }
     interrupt->count++;
-    if (number == SIGINT && interrupt->count == 1 && interrupt->requested == INTERRUPT_NONE &&
-        can_ask(interrupt))
+    if ((number == SIGINT || number == SIGQUIT) && interrupt->count == 1 &&
+        interrupt->requested == INTERRUPT_NONE && can_ask(interrupt))
         ask(interrupt);
     else
         cancel(interrupt, number);
@@ -251,12 +273,12 @@ void interrupt_open(struct interrupt *interrupt, const struct interrupt_options 
 {
     assert(options->on_stop != NULL);
     *interrupt = (struct interrupt){.options = *options};
-    if (interrupt->options.first_signal == 0)
-        interrupt->options.first_signal = SIGINT;
+    interrupt->first_signal = options->first_signal != 0 ? options->first_signal : SIGINT;
     if (!options->is_on)
         return;
     for (size_t i = 0; i < sizeof signal_numbers / sizeof signal_numbers[0]; i++) {
-        interrupt->is_watched[i] = signal_numbers[i] != SIGHUP || !is_ignored(SIGHUP);
+        interrupt->is_watched[i] = (signal_numbers[i] != SIGHUP && signal_numbers[i] != SIGQUIT) ||
+                                   !is_ignored(signal_numbers[i]);
         if (!interrupt->is_watched[i])
             continue;
         (void)uv_signal_init(options->loop, &interrupt->signals[i]);

@@ -3,6 +3,8 @@
  *
  *   Ctrl-C         asks, if the job can go on without us and there is a terminal. Otherwise each one goes a step
  *                  further: SIGINT to every rank (or --signal), SIGTERM, SIGKILL; then we stop waiting
+ *   Ctrl-\         the same, beginning with SIGQUIT: for programs that print their stacks then. Ignored if it was ignored at
+ *                  our start
  *   SIGTERM        the same, beginning with SIGTERM
  *   SIGHUP         detaches if the job can go on without us, so that a closed laptop never kills it; otherwise like
  *                  SIGTERM. Ignored if it was ignored at our start (nohup) */
@@ -33,8 +35,8 @@ struct interrupt_options {
 struct interrupt {
     struct interrupt_options options;
     struct client client; /* the connection for the cancel */
-    uv_signal_t signals[3];
-    bool is_watched[3]; /* false: the signal stays ignored */
+    uv_signal_t signals[4];
+    bool is_watched[4]; /* false: the signal stays ignored */
     uv_poll_t keyboard;
     bool client_open, keyboard_open, is_closed;
     bool job_ended;
@@ -45,6 +47,7 @@ struct interrupt {
         INTERRUPT_KILL
     } requested,
         sent;
+    uint32_t first_signal;  /* what INTERRUPT_FIRST sends: of the options, SIGINT, or SIGQUIT */
     uint64_t refused_at_us; /* when the server first refused this cancel; 0: it has not */
     int count;              /* signals since the last answer to the question */
     int signal_number;      /* the first signal that cancelled; 0: none */
@@ -59,6 +62,10 @@ void interrupt_job_known(struct interrupt *interrupt, uint64_t job_id);
 void interrupt_job_ended(struct interrupt *interrupt);
 /* Does what a SIGTERM does. A SIGTERM may reach us in several ways; the second one does nothing. */
 void interrupt_term(struct interrupt *interrupt);
+/* Does what a Ctrl-C does that asks no question. */
+void interrupt_key(struct interrupt *interrupt);
+/* Cancels the job, beginning with this signal; if it is being cancelled, takes the next step. */
+void interrupt_with(struct interrupt *interrupt, int number);
 /* Cancels the job as a signal does, but prints nothing. */
 void interrupt_cancel(struct interrupt *interrupt);
 

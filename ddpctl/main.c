@@ -8,6 +8,7 @@
 #include "common/io/standard_open.h"
 #include "ddpctl/cmdline.h"
 #include "ddpctl/docs.h"
+#include "ddpctl/run_here.h"
 #include "ddpctl/slurm_node.h"
 
 /* --help=man, bash, zsh or fish: for the build of packages. */
@@ -29,14 +30,17 @@ static int print_docs(enum option_form form)
 
 static int run(struct ctl *ctl, const struct command *command)
 {
-    int code;
+    int code = CTL_OK;
 
     if (ctl->options.standalone || ctl->options.slurm)
         ctl->server.address = ""; /* these two start a server of their own */
     else
         server_choose(&ctl->server, ctl->options.server);
+    if (command->verb == VERB_RUN)
+        code = run_here_choose(ctl);
     ctl->options.server = ctl->server.address;
-    code = command->run(ctl);
+    if (code == CTL_OK)
+        code = command->run(ctl);
     server_free(&ctl->server);
     return code;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "ddpctl/node_pages.h"
+#include "ddpctl/standalone.h"
 
 /* The numbers of slots of all nodes with GPUs, or of all nodes without GPUs. */
 struct counts {
@@ -62,4 +63,40 @@ int nproc_of_nodes(struct ctl *ctl)
     (void)snprintf(number, sizeof number, "%u", counts->most);
     ctl->options.nproc_per_node = number;
     return CTL_OK;
+}
+
+enum status nproc_take(struct spec *spec, const struct ctl *ctl, struct err *err)
+{
+    const char *text = ctl->options.nproc_per_node;
+    uint32_t gpus, cores;
+    uint64_t number = 0;
+    enum status status;
+
+    if (!text)
+        return STATUS_OK;
+    spec->nproc_given = true;
+    if (!nproc_is_word(text)) {
+        status =
+            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
+        if (status == STATUS_OK)
+            spec->nproc_per_node = (uint32_t)number;
+        return status;
+    }
+    if (ctl->options.slurm)
+        return STATUS_OK; /* slurm_take handles it */
+    status = standalone_machine(ctl, &cores, &gpus, err);
+    if (status != STATUS_OK)
+        return status;
+    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
+        return err_set(err, STATUS_NOT_FOUND, 0,
+                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
+                                   "used; use cpu or a number"
+                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
+                                   "are %u here; use fewer --nodes",
+                       spec->nodes, gpus);
+    spec->nproc_per_node =
+        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
+    if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
+        spec->nproc_per_node = SLOTS_PER_NODE_MAX;
+    return STATUS_OK;
 }

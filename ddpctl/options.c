@@ -140,6 +140,9 @@ const struct option_row options_rows[] = {
          "(default: 0)"),
     FLAG("wait-for-nodes", wait_for_nodes, JOB,
          "queue it even if no node that the server knows could run it"),
+    FLAG("wait-for-room", wait_for_room, JOB,
+         "while the queue is full, or has as many jobs of yours as may wait, wait until there is "
+         "room"),
     {.name = "module",
      .letter = 'm',
      .kind = OPTION_FLAG,
@@ -151,6 +154,11 @@ const struct option_row options_rows[] = {
     TEXT("role", role, JOB, "NAME", "ROLE_NAME of the ranks (default: default)"),
     TEXT("rdzv-id", rdzv_id, JOB, "ID",
          "TORCHELASTIC_RUN_ID of the ranks (default: the job's number)"),
+    {.name = "rdzv-endpoint",
+     .kind = OPTION_TEXT,
+     .min = 1,
+     .verbs = JOB,
+     OPTION_INTO(struct options, rdzv_endpoint)},
     TEXT("env-style", env_style, JOB, "slurm,horovod,mpi",
          "give ranks these launchers' variables too, beside torchrun's"),
     FLAG("virtual-local-rank", virtual_local_rank, JOB,
@@ -181,8 +189,19 @@ const struct option_row options_rows[] = {
      .value = "0:3,1:1",
      OPTION_INTO(struct options, tee),
      .help = "show these streams though --redirects hides them"},
+    TEXT("log-line-prefix-template", log_line_prefix_template, JOB, "TEMPLATE",
+         "what a line has before it where it names its rank: ${role_name} ${local_rank} ${rank} "
+         "${hostname} (default with --tee, into a pipe: [${role_name}${local_rank}]:)"),
+    TEXT("duplicate-stdout-filters", duplicate_out, JOB, "WORD,...",
+         "with --log-dir: lines of stdout that have one of these words also go to "
+         "DIR/N/filtered_stdout.log"),
+    TEXT("duplicate-stderr-filters", duplicate_error, JOB, "WORD,...",
+         "the same of stderr, to filtered_stderr.log"),
     TEXT("local-ranks-filter", local_ranks_filter, JOB, "0,2",
          "show the output of these local ranks of each node"),
+    TEXT("signals-to-handle", signals_to_handle, JOB, "SIGNAL,...",
+         "these cancel the job, too: they reach the ranks first (INT, TERM, HUP and QUIT do in any "
+         "case)"),
     {.name = "node-rank",
      .kind = OPTION_TEXT,
      .min = 1,
@@ -224,7 +243,9 @@ const struct option_row options_rows[] = {
          "the state goes elsewhere, and jobs go on there; no server may run, and this one is "
          "refused from then on"),
     TEXT("log-dir", log_dir, JOB, "DIR",
-         "with --standalone or --slurm: keep each rank's output there, DIR/JOB/g1-rank0.log"),
+         "keep each rank's output there (with --standalone or --slurm): DIR/1/g1-rank0.log, of the "
+         "next "
+         "run DIR/2/g1-rank0.log"),
     TEXT("bindir", bindir, VERB_RUN | STATE, "DIR",
          "where the daemons are (default: beside ddpctl)"),
     {.name = "all",
@@ -363,7 +384,6 @@ const struct option_row options_rows[] = {
      .help = "rotate: how long the old key is valid beside the new one (default: 1h)"},
 
     IGNORED("rdzv-backend"),
-    IGNORED("rdzv-endpoint"),
     IGNORED("rdzv-conf"),
     IGNORED("master-addr"),
     IGNORED("master-port"),
@@ -372,10 +392,6 @@ const struct option_row options_rows[] = {
     IGNORED("start-method"),
     IGNORED("event-log-handler"),
     IGNORED("logs-specs"),
-    IGNORED("log-line-prefix-template"),
-    IGNORED("duplicate-stdout-filters"),
-    IGNORED("duplicate-stderr-filters"),
-    IGNORED("signals-to-handle"),
     IGNORED("numa-binding"),
 };
 const size_t options_row_count = sizeof options_rows / sizeof options_rows[0];

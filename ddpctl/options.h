@@ -50,12 +50,13 @@ struct options {
     struct option_texts env, after;
     bool env_clear, module, no_python, no_store, run_path, virtual_local_rank;
     bool use_env; /* from torch.distributed.launch; no effect: LOCAL_RANK is always set */
-    const char *role, *rdzv_id, *env_style, *local_rank_arg;
-    const char *redirects, *tee, *local_ranks_filter, *node_rank; /* torchrun.h */
+    const char *role, *rdzv_id, *rdzv_endpoint /* joint.h */, *env_style, *local_rank_arg;
+    const char *redirects, *tee, *log_line_prefix_template, *duplicate_out, *duplicate_error,
+        *local_ranks_filter, *node_rank, *signals_to_handle; /* torchrun.h */
     uint32_t max_restarts;
     uint64_t grace_us, time_us;
     const char *priority;
-    bool wait_for_nodes, replace_stragglers, requeue_at_limit;
+    bool wait_for_room, wait_for_nodes, replace_stragglers, requeue_at_limit;
     uint32_t spares;
     const char *hang_timeout, *warn, *array;
     bool wait, follow, dry_run, standalone, slurm;

@@ -35,6 +35,9 @@ static void on_message(struct client *client, const struct msg *msg)
     asking->ctl->was_answered = true;
     if (msg->type == asking->request->answer)
         asking->exit_code = asking->request->on_answer(asking->ctl, msg, asking->request->context);
+    else if (msg->type == MSG_TYPE_ERROR && asking->request->on_refused != NULL)
+        asking->exit_code =
+            asking->request->on_refused(asking->ctl, &msg->error, asking->request->context);
     else if (msg->type == MSG_TYPE_ERROR)
         asking->exit_code = ctl_fail_answer(asking->ctl, &msg->error);
     else

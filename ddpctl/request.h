@@ -16,6 +16,8 @@ struct request {
     enum msg_type answer;
     /* `msg` is of type `answer`, borrowed for the call. Returns the exit code. */
     int (*on_answer)(struct ctl *ctl, const struct msg *msg, void *context);
+    /* Called for an answer that is an error, instead of showing it; NULL: it is shown. Returns the exit code. */
+    int (*on_refused)(struct ctl *ctl, const struct msg_error *error, void *context);
     void *context;
 };
 

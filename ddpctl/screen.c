@@ -19,21 +19,40 @@ static bool is_set(const char *name)
     return value && *value;
 }
 
+static bool is_on(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value && strcmp(value, "0") != 0;
+}
+
+static bool is_dumb(void)
+{
+    const char *terminal = getenv("TERM");
+
+    return terminal != NULL && strcmp(terminal, "dumb") == 0;
+}
+
+/* As no-color.org, bixense.com/clicolors and force-color.org have it; the first one that is set wins. */
+static void choose_color(struct screen *screen)
+{
+    const bool is_off = is_set("NO_COLOR");
+    const bool is_forced = !is_off && (is_on("FORCE_COLOR") || is_on("CLICOLOR_FORCE"));
+    const bool may_be = !is_off && !is_dumb() && (!is_set("FORCE_COLOR") || is_on("FORCE_COLOR")) &&
+                        (!is_set("CLICOLOR") || is_on("CLICOLOR"));
+
+    screen->color = is_forced || (may_be && screen->out_is_tty);
+    screen->err_color = is_forced || (may_be && screen->err_is_tty);
+}
+
 enum status screen_open(struct screen *screen, bool json, bool quiet, const char *color,
                         struct err *err)
 {
-    const char *force = getenv("CLICOLOR_FORCE");
-
     *screen = (struct screen){.json = json, .quiet = quiet};
     screen->out_is_tty = isatty(STDOUT_FILENO) == 1;
     screen->err_is_tty = isatty(STDERR_FILENO) == 1;
     if (!color || strcmp(color, "auto") == 0) {
-        screen->color = screen->out_is_tty;
-        screen->err_color = screen->err_is_tty;
-        if (is_set("NO_COLOR"))
-            screen->color = screen->err_color = false;
-        else if (force && *force && strcmp(force, "0") != 0)
-            screen->color = screen->err_color = true;
+        choose_color(screen);
     } else if (strcmp(color, "always") == 0) {
         screen->color = screen->err_color = true;
     } else if (strcmp(color, "never") != 0) {
@@ -219,10 +238,8 @@ void screen_error(struct screen *screen, const char *code, const char *message, 
 
 bool screen_has_line(const struct screen *screen)
 {
-    const char *terminal = getenv("TERM");
-
     return screen->out_is_tty && screen->err_is_tty && !screen->quiet && !screen->json &&
-           (terminal == NULL || strcmp(terminal, "dumb") != 0);
+           !is_dumb();
 }
 
 void screen_line(struct screen *screen, const char *text)

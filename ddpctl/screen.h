@@ -24,7 +24,7 @@ struct screen {
     struct buf line;      /* what the progress line shows */
 };
 
-/* `color`: auto, always, never, or NULL. NO_COLOR and CLICOLOR_FORCE apply to auto.
+/* `color`: auto, always, never, or NULL. NO_COLOR, FORCE_COLOR, CLICOLOR_FORCE, CLICOLOR and TERM=dumb apply to auto.
  * STATUS_BAD_INPUT. */
 enum status screen_open(struct screen *screen, bool json, bool quiet, const char *color,
                         struct err *err);

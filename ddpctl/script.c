@@ -1,67 +1,32 @@
 #include "ddpctl/script.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/text.h"
+#include "ddpctl/program_kind.h"
 
-/* Whether the file's first line names its interpreter (#!). */
-static bool names_interpreter(const char *path)
+/* Whether to run `word` with python3 -u, as torchrun does. */
+static enum status wants_python(const struct ctl *ctl, const char *word, const char *cwd,
+                                bool *wanted, struct err *err)
 {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    char mark[2];
-    bool names;
-
-    if (fd < 0)
-        return false;
-    names = read(fd, mark, sizeof mark) == (ssize_t)sizeof mark && memcmp(mark, "#!", 2) == 0;
-    (void)close(fd);
-    return names;
+    if (ctl->options.module && ctl->options.no_python)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--module and --no-python do not go together: Python runs a module");
+    *wanted = ctl->options.run_path || ctl->options.module;
+    if (*wanted || ctl->options.no_python)
+        return STATUS_OK;
+    return program_is_python(word, cwd, getenv("PATH"), wanted, err);
 }
 
-/* Whether to run `word` with python3 -u. As with torchrun that is done for `train.py`, but not if
- * the file is executable and begins with #!. */
-static bool wants_python(const struct ctl *ctl, const char *word, const char *cwd)
-{
-    char path[PATH_MAX];
-
-    if (ctl->options.run_path)
-        return true;
-    if (ctl->options.no_python || !text_ends_with(word, ".py"))
-        return false;
-    if (snprintf(path, sizeof path, "%s/%s", word[0] == '/' ? "" : cwd, word) >= (int)sizeof path)
-        return false;
-    return access(path, X_OK) != 0 || !names_interpreter(path);
-}
-
-static bool is_on_path(const char *program)
-{
-    const char *at = getenv("PATH");
-    char path[PATH_MAX];
-
-    for (; at && *at; at += at[strcspn(at, ":")] == ':') {
-        size_t length = strcspn(at, ":");
-        if (snprintf(path, sizeof path, "%.*s/%s", (int)length, at, program) < (int)sizeof path &&
-            access(path, X_OK) == 0)
-            return true;
-        at += length;
-    }
-    return false;
-}
-
-/* torchrun's variable, else the name that is in this machine's PATH. Nodes look for that name in
- * their own PATH. */
+/* torchrun's variable, else the name of the python that a shell here would run. Ranks have our PATH,
+ * and each node looks for that name there. */
 static const char *find_python(void)
 {
     const char *given = getenv("PYTHON_EXEC");
 
-    if (given && *given)
-        return given;
-    return is_on_path("python") && !is_on_path("python3") ? "python" : "python3";
+    return given && *given ? given : program_python(getenv("PATH"));
 }
 
 /* --local-rank-arg: its place is after the script or the module, as in torch.distributed.launch. */
@@ -87,13 +52,18 @@ enum status script_take(struct submission *submission, struct ctl *ctl, struct e
 {
     const char **words;
     uint32_t count = 0;
+    bool is_python = false;
+    enum status status;
 
     if (ctl->word_count == 0)
         return STATUS_OK;
+    status = wants_python(ctl, ctl->words[0], submission->cwd, &is_python, err);
+    if (status != STATUS_OK)
+        return status;
     words = arena_alloc(&submission->arena, ((size_t)ctl->word_count + 3) * sizeof *words);
     if (!words)
         return err_set(err, STATUS_TOO_BIG, 0, "the command is too long");
-    if (ctl->options.module || wants_python(ctl, ctl->words[0], submission->cwd)) {
+    if (is_python) {
         words[count++] = find_python();
         words[count++] = "-u";
         if (ctl->options.module)

@@ -25,9 +25,9 @@ extern char **environ;
 #define WAITING_TICKS 10u /* so often a message says what is missing */
 #define STOP_TIMEOUT_MS 30000u
 #define UNHEARD_TIMEOUT_MS 3000u /* the same if no task has sent a line: srun waits for nodes */
-#define SIGNALS 5u
+#define SIGNALS 6u
 
-static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+static const int signal_numbers[SIGNALS] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 struct slurm {
     struct ctl *ctl;
@@ -467,8 +467,8 @@ static void on_tick(uv_timer_t *timer)
         tell_waiting(slurm);
 }
 
-/* Once a job is attached, interrupt.h handles SIGINT, SIGTERM and SIGHUP. srun passes SIGUSR1 and
- * SIGUSR2 on to every process of the step, and so to the ranks. Signals are watched until srun has
+/* Once a job is attached, interrupt.h handles all but SIGUSR1 and SIGUSR2. srun passes these two on
+ * to every process of the step, and so to the ranks. Signals are watched until srun has
  * ended: one that killed us before would leave an srun that waits for nodes. */
 static void on_signal(uv_signal_t *signal, int number)
 {
@@ -520,9 +520,9 @@ static enum status choose_folders(struct slurm *slurm, struct err *err)
     char wanted[PATH_MAX - 64];
     enum status status = STATUS_OK;
 
-    if (options->log_dir)
-        status = private_folder(options->log_dir, "--log-dir", slurm->log_dir,
-                                sizeof slurm->log_dir, err);
+    if (slurm->options.log_folder != NULL)
+        (void)snprintf(slurm->log_dir, sizeof slurm->log_dir, "%.4000s",
+                       slurm->options.log_folder->dir);
     for (uint32_t i = 0; options->state_dir && status == STATUS_OK; i++) {
         if (snprintf(wanted, sizeof wanted, "%s/%s.%u", options->state_dir, slurm->env.job_id, i) >=
             (int)sizeof wanted)
@@ -580,8 +580,8 @@ int slurm_run(struct ctl *ctl, const struct attach_options *options)
         slurm->exit_code = ctl_fail_err(ctl, CTL_FAILED, &err, "");
     if (slurm->state_dir[0] != '\0')
         screen_message(&ctl->screen, "-- state and logs are in %s --", slurm->state_dir);
-    if (slurm->log_dir[0] != '\0')
-        screen_message(&ctl->screen, "-- the logs of the ranks are in %s --", slurm->log_dir);
+    if (options->log_folder != NULL)
+        log_folder_tell(options->log_folder, &ctl->screen);
     code = slurm->exit_code;
     if (slurm->attach_started)
         attach_free(&slurm->attach);

@@ -204,7 +204,7 @@ static void start(struct node *node, struct daemon *daemon)
     fail(node, err.text);
 }
 
-/* The port in the line "rendezvous: ready unix:PATH 0.0.0.0:PORT"; 0: there is none. */
+/* The port in the line "rendezvous: ready unix:PATH HOST:PORT"; 0: there is none. */
 static uint16_t port_of(const char *ready)
 {
     const char *colon = strrchr(ready, ':');
@@ -242,14 +242,14 @@ static void user_name(char name[NODE_NAME_BYTES_MAX])
 
 static void on_server_ready(struct node *node)
 {
-    char list[SLURM_LINE_BYTES_MAX], user[NODE_NAME_BYTES_MAX];
+    char list[SLURM_LINE_BYTES_MAX], user[NODE_NAME_BYTES_MAX], listen[SLURM_LISTEN_BYTES];
     const uint16_t port = port_of(node->server.ready_line);
 
     if (node->server_is_ready)
         return; /* it was started again, on the same port */
     node->server_is_ready = true;
-    (void)snprintf(node->listen, PATH_MAX, "0.0.0.0:%u", port); /* also after a restart */
-    slurm_reach_own(getenv("SLURM_LAUNCH_NODE_IPADDR"), port, list);
+    slurm_reach_own(getenv("SLURM_LAUNCH_NODE_IPADDR"), port, list, listen);
+    (void)snprintf(node->listen, PATH_MAX, "%s", listen); /* also after a restart */
     say(SLURM_SERVER, node->id, list);
     user_name(user);
     add_key(node, node->nodes, user, ROLE_USER);
@@ -294,6 +294,7 @@ static enum status describe(struct node *node, struct daemon *daemon, const char
 
 static void start_server(struct node *node)
 {
+    char list[SLURM_LINE_BYTES_MAX], listen[SLURM_LISTEN_BYTES];
     struct daemon *daemon = &node->server;
     struct err err = {0};
 
@@ -305,7 +306,8 @@ static void start_server(struct node *node)
     daemon_arg(daemon, "%s/rendezvous.sock", node->scratch.dir);
     daemon_arg(daemon, "--listen");
     node->listen = daemon->arg_texts[daemon->arg_count];
-    daemon_arg(daemon, "0.0.0.0:0");
+    slurm_reach_own(NULL, 0, list, listen);
+    daemon_arg(daemon, "%s", listen);
     daemon_arg(daemon, "--state-dir");
     daemon_arg(daemon, "%s/rendezvous", node->dir);
     daemon_arg(daemon,

@@ -9,6 +9,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/address_reach.h"
+#include "common/io/address_toward.h"
 #include "common/io/conn.h"
 
 #define PATIENCE_US (60u * 1000000u)
@@ -107,20 +109,12 @@ static bool is_there(const struct own *own, const char *item)
     return false;
 }
 
-static void add(struct own *own, const struct sockaddr *address, bool loopback)
+static void add(struct own *own, const char *host)
 {
-    char host[INET6_ADDRSTRLEN], item[INET6_ADDRSTRLEN + 16];
+    char item[KEY_HOST_BYTES_MAX + 8];
 
-    if (address->sa_family == AF_INET) {
-        const struct sockaddr_in *v4 = (const void *)address;
-
-        if ((ntohl(v4->sin_addr.s_addr) >> 24 == 127) != loopback)
-            return;
-        (void)inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
-        (void)snprintf(item, sizeof item, "%s:%u", host, own->port);
-    } else {
-        return; /* no IPv6: the server listens on 0.0.0.0 */
-    }
+    (void)snprintf(item, sizeof item, strchr(host, ':') != NULL ? "[%s]:%u" : "%s:%u", host,
+                   own->port);
     if (own->count >= SLURM_ADDRESSES_MAX || is_there(own, item))
         return;
     own->byte_count +=
@@ -129,36 +123,64 @@ static void add(struct own *own, const struct sockaddr *address, bool loopback)
     own->count++;
 }
 
-/* Adds our address from which the kernel would send to `peer`. Nothing is sent. */
-static void add_source(struct own *own, const char *peer)
+/* The address as a text. False: of no use to others if `reach` is ADDRESS_FOR_OTHERS, of use if it is ADDRESS_LOOPBACK, or the
+ * interface is down. */
+static bool is_of(const struct ifaddrs *one, enum address_reach reach, char host[INET6_ADDRSTRLEN])
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)}, from = {0};
-    socklen_t bytes = sizeof from;
-    int fd;
+    const int family = one->ifa_addr != NULL ? one->ifa_addr->sa_family : AF_UNSPEC;
+    const void *bytes = &((const struct sockaddr_in *)(const void *)one->ifa_addr)->sin_addr;
 
-    if (peer == NULL || inet_pton(AF_INET, peer, &to.sin_addr) != 1)
-        return;
-    fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return;
-    if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0 &&
-        getsockname(fd, (struct sockaddr *)&from, &bytes) == 0)
-        add(own, (const struct sockaddr *)&from, false);
-    (void)close(fd);
+    if ((one->ifa_flags & IFF_UP) == 0 || (family != AF_INET && family != AF_INET6))
+        return false;
+    if (family == AF_INET6)
+        bytes = &((const struct sockaddr_in6 *)(const void *)one->ifa_addr)->sin6_addr;
+    return inet_ntop(family, bytes, host, INET6_ADDRSTRLEN) != NULL &&
+           address_reach_of(host) == reach;
 }
 
-void slurm_reach_own(const char *peer, uint16_t port, char list[SLURM_LINE_BYTES_MAX])
+const char *slurm_reach_any(const struct ifaddrs *all)
 {
+    const char *any = "0.0.0.0";
+    char host[INET6_ADDRSTRLEN];
+
+    for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next) {
+        if (!is_of(one, ADDRESS_FOR_OTHERS, host))
+            continue;
+        if (strchr(host, ':') == NULL)
+            return "0.0.0.0";
+        any = "[::]";
+    }
+    return any;
+}
+
+void slurm_reach_list(const struct ifaddrs *all, const char *first, uint16_t port,
+                      char list[SLURM_LINE_BYTES_MAX])
+{
+    static const enum address_reach turns[] = {ADDRESS_FOR_OTHERS, ADDRESS_LOOPBACK};
+    const bool has_v6 = strcmp(slurm_reach_any(all), "[::]") == 0;
     struct own own = {.list = list, .port = port};
-    struct ifaddrs *all = NULL;
+    char host[INET6_ADDRSTRLEN];
 
     list[0] = '\0';
-    add_source(&own, peer);
-    if (getifaddrs(&all) == 0) {
-        for (int loopback = 0; loopback < 2; loopback++)
-            for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next)
-                if (one->ifa_addr != NULL && (one->ifa_flags & IFF_UP) != 0)
-                    add(&own, one->ifa_addr, loopback == 1);
+    if (first != NULL && (has_v6 || strchr(first, ':') == NULL))
+        add(&own, first);
+    for (int i = 0; i < 2; i++)
+        for (const struct ifaddrs *one = all; one != NULL; one = one->ifa_next)
+            if (is_of(one, turns[i], host) && (has_v6 || strchr(host, ':') == NULL))
+                add(&own, host);
+}
+
+void slurm_reach_own(const char *peer, uint16_t port, char list[SLURM_LINE_BYTES_MAX],
+                     char listen[SLURM_LISTEN_BYTES])
+{
+    char source[ADDRESS_BYTES_MAX];
+    struct ifaddrs *all = NULL;
+    const bool has_source = peer != NULL && address_toward(peer, source);
+
+    if (getifaddrs(&all) != 0)
+        all = NULL;
+    slurm_reach_list(all, has_source ? source : NULL, port, list);
+    (void)snprintf(listen, SLURM_LISTEN_BYTES, "%s:%u", slurm_reach_any(all), port);
+    if (all != NULL)
         freeifaddrs(all);
-    }
 }

@@ -3,6 +3,7 @@
 #ifndef DDPCTL_SLURM_REACH_H
 #define DDPCTL_SLURM_REACH_H
 
+#include <ifaddrs.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <uv.h>
@@ -11,6 +12,8 @@
 #include "common/key.h"
 #include "common/status.h"
 #include "ddpctl/slurm_talk.h"
+
+#define SLURM_LISTEN_BYTES 16u
 
 /* Zero it first. */
 struct slurm_reach {
@@ -34,9 +37,14 @@ void slurm_reach_start(struct slurm_reach *reach, uv_loop_t *loop, const char *l
 /* The handles are free when the loop has ended. A second call does nothing. */
 void slurm_reach_close(struct slurm_reach *reach);
 
-/* The addresses by which other machines may reach `port` here, as such a list: first the one on the
- * route to `peer` (NULL: none), then those of other interfaces, last loopback, for nodes on one
- * machine. */
-void slurm_reach_own(const char *peer, uint16_t port, char list[SLURM_LINE_BYTES_MAX]);
+/* Where a server listens so that others reach it: "0.0.0.0", or "[::]" on a machine that has addresses of IPv6 alone. */
+const char *slurm_reach_any(const struct ifaddrs *all);
+/* The addresses by which other machines may reach `port` here, as such a list: `first` (NULL: none), then those of the
+ * interfaces, last loopback, for nodes on one machine. */
+void slurm_reach_list(const struct ifaddrs *all, const char *first, uint16_t port,
+                      char list[SLURM_LINE_BYTES_MAX]);
+/* The same for this machine; first comes the address on the route to `peer` (NULL: none). `listen`: for --listen. */
+void slurm_reach_own(const char *peer, uint16_t port, char list[SLURM_LINE_BYTES_MAX],
+                     char listen[SLURM_LISTEN_BYTES]);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/after_spec.h"
 #include "common/array_spec.h"
 #include "common/options.h"
+#include "common/text.h"
 #include "common/utf8.h"
 #include "ddpctl/escape.h"
 #include "ddpctl/options.h"
@@ -55,8 +56,11 @@ enum status spec_choose_store(struct spec *spec, bool none, struct err *err)
 {
     const struct msg_pair_list launch = {.items = spec->launch, .count = spec->launch_count};
     const char *not_shared = spec_env_value(spec, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-    const bool is_needless =
-        is_program(spec, "ddp-worker") || (not_shared != NULL && strcmp(not_shared, "1") == 0);
+    const char *styles = launch_value(&launch, LAUNCH_ENV_STYLE);
+    const bool is_alone = spec->nodes * spec->nproc_per_node == 1 &&
+                          (styles == NULL || !launch_has_word(styles, "horovod"));
+    const bool is_needless = is_alone || is_program(spec, "ddp-worker") ||
+                             (not_shared != NULL && strcmp(not_shared, "1") == 0);
 
     if (!none && launch_value(&launch, LAUNCH_STORE) != NULL)
         return STATUS_OK;
@@ -164,21 +168,27 @@ bool spec_name_is_valid(const char *name)
                name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] == '\0';
 }
 
+/* What a python runs: its first word that ends in .py, else the script or the module. */
+static const char *python_names(const struct msg_text_list *argv)
+{
+    uint32_t i = 1;
+
+    for (uint32_t k = 1; k < argv->count; k++)
+        if (strlen(argv->items[k]) > 3 && text_ends_with(argv->items[k], ".py"))
+            return argv->items[k];
+    while (i < argv->count &&
+           (strcmp(argv->items[i], "-u") == 0 || strcmp(argv->items[i], "-m") == 0))
+        i++;
+    return i < argv->count && argv->items[i][0] != '-' ? argv->items[i] : argv->items[0];
+}
+
 void spec_default_name(const struct msg_text_list *argv, char name[JOB_NAME_BYTES_MAX])
 {
     const char *word = argv->count > 0 ? argv->items[0] : "", *base;
     size_t length = 0;
 
-    if (strstr(word, "python")) { /* the script names the job better than its interpreter */
-        for (uint32_t i = 1; i < argv->count; i++) {
-            size_t bytes = strlen(argv->items[i]);
-
-            if (bytes > 3 && strcmp(argv->items[i] + bytes - 3, ".py") == 0) {
-                word = argv->items[i];
-                break;
-            }
-        }
-    }
+    if (strstr(word, "python")) /* the script names the job better than its interpreter */
+        word = python_names(argv);
     base = strrchr(word, '/') ? strrchr(word, '/') + 1 : word;
     for (; *base && length < JOB_NAME_BYTES_MAX - 1; base++)
         name[length++] = isalnum((unsigned char)*base) || strchr("._-", *base) ? *base : '_';

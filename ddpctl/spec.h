@@ -69,7 +69,9 @@ enum status spec_set_launch(struct spec *spec, enum launch_option option, const 
                             struct err *err);
 /* Decides whether the ranks get a c10d store (docs/c10d-store.md): as the specification says;
  * otherwise every program except ddp-worker gets one, unless the job has torchrun's
- * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. `none`: never. */
+ * TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, or one rank. That one need not meet anybody, and may start processes
+ * that meet in a store of their own (mp.spawn): where an agent says that it serves the store, PyTorch
+ * serves none, whatever the address. `none`: never. */
 enum status spec_choose_store(struct spec *spec, bool none, struct err *err);
 /* Sets "NAME=VALUE", or "NAME" with its value in our environment. */
 enum status spec_set_env_text(struct spec *spec, struct arena *arena, const char *text,

@@ -138,8 +138,8 @@ static void tell_folders(struct standalone *standalone)
     standalone->told_folders = true;
     if (standalone->keep_dir)
         screen_message(screen, "-- state and logs are in %s --", standalone->dir);
-    if (standalone->log_dir[0])
-        screen_message(screen, "-- the logs of the ranks are in %s --", standalone->log_dir);
+    if (standalone->options.log_folder != NULL)
+        log_folder_tell(standalone->options.log_folder, screen);
 }
 
 static void on_attach_done(struct attach *attach)
@@ -438,7 +438,7 @@ static enum status check_files(uint32_t nodes, struct err *err)
 static enum status prepare(struct standalone *standalone, struct err *err)
 {
     static char socket[] = SERVICE_SOCKET_VARIABLE "=3";
-    const char *log_dir = standalone->ctl->options.log_dir;
+    const struct log_folder *log_folder = standalone->options.log_folder;
     uint32_t nodes = count_nodes(standalone);
     enum status status;
 
@@ -452,9 +452,8 @@ static enum status prepare(struct standalone *standalone, struct err *err)
     status = check_files(nodes, err);
     if (status == STATUS_OK)
         status = make_dir(standalone, err);
-    if (status == STATUS_OK && log_dir)
-        status = private_folder(log_dir, "--log-dir", standalone->log_dir,
-                                sizeof standalone->log_dir, err);
+    if (log_folder != NULL)
+        (void)snprintf(standalone->log_dir, sizeof standalone->log_dir, "%.4000s", log_folder->dir);
     if (status == STATUS_OK)
         status = find_gpus(standalone, err);
     if (status != STATUS_OK)
@@ -539,6 +538,7 @@ int standalone_run(struct ctl *ctl, const struct attach_options *options)
     (void)sigaddset(&signals, SIGINT);
     (void)sigaddset(&signals, SIGTERM);
     (void)sigaddset(&signals, SIGHUP);
+    (void)sigaddset(&signals, SIGQUIT);
     (void)sigprocmask(SIG_BLOCK, &signals, &standalone->signals_before);
     if (prepare(standalone, &err) == STATUS_OK)
         run_loop(standalone);

@@ -13,6 +13,8 @@
 
 #define ANSWER_TIMEOUT_US 15000000u
 #define AGAIN_MS 100u
+#define SILENT_MS 3000u
+#define BREAK 0x03  /* Ctrl-C */
 #define ESCAPE 0x1d /* Ctrl-] */
 #define ESCAPES 3u
 #define ESCAPE_US 1000000u
@@ -21,23 +23,65 @@ static void pump(struct stdin_feed *input);
 
 /* -- the terminal ------------------------------------------------------------------------------ */
 
-static void make_raw(struct stdin_feed *input)
+/* Sets the terminal: `is_raw` for its keys. What a rank's terminal has written is complete, and ours must add nothing to
+ * it, as long as it shows that alone: our own lines have their carriage returns (screen.h). */
+static bool set_terminal(struct stdin_feed *input, bool is_raw)
 {
-    struct termios raw;
+    struct termios wanted = input->before;
 
-    if (!input->options.is_raw || tcgetattr(STDIN_FILENO, &input->before) != 0)
-        return;
-    raw = input->before;
-    cfmakeraw(&raw);
-    input->is_raw = tcsetattr(STDIN_FILENO, TCSADRAIN, &raw) == 0;
-    input->options.ctl->screen.is_raw = input->is_raw;
+    if (is_raw)
+        cfmakeraw(&wanted);
+    wanted.c_oflag = input->before.c_oflag;
+    if (!input->options.shows_lines)
+        wanted.c_oflag &= ~(tcflag_t)OPOST;
+    return tcsetattr(STDIN_FILENO, TCSADRAIN, &wanted) == 0;
 }
 
-static void put_back(struct stdin_feed *input)
+static void open_terminal(struct stdin_feed *input)
+{
+    input->has_terminal = input->options.is_raw && tcgetattr(STDIN_FILENO, &input->before) == 0;
+    if (input->has_terminal && !input->options.shows_lines)
+        input->options.ctl->screen.is_raw = set_terminal(input, false);
+}
+
+static void make_raw(struct stdin_feed *input)
+{
+    if (!input->has_terminal || input->is_raw)
+        return;
+    input->is_raw = set_terminal(input, true);
+    if (input->is_raw && !input->is_announced)
+        screen_message(&input->options.ctl->screen,
+                       "-- keys go to rank %u; Ctrl-] three times lets go of it --",
+                       input->options.rank);
+    input->is_announced = input->is_announced || input->is_raw;
+}
+
+/* The keys are ours. */
+static void take_keys(struct stdin_feed *input)
 {
     if (input->is_raw)
+        (void)set_terminal(input, false);
+    input->is_raw = false;
+    (void)uv_timer_stop(&input->silent);
+}
+
+static void close_terminal(struct stdin_feed *input)
+{
+    if (input->has_terminal)
         (void)tcsetattr(STDIN_FILENO, TCSADRAIN, &input->before);
-    input->is_raw = input->options.ctl->screen.is_raw = false;
+    input->has_terminal = input->is_raw = input->options.ctl->screen.is_raw = false;
+    (void)uv_timer_stop(&input->silent);
+}
+
+static void on_silent(uv_timer_t *timer)
+{
+    struct stdin_feed *input = timer->data;
+
+    take_keys(input);
+    screen_message(
+        &input->options.ctl->screen,
+        "-- rank %u does not take what is typed: until it does, Ctrl-C is for the job --",
+        input->options.rank);
 }
 
 static void on_resized(uv_signal_t *signal, int number)
@@ -142,6 +186,9 @@ static void pump(struct stdin_feed *input)
         return;
     if (input->feed.count == 0 || input->has_poll)
         read_when_there_is_room(input);
+    if (input->is_raw && (input->feed.count > 0 || input->feed.in_flight) &&
+        !uv_is_active((uv_handle_t *)&input->silent))
+        (void)uv_timer_start(&input->silent, on_silent, SILENT_MS, 0);
     if (!input->is_open || !input->has_client || !input->client.open ||
         !feed_next(&input->feed, &msg.input))
         return;
@@ -165,6 +212,17 @@ static void on_open(struct client *client)
     pump(input);
 }
 
+/* The rank takes no more. Ctrl-C on its way to it is for us. */
+static void give_up(struct stdin_feed *input)
+{
+    const bool is_break = input->is_raw && input->feed.count > 0 &&
+                          memchr(input->feed.bytes, BREAK, input->feed.count) != NULL;
+
+    take_keys(input);
+    if (is_break)
+        input->options.on_break(input->options.owner);
+}
+
 static void on_message(struct client *client, const struct msg *msg)
 {
     struct stdin_feed *input = client->owner;
@@ -177,6 +235,8 @@ static void on_message(struct client *client, const struct msg *msg)
         return;
     switch (feed_take(&input->feed, &msg->input_state)) {
     case FEED_GOES_ON:
+        (void)uv_timer_stop(&input->silent);
+        make_raw(input);
         pump(input);
         break;
     case FEED_WAITS:
@@ -188,6 +248,7 @@ static void on_message(struct client *client, const struct msg *msg)
                            msg->input_state.problem);
         if (!input->options.is_raw)
             stop_reading(input);
+        give_up(input);
         break;
     }
 }
@@ -220,25 +281,23 @@ static int open_stdin(void)
 
 void stdin_feed_open(struct stdin_feed *input, const struct stdin_feed_options *options)
 {
-    assert(!input->is_open && options->on_escape != NULL);
+    assert(!input->is_open && options->on_escape != NULL && options->on_break != NULL);
     *input = (struct stdin_feed){.options = *options, .is_open = true, .fd = -1};
     input->feed.rank = options->rank;
     input->feed.is_terminal = options->is_raw;
     (void)uv_timer_init(options->loop, &input->timer);
+    (void)uv_timer_init(options->loop, &input->silent);
     (void)uv_signal_init(options->loop, &input->resized);
-    input->timer.data = input->resized.data = input;
+    input->timer.data = input->silent.data = input->resized.data = input;
     input->fd = open_stdin();
     if (input->fd < 0)
         feed_end(&input->feed); /* there is no stdin */
     else if (uv_poll_init(options->loop, &input->poll, input->fd) == 0)
         input->has_poll = true; /* otherwise stdin is a file */
     input->poll.data = input;
-    make_raw(input);
-    if (input->is_raw) {
+    open_terminal(input);
+    if (input->has_terminal)
         (void)uv_signal_start(&input->resized, on_resized, SIGWINCH);
-        screen_message(&options->ctl->screen,
-                       "-- keys go to rank %u; Ctrl-] three times lets go of it --", options->rank);
-    }
 }
 
 void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generation)
@@ -248,6 +307,8 @@ void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generati
     if (!input->is_open)
         return;
     input->job_id = job_id;
+    if (options->is_raw && generation != input->feed.generation)
+        feed_probe(&input->feed);
     if (feed_generation(&input->feed, generation))
         screen_message(&options->ctl->screen,
                        "-- generation %u: the stdin of rank %u is at its end, because generation "
@@ -262,17 +323,28 @@ void stdin_feed_job(struct stdin_feed *input, uint64_t job_id, uint32_t generati
     pump(input);
 }
 
+void stdin_feed_over(struct stdin_feed *input, uint32_t generation)
+{
+    if (!input->is_open || !input->options.is_raw || generation != input->feed.generation ||
+        input->feed.is_over)
+        return;
+    input->feed.is_over = true;
+    give_up(input);
+    read_when_there_is_room(input);
+}
+
 void stdin_feed_close(struct stdin_feed *input)
 {
     if (!input->is_open)
         return;
     input->is_open = false;
-    put_back(input);
+    close_terminal(input);
     if (input->has_client)
         client_close(&input->client);
     if (input->has_poll)
         uv_close((uv_handle_t *)&input->poll, NULL);
     uv_close((uv_handle_t *)&input->timer, NULL);
+    uv_close((uv_handle_t *)&input->silent, NULL);
     uv_close((uv_handle_t *)&input->resized, NULL);
     if (input->fd >= 0)
         (void)close(input->fd);

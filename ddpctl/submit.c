@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/random.h>
 #include <unistd.h>
 
@@ -15,11 +14,15 @@
 #include "common/stage.h"
 #include "common/text.h"
 #include "ddpctl/attach.h"
+#include "ddpctl/joint.h"
 #include "ddpctl/nproc.h"
 #include "ddpctl/request.h"
+#include "ddpctl/run_files.h"
 #include "ddpctl/script.h"
 #include "ddpctl/slurm.h"
 #include "ddpctl/stage_send.h"
+#include "ddpctl/submit_only.h"
+#include "ddpctl/submit_terminal.h"
 #include "ddpctl/standalone.h"
 #include "ddpctl/units.h"
 #include "ddpctl/verbs.h"
@@ -85,58 +88,10 @@ static enum status take_spec_file(struct submission *submission, struct ctl *ctl
     return status;
 }
 
-/* "4"; with --standalone also gpu, cpu or auto: what this machine has. */
-static enum status take_nproc(struct spec *spec, const struct ctl *ctl, struct err *err)
-{
-    const char *text = ctl->options.nproc_per_node;
-    uint32_t gpus, cores;
-    uint64_t number = 0;
-    enum status status;
-
-    if (!text)
-        return STATUS_OK;
-    spec->nproc_given = true;
-    if (!nproc_is_word(text)) {
-        status =
-            options_parse_number("--nproc-per-node", text, 1, SLOTS_PER_NODE_MAX, &number, err);
-        if (status == STATUS_OK)
-            spec->nproc_per_node = (uint32_t)number;
-        return status;
-    }
-    if (ctl->options.slurm)
-        return STATUS_OK; /* slurm_take handles it */
-    status = standalone_machine(ctl, &cores, &gpus, err);
-    if (status != STATUS_OK)
-        return status;
-    if (gpus < spec->nodes && strcmp(text, "gpu") == 0)
-        return err_set(err, STATUS_NOT_FOUND, 0,
-                       gpus == 0 ? "--nproc-per-node gpu: there is no NVIDIA GPU here that can be "
-                                   "used; use cpu or a number"
-                                 : "--nproc-per-node gpu: %u nodes cannot have a GPU each, there "
-                                   "are %u here; use fewer --nodes",
-                       spec->nodes, gpus);
-    spec->nproc_per_node =
-        gpus >= spec->nodes && strcmp(text, "cpu") != 0 ? gpus / spec->nodes : cores;
-    if (spec->nproc_per_node > SLOTS_PER_NODE_MAX)
-        spec->nproc_per_node = SLOTS_PER_NODE_MAX;
-    return STATUS_OK;
-}
-
-/* "24x80": the size of our terminal; 24x80 if we have none. */
-static void terminal_size(char text[SUBMISSION_SIZE_BYTES])
-{
-    struct winsize size = {0};
-
-    if ((ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 &&
-         ioctl(STDIN_FILENO, TIOCGWINSZ, &size) != 0) ||
-        size.ws_row == 0 || size.ws_col == 0)
-        size = (struct winsize){.ws_row = 24, .ws_col = 80};
-    (void)snprintf(text, SUBMISSION_SIZE_BYTES, "%ux%u", size.ws_row, size.ws_col);
-}
-
-static enum status take_launch(struct submission *submission, const struct options *options,
+static enum status take_launch(struct submission *submission, const struct ctl *ctl,
                                struct err *err)
 {
+    const struct options *options = &ctl->options;
     struct spec *spec = &submission->spec;
     const struct {
         enum launch_option option;
@@ -148,6 +103,7 @@ static enum status take_launch(struct submission *submission, const struct optio
         {LAUNCH_VIRTUAL_LOCAL_RANK, options->virtual_local_rank ? "on" : NULL},
         {LAUNCH_STDIN, options->stdin_rank},
         {LAUNCH_TTY, options->tty ? submission->terminal_size : NULL},
+        {LAUNCH_STREAMS, submit_is_one_stream(submission, ctl) ? "one" : NULL},
     };
     const struct { /* a specification may have others */
         enum launch_option option;
@@ -156,7 +112,7 @@ static enum status take_launch(struct submission *submission, const struct optio
     const struct msg_pair_list present = {.items = spec->launch, .count = spec->launch_count};
     enum status status = STATUS_OK;
 
-    terminal_size(submission->terminal_size);
+    submit_terminal_size(submission->terminal_size);
     caller_mask(submission->mask);
     caller_limits(submission->limits);
     for (size_t i = 0; status == STATUS_OK && i < sizeof given / sizeof given[0]; i++)
@@ -202,13 +158,13 @@ static enum status take_options(struct submission *submission, const struct ctl 
     if (status == STATUS_OK && options->priority)
         status = spec_priority_parse(options->priority, &spec->priority, err);
     if (status == STATUS_OK)
-        status = take_nproc(spec, ctl, err);
+        status = nproc_take(spec, ctl, err);
     if (status == STATUS_OK && options->slurm)
         status = slurm_take(spec, options, err);
     if (status == STATUS_OK)
         status = torchrun_take(options, spec->nproc_per_node, &submission->hidden, err);
     if (status == STATUS_OK)
-        status = take_launch(submission, options, err);
+        status = take_launch(submission, ctl, err);
     for (uint32_t i = 0; status == STATUS_OK && i < options->env.count; i++)
         status = spec_set_env_text(spec, &submission->arena, options->env.items[i], err);
     return status;
@@ -310,6 +266,8 @@ static enum status make(struct submission *submission, struct ctl *ctl, struct e
     if (status == STATUS_OK)
         status = take_environ(submission, ctl, err);
     if (status == STATUS_OK)
+        submit_terminal_environ(submission, ctl);
+    if (status == STATUS_OK)
         status = make_request_id(submission->request_id, err);
     if (status != STATUS_OK)
         return status;
@@ -334,7 +292,11 @@ int submission_make(struct submission *submission, struct ctl *ctl)
     for (uint32_t i = 0; i < ctl->options.ignored_count; i++)
         screen_message(&ctl->screen, "--%s has no effect here: %s", ctl->options.ignored[i],
                        torchrun_instead(ctl->options.ignored[i]));
-    if (ctl->options.log_dir && !is_private(&ctl->options))
+    if (ctl->options.rdzv_endpoint)
+        screen_message(&ctl->screen, "--rdzv-endpoint has no effect here: %s",
+                       torchrun_instead("rdzv-endpoint"));
+    if (ctl->options.log_dir && !is_private(&ctl->options) && !ctl->options.duplicate_out &&
+        !ctl->options.duplicate_error)
         screen_message(&ctl->screen,
                        "--log-dir is for --standalone and --slurm and is ignored: nodes "
                        "keep the logs of their ranks, ddpctl logs shows them");
@@ -348,47 +310,6 @@ void submission_close(struct submission *submission)
     arena_reset(&submission->arena);
     if (submission->is_staged)
         (void)close(submission->packed.fd);
-}
-
-static int print_request(struct ctl *ctl, const struct submission *submission)
-{
-    struct buf out = {0};
-
-    output_submit_json(&submission->request, &out);
-    return screen_out(&ctl->screen, &out) == STATUS_OK ? CTL_OK : CTL_FAILED;
-}
-
-static int on_submitted(struct ctl *ctl, const struct msg *msg, void *context)
-{
-    const struct submission *submission = context;
-    struct buf out = {0}, words = {0};
-
-    if (ctl->screen.json)
-        output_submitted_json(&submission->request, msg->submitted.job_id, msg->submitted.is_new,
-                              &out);
-    else
-        buf_printf(&out, "%llu\n", (unsigned long long)msg->submitted.job_id);
-    if (screen_out(&ctl->screen, &out) != STATUS_OK)
-        return CTL_FAILED;
-    output_submitted(&submission->request, msg->submitted.job_id, true, ctl_server_shown(ctl),
-                     &words);
-    buf_add(&words, "", 1);
-    if (!words.failed)
-        screen_message(&ctl->screen, "%s", words.bytes);
-    buf_free(&words);
-    return CTL_OK;
-}
-
-static int submit_only(struct ctl *ctl, struct submission *submission)
-{
-    struct msg msg = {.type = MSG_TYPE_SUBMIT, .submit = submission->request};
-    struct request request = {.msg = &msg,
-                              .patience_us = 10000000,
-                              .answer = MSG_TYPE_SUBMITTED,
-                              .on_answer = on_submitted,
-                              .context = submission};
-
-    return request_run(ctl, &request);
 }
 
 static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new)
@@ -406,6 +327,12 @@ static void on_run_submitted(struct attach *attach, uint64_t job_id, bool is_new
     if (!out.failed)
         screen_message(&ctl->screen, "%s", out.bytes);
     buf_free(&out);
+}
+
+static void on_run_made(struct attach *attach, uint64_t job_id, bool is_new)
+{
+    (void)is_new; /* it was, and attach.h has sent it again */
+    on_run_submitted(attach, job_id, true);
 }
 
 static void on_run_done(struct attach *attach)
@@ -444,6 +371,23 @@ static int take_stdin(struct ctl *ctl, const struct submission *submission,
     return ctl_fail(ctl, CTL_USAGE, message, "");
 }
 
+static int run_attached(struct ctl *ctl, struct submission *submission,
+                        struct attach_options *options)
+{
+    enum joint joint = JOINT_NO;
+    int rc = CTL_OK;
+
+    if (ctl->options.standalone)
+        return standalone_run(ctl, options);
+    if (ctl->options.slurm)
+        return slurm_run(ctl, options);
+    if (strcmp(ctl->verb_name, "run") == 0)
+        rc = joint_submit(ctl, submission, &joint);
+    if (joint != JOINT_NO)
+        options->on_submitted = joint == JOINT_MADE ? on_run_made : NULL;
+    return rc == CTL_OK ? attach_run(ctl, options) : rc;
+}
+
 static int follow_submission(struct ctl *ctl, struct submission *submission)
 {
     static uint8_t mask[RANKS_PER_JOB_MAX / 8];
@@ -454,10 +398,12 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
         .hide_progress = ctl->options.no_progress,
         .job_decides = true,
         .can_detach = true,
+        .waits_for_room = ctl->options.wait_for_room,
         .patience_us = ctl->options.patience_us,
         .on_submitted = on_run_submitted,
         .on_done = on_run_done,
     };
+    struct run_files files = {.folder.dir = ""};
     struct err err = {0};
     int rc;
 
@@ -475,12 +421,18 @@ static int follow_submission(struct ctl *ctl, struct submission *submission)
     if (ctl->options.signal != NULL &&
         signal_parse(ctl->options.signal, &options.first_signal, &err) != STATUS_OK)
         return ctl_fail_err(ctl, CTL_USAGE, &err, "");
+    if (ctl->options.signals_to_handle != NULL &&
+        torchrun_signals(ctl->options.signals_to_handle, &options.more_signals, &err) != STATUS_OK)
+        return ctl_fail_err(ctl, CTL_USAGE, &err, "");
     options.view.hidden = submission->hidden;
-    if (ctl->options.standalone)
-        return standalone_run(ctl, &options);
-    if (ctl->options.slurm)
-        return slurm_run(ctl, &options);
-    return attach_run(ctl, &options);
+    options.view.line_prefix = ctl->options.log_line_prefix_template;
+    options.view.role = ctl->options.role;
+    rc = run_files_open(&files, ctl, submission->request.nodes * submission->request.nproc_per_node,
+                        &options);
+    if (rc == CTL_OK)
+        rc = run_attached(ctl, submission, &options);
+    run_files_close(&files);
+    return rc;
 }
 
 /* Checks --rank before the job exists: a rank that it will not have is a mistake in the command. */
@@ -524,7 +476,7 @@ static int submit(struct ctl *ctl, bool follow)
     if (rc == 0 && submission.is_staged && !ctl->options.dry_run)
         rc = stage_send(ctl, &submission.packed);
     if (rc == 0 && ctl->options.dry_run)
-        rc = print_request(ctl, &submission);
+        rc = submit_dry(ctl, &submission);
     else if (rc == 0 && follow)
         rc = follow_submission(ctl, &submission);
     else if (rc == 0)

@@ -1,8 +1,12 @@
 #include "ddpctl/torchrun.h"
 
 #include <limits.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "ddpctl/units.h"
 
 static const struct {
     const char *own, *pet;
@@ -18,9 +22,16 @@ static const struct {
     {"DDP_LOG_DIR", "PET_LOG_DIR"},
     {"DDP_REDIRECTS", "PET_REDIRECTS"},
     {"DDP_TEE", "PET_TEE"},
+    {"DDP_LOG_LINE_PREFIX_TEMPLATE", "PET_LOG_LINE_PREFIX_TEMPLATE"},
+    {"DDP_LOG_LINE_PREFIX_TEMPLATE", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
     {"DDP_LOCAL_RANKS_FILTER", "PET_LOCAL_RANKS_FILTER"},
+    {"DDP_SIGNALS_TO_HANDLE", "PET_SIGNALS_TO_HANDLE"},
+    {"DDP_SIGNALS_TO_HANDLE", "TORCHELASTIC_SIGNALS_TO_HANDLE"},
+    {"DDP_DUPLICATE_STDOUT_FILTERS", "PET_DUPLICATE_STDOUT_FILTERS"},
+    {"DDP_DUPLICATE_STDERR_FILTERS", "PET_DUPLICATE_STDERR_FILTERS"},
     {"DDP_NODE_RANK", "PET_NODE_RANK"},
     {"DDP_RDZV_ID", "PET_RDZV_ID"},
+    {"DDP_RDZV_ENDPOINT", "PET_RDZV_ENDPOINT"},
     {"DDP_VIRTUAL_LOCAL_RANK", "PET_VIRTUAL_LOCAL_RANK"},
     {"DDP_GRACE", "PET_SHUTDOWN_TIMEOUT"},
     {"DDP_GRACE", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
@@ -39,12 +50,7 @@ static const struct {
     {"start-method", "ranks are started as programs"},
     {"event-log-handler", "ddpctl events -f shows events"},
     {"logs-specs", "ddpctl logs reads the log of each rank"},
-    {"log-line-prefix-template", "--prefix says when lines name their rank"},
-    {"duplicate-stdout-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
-    {"duplicate-stderr-filters", "use ddpctl logs -f --raw JOB | grep WORD"},
     {"numa-binding", "put numactl before the command, in a script that reads LOCAL_RANK"},
-    {"signals-to-handle",
-     "INT, TERM, HUP and QUIT reach the ranks; ddpctl cancel --signal sends any"},
 };
 
 const char *torchrun_variable(const char *name)
@@ -117,7 +123,6 @@ static enum status parse_local_ranks(const char *text, uint32_t ranks_per_node, 
 enum status torchrun_take(const struct options *options, uint32_t ranks_per_node,
                           struct view_hidden *hidden, struct err *err)
 {
-    uint8_t tee[SLOTS_PER_NODE_MAX] = {0};
     uint64_t shown = UINT64_MAX;
     enum status status = STATUS_OK;
 
@@ -131,13 +136,81 @@ enum status torchrun_take(const struct options *options, uint32_t ranks_per_node
     if (options->redirects)
         status = parse_streams("redirects", options->redirects, hidden->streams, err);
     if (status == STATUS_OK && options->tee)
-        status = parse_streams("tee", options->tee, tee, err);
+        status = parse_streams("tee", options->tee, hidden->teed, err);
     if (status == STATUS_OK && options->local_ranks_filter)
         status = parse_local_ranks(options->local_ranks_filter, ranks_per_node, &shown, err);
     for (uint32_t i = 0; i < SLOTS_PER_NODE_MAX; i++) {
-        hidden->streams[i] = (uint8_t)(hidden->streams[i] & ~tee[i]);
+        hidden->streams[i] = (uint8_t)(hidden->streams[i] & ~hidden->teed[i]);
         if (!(shown >> i & 1))
             hidden->streams[i] = VIEW_OUT | VIEW_ERROR;
     }
     return status;
+}
+
+/* The macro at `at`, as "${rank}" or "$rank"; its text is written. Returns how many characters it has; 0: none. */
+static size_t take_macro(const char *at, const struct torchrun_line *line, struct buf *out)
+{
+    static const char *const names[] = {"role_name", "local_rank", "rank", "hostname"};
+    const bool is_braced = at[0] == '$' && at[1] == '{';
+    const char *name = at + 1 + is_braced;
+    const size_t length = strspn(name, "abcdefghijklmnopqrstuvwxyz_");
+
+    if (at[0] != '$' || (is_braced && name[length] != '}'))
+        return 0;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strlen(names[i]) != length || strncmp(names[i], name, length) != 0)
+            continue;
+        if (i == 0 || i == 3)
+            buf_add_text(out, i == 0 ? line->role : line->host);
+        else
+            buf_printf(out, "%u", i == 1 ? line->local_rank : line->rank);
+        return 1 + length + 2 * (size_t)is_braced;
+    }
+    return 0;
+}
+
+void torchrun_prefix(const char *template, const struct torchrun_line *line,
+                     char prefix[VIEW_PREFIX_BYTES])
+{
+    struct buf out = {0};
+
+    for (const char *at = template != NULL ? template : "[${role_name}${local_rank}]:";
+         *at != '\0';) {
+        const size_t length = take_macro(at, line, &out);
+
+        if (length == 0)
+            buf_add(&out, at, 1);
+        at += length == 0 ? (at[0] == '$' && at[1] == '$' ? 2 : 1) : length;
+    }
+    buf_add(&out, "", 1);
+    (void)snprintf(prefix, VIEW_PREFIX_BYTES, "%s", out.failed ? "" : out.bytes);
+    buf_free(&out);
+}
+
+enum status torchrun_signals(const char *text, uint64_t *more, struct err *err)
+{
+    static const uint32_t handled[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    static const uint32_t refused[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
+
+    *more = 0;
+    while (*text != '\0') {
+        const size_t length = strcspn(text, ",");
+        uint32_t number = 0;
+        char name[24];
+
+        (void)snprintf(name, sizeof name, "%.*s", (int)length, text);
+        if (length >= sizeof name || signal_parse(name, &number, err) != STATUS_OK || number >= 64)
+            return err_set(err, STATUS_BAD_INPUT, 0,
+                           "--signals-to-handle: '%.20s' is no signal; examples: SIGTERM,SIGUSR1",
+                           name);
+        for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+            if (refused[i] == number)
+                return err_set(err, STATUS_BAD_INPUT, 0,
+                               "--signals-to-handle: %.20s cannot be passed on", name);
+        *more |= 1ull << number;
+        text += length + (text[length] == ',');
+    }
+    for (size_t i = 0; i < sizeof handled / sizeof handled[0]; i++)
+        *more &= ~(1ull << handled[i]);
+    return STATUS_OK;
 }

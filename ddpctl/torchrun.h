@@ -22,4 +22,19 @@ const char *torchrun_instead(const char *option);
 enum status torchrun_take(const struct options *options, uint32_t ranks_per_node,
                           struct view_hidden *hidden, struct err *err);
 
+/* Whose line it is. */
+struct torchrun_line {
+    const char *role, *host;
+    uint32_t rank, local_rank;
+};
+
+/* What torchrun puts before a line. `template`: "${hostname}:${rank}: ", of its four macros; NULL:
+ * "[default0]:". A longer one is cut. */
+void torchrun_prefix(const char *template, const struct torchrun_line *line,
+                     char prefix[VIEW_PREFIX_BYTES]);
+
+/* --signals-to-handle: "SIGTERM,SIGUSR1" as a mask, without those that are handled in any case (INT, TERM, HUP,
+ * QUIT). STATUS_BAD_INPUT. */
+enum status torchrun_signals(const char *text, uint64_t *more, struct err *err);
+
 #endif

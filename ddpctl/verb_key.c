@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/arena.h"
+#include "common/io/address.h"
 #include "common/io/key_file.h"
 #include "common/io/own_path.h"
 #include "ddpctl/output.h"
@@ -86,6 +87,22 @@ static void explain_key(struct ctl *ctl, const struct key_verb *verb,
                        kind(verb), name, verb->is_node ? "On" : "As", name);
 }
 
+/* A server that listens on this machine alone can be reached through a tunnel, but that is seldom meant. */
+static void warn_of_loopback(struct ctl *ctl, const char *url)
+{
+    struct key key;
+    struct err err;
+
+    if (key_parse(url, &key, &err) != STATUS_OK)
+        return;
+    if (address_is_loopback(key.server))
+        screen_message(&ctl->screen,
+                       "  no other machine reaches the server at %s: start rendezvous with "
+                       "--listen 0.0.0.0:PORT, and rotate this key, if it is for one",
+                       key.server);
+    key_forget(&key);
+}
+
 static int on_key(struct ctl *ctl, const struct msg *msg, void *context)
 {
     const struct key_verb *verb = context;
@@ -105,6 +122,7 @@ static int on_key(struct ctl *ctl, const struct msg *msg, void *context)
     screen_message(&ctl->screen,
                    "  (`%s -` reads it from stdin: then it is not in the shell's history)",
                    command);
+    warn_of_loopback(ctl, key->url);
     if (is_what(ctl, "add") && !verb->is_node)
         screen_message(&ctl->screen,
                        "  jobs of %s run as the account of that name, which every node must have",

@@ -13,6 +13,7 @@
 
 #define PATIENCE_US 5000000u
 #define NODES_ASKED 256u
+#define DIALS_ASKED 4u /* ranks of a job that wait for another store do so for one reason */
 #define EVENTS_PAGE 200u
 
 struct why_run {
@@ -237,17 +238,28 @@ static void take_stack(struct why_run *run, const struct why_question *question)
         not_known(run, what, err.text);
 }
 
-static void ask_stacks(struct why_run *run)
+/* `shows`: they are shown, and not only looked through for ranks that wait for another store. */
+static void ask_stacks(struct why_run *run, bool shows)
 {
     struct why_question questions[WHY_STACKS_MAX] = {0};
     uint32_t ranks[WHY_STACKS_MAX], count = choose_ranks(run, ranks);
 
+    if (!shows && count > DIALS_ASKED)
+        count = DIALS_ASKED;
     for (uint32_t i = 0; i < count; i++)
         questions[i] = (struct why_question){.rank = ranks[i], .what = LOG_STACK};
     if (count > 0)
         why_ask(run->ctl, run->job.job_id, run->job.generation, questions, count);
     for (uint32_t i = 0; i < count; i++)
         take_stack(run, &questions[i]);
+    for (uint32_t i = 0; i < run->why.stack_count; i++)
+        if (run->why.stacks[i].dial_pid > 0)
+            run->why.dials[run->why.dial_count++] =
+                (struct why_dial){.rank = run->why.stacks[i].rank,
+                                  .pid = run->why.stacks[i].dial_pid,
+                                  .to = run->why.stacks[i].dial_to};
+    if (!shows)
+        run->why.stack_count = 0;
     why_ask_free(questions, count);
 }
 
@@ -305,6 +317,7 @@ static int show(struct why_run *run)
 int verb_why(struct ctl *ctl)
 {
     struct why_run *run;
+    bool shows;
     int rc = verb_need_one_job(ctl);
 
     if (rc != CTL_OK)
@@ -319,8 +332,9 @@ int verb_why(struct ctl *ctl)
     if (rc == CTL_OK && run->why.job != NULL && run->job.state == JOB_RUNNING &&
         run->why.generation == 0) {
         ask_store(run);
-        if (ctl->options.stacks || why_stands_still(&run->info))
-            ask_stacks(run);
+        shows = ctl->options.stacks || why_stands_still(&run->info);
+        if (shows || why_may_dial(&run->why))
+            ask_stacks(run, shows);
     }
     if (rc == CTL_OK)
         rc = show(run);

@@ -5,11 +5,6 @@
 #include <string.h>
 
 #include "common/utf8.h"
-#include "ddpctl/escape.h"
-#include "ddpctl/output.h"
-#include "ddpctl/units.h"
-
-#define BAR_INTERVAL_US 1000000u
 
 enum status view_options_parse(const char *prefix, const char *stream, struct view_options *options,
                                struct err *err)
@@ -70,82 +65,43 @@ void view_init(struct view *view, enum view_form form, const char *prefix)
 void view_close(struct view *view)
 {
     buf_free(&view->line);
+    for (uint32_t i = 0; i < VIEW_ROWS_MAX; i++)
+        buf_free(&view->rows[i].text);
 }
 
-/* Writes the current line and a line feed. `goes_on`: the line goes on in the next piece. */
-static void show_line(const struct view *view, bool goes_on, struct buf *out)
+void view_cut(struct view *view)
 {
-    const struct view_source *source = &view->source;
-    const struct output_log log = {.job_id = source->job_id,
-                                   .generation = source->generation,
-                                   .rank = source->rank,
-                                   .node = source->node,
-                                   .is_error = source->is_error,
-                                   .at_ms = view->line_at_ms,
-                                   .continues = goes_on,
-                                   .text = view->line.bytes,
-                                   .byte_count = view->line.byte_count};
-    char time[TEXT_BYTES];
-
-    if (view->form == VIEW_JSON) {
-        output_log_json(&log, out);
-        return;
-    }
-    if (view->has_times) {
-        time_text(view->line_at_ms, time);
-        buf_printf(out, "%s ", view->line_at_ms > 0 ? time : "-");
-    }
-    buf_add_text(out, view->prefix);
-    escape_text(view->line.bytes, view->line.byte_count, out);
-    buf_add_text(out, goes_on ? " [... this line is longer than 256 KiB and goes on ...]\n" : "\n");
+    view->is_open = false;
 }
 
-static void forget_line(struct view *view)
+size_t view_whole_sequences(const struct buf *text)
 {
-    buf_drop(&view->line, view->line.byte_count);
-    view->line_is_bar = view->bar_shown = view->line_begun = view->after_return = false;
+    size_t length;
+
+    for (size_t back = 1; back < SEQUENCE_BYTES_MAX && back <= text->byte_count; back++)
+        if (text->bytes[text->byte_count - back] == '\x1b')
+            return sequence_next(text->bytes + text->byte_count - back, back, &length) ==
+                           SEQUENCE_PART
+                       ? text->byte_count - back
+                       : text->byte_count;
+    return text->byte_count;
 }
 
-static void end_line(struct view *view, bool goes_on, struct buf *out)
+size_t view_whole(const struct buf *text)
 {
-    assert(view->form == VIEW_PREFIXED || view->form == VIEW_JSON);
-    if (!(view->line_is_bar &&
-          view->bar_shown)) /* if false, this state of the bar was shown already */
-        show_line(view, goes_on, out);
-    forget_line(view);
-}
-
-/* Adds bytes of a line, which have no \n and no \r. */
-static void add_text(struct view *view, const char *text, size_t byte_count)
-{
-    if (byte_count == 0)
-        return;
-    if (view->after_return) { /* the bar is drawn again from its start */
-        buf_drop(&view->line, view->line.byte_count);
-        view->line_is_bar = true;
-        view->after_return = false;
-    }
-    view->bar_shown = false;
-    if (view->line.byte_count == 0)
-        view->line_at_ms = view->at_ms;
-    buf_add(&view->line, text, byte_count);
-}
-
-/* How many bytes of the line may be shown now: all but an incomplete character at the end. */
-static size_t whole_characters(const struct buf *line)
-{
+    const size_t whole = view_whole_sequences(text);
     size_t back;
 
-    for (back = 1; back <= 3 && back <= line->byte_count; back++) {
-        unsigned char byte = (unsigned char)line->bytes[line->byte_count - back];
+    for (back = 1; back <= 3 && back <= whole; back++) {
+        unsigned char byte = (unsigned char)text->bytes[whole - back];
 
         if (!utf8_is_start((char)byte))
             continue;
         if ((byte >= 0xc2 && back < 2) || (byte >= 0xe0 && back < 3) || (byte >= 0xf0 && back < 4))
-            return line->byte_count - back;
+            return whole - back;
         break;
     }
-    return line->byte_count;
+    return whole;
 }
 
 static void show_plain(struct view *view, const char *bytes, size_t byte_count, struct buf *out)
@@ -154,7 +110,7 @@ static void show_plain(struct view *view, const char *bytes, size_t byte_count, 
     size_t whole;
 
     buf_add(&view->line, bytes, byte_count); /* `line` may have an incomplete character */
-    whole = whole_characters(&view->line);
+    whole = view_whole(&view->line);
     at = view->line.bytes;
     end = at + whole;
     while (at < end) {
@@ -162,7 +118,7 @@ static void show_plain(struct view *view, const char *bytes, size_t byte_count, 
 
         while (stop < end && *stop != '\n' && *stop != '\r')
             stop++;
-        escape_text(at, (size_t)(stop - at), out);
+        sequence_write(&view->rules, &view->style, at, (size_t)(stop - at), out);
         view->line_begun = stop == end || *stop == '\r';
         if (stop < end)
             buf_add(out, stop, 1);
@@ -188,24 +144,6 @@ static void show_whole(struct view *view, const char *bytes, size_t byte_count, 
     buf_add(&view->line, bytes + count, byte_count - count);
 }
 
-static void show_lines(struct view *view, const char *at, size_t byte_count, struct buf *out)
-{
-    const char *end = at + byte_count;
-
-    while (at < end) {
-        const char *stop = at;
-
-        while (stop < end && *stop != '\n' && *stop != '\r')
-            stop++;
-        add_text(view, at, (size_t)(stop - at));
-        if (stop < end && *stop == '\r')
-            view->after_return = true;
-        else if (stop < end || view->line.byte_count > VIEW_LINE_BYTES_MAX)
-            end_line(view, stop == end, out);
-        at = stop + (stop < end);
-    }
-}
-
 void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct buf *out)
 {
     assert(byte_count == 0 || bytes != NULL);
@@ -223,23 +161,15 @@ void view_bytes(struct view *view, const void *bytes, size_t byte_count, struct 
         break;
     case VIEW_PREFIXED:
     case VIEW_JSON:
-        show_lines(view, bytes, byte_count, out);
+        view_rows_bytes(view, bytes, byte_count, out);
         break;
     }
 }
 
 void view_tick(struct view *view, uint64_t now_us, struct buf *out)
 {
-    bool is_bar = view->line_is_bar || view->after_return;
-
-    assert(now_us >= view->bar_at_us); /* the time of ticks never goes back */
-    if (!is_bar || view->bar_shown || view->line.byte_count == 0 ||
-        now_us - view->bar_at_us < BAR_INTERVAL_US)
-        return;
-    view->bar_at_us = now_us;
-    show_line(view, false, out);
-    view->bar_shown = true;
-    view->line_is_bar = true;
+    if (view->form == VIEW_PREFIXED || view->form == VIEW_JSON)
+        view_rows_tick(view, now_us, out);
 }
 
 void view_end(struct view *view, struct buf *out)
@@ -252,17 +182,18 @@ void view_end(struct view *view, struct buf *out)
         buf_add(out, view->line.bytes, view->line.byte_count);
         break;
     case VIEW_PLAIN:
-        escape_text(view->line.bytes, view->line.byte_count, out);
+        sequence_write(&view->rules, &view->style, view->line.bytes, view->line.byte_count, out);
         if (view->line.byte_count > 0 || view->line_begun)
             buf_add_text(out, "\n");
         break;
     case VIEW_PREFIXED:
     case VIEW_JSON:
-        if (view->line.byte_count > 0)
-            end_line(view, false, out);
+        view_rows_end(view, out);
         break;
     }
-    forget_line(view);
+    buf_drop(&view->line, view->line.byte_count);
+    view->line_begun = false;
+    view->style = (struct style){0};
 }
 
 void view_prefix(uint32_t rank, const char *node, int rank_width, int node_width, bool color,

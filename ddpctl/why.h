@@ -13,6 +13,7 @@
 #include "ddpctl/output.h"
 
 #define WHY_STILL_US 30000000u /* without progress for so long, a rank stands still */
+#define WHY_DIAL_US 3000000u   /* by then a script is started */
 #define WHY_STACKS_MAX 16u
 #define WHY_KEYS_MAX 8u
 #define WHY_UNKNOWN_MAX 8u
@@ -37,10 +38,16 @@ struct why_store {
 
 /* Where a rank stands. */
 struct why_stack {
-    uint32_t rank, pid;
-    const char *state, *wchan, *kernel,
-        *python; /* kernel: its innermost frames, "a < b < c"; empty: not known */
+    uint32_t rank, pid, dial_pid; /* dial_pid, dial_to: see why_dial; 0: it does not */
+    const char *state, *wchan, *kernel, *python,
+        *dial_to; /* kernel: its innermost frames, "a < b < c"; empty: not known */
     const char *kernel_problem, *python_problem;
+};
+
+/* A rank that waits for a store which nobody serves. */
+struct why_dial {
+    uint32_t rank, pid; /* pid: its own, or that of a process below it */
+    const char *to;     /* "10.0.0.2:29500", from where no answer comes; empty: refused */
 };
 
 struct why {
@@ -52,6 +59,8 @@ struct why {
     struct why_store store;
     struct why_stack stacks[WHY_STACKS_MAX];
     uint32_t stack_count;
+    struct why_dial dials[WHY_STACKS_MAX];
+    uint32_t dial_count;
     uint32_t generation; /* the one to show in full; 0: the one that decided */
     char unknown[WHY_UNKNOWN_MAX][WHY_UNKNOWN_BYTES]; /* what could not be asked, and why */
     uint32_t unknown_count;
@@ -71,6 +80,9 @@ const struct part_failure *why_shown(const struct why *why);
 /* The job has run for WHY_STILL_US, and no rank has reported any progress, or one rank has
  * reported none for so long. */
 bool why_stands_still(const struct msg_why_info *info);
+/* The job runs, and has told of no progress, and not all its ranks are in its store: some may wait for
+ * another one. */
+bool why_may_dial(const struct why *why);
 /* Marks the ranks that the others wait for, by the store alone, in `marks` [world]. Returns their
  * number. */
 uint32_t why_blockers(const struct why *why, bool *marks, uint32_t world);

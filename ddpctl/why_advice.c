@@ -4,6 +4,9 @@
 #include <string.h>
 
 #define WORDS_MAX 5
+#define SHM_ADVICE                                                                                 \
+    "/dev/shm is full there: df -h /dev/shm; fewer DataLoader workers, smaller batches, or a "     \
+    "larger one (--shm-size of a container)"
 
 /* The first row of which a word stands in the cause, the exception or the last lines. The cause comes first: an advice for it is
  * nearer than one for what stands somewhere in the last lines. */
@@ -16,9 +19,7 @@ static const struct {
      "(nvidia-smi there)"},
     {{"allocate shared memory", "shared memory (shm)", "insufficient shared memory",
       "bus error encountered in worker"},
-     "/dev/shm is full there: df -h /dev/shm; fewer DataLoader workers, smaller batches, or a "
-     "larger one (--shm-size of a "
-     "container)"},
+     SHM_ADVICE},
     {{"Too many open files", "unable to open shared memory object", "received 0 items of ancdata"},
      "too many files are open: ulimit -n before ddpctl submit raises the limit, or "
      "torch.multiprocessing.set_sharing_strategy('file_system')"},
@@ -63,7 +64,7 @@ static const struct {
     {{"client socket has timed out", "client socket has failed to connect"},
      "the node of rank 0 is not reached: does its name resolve to an address that this node "
      "reaches, and does a firewall drop the port "
-     "(ddpctl doctor)?"},
+     "(ddpctl doctor)? A program that makes a store of its own needs --no-store"},
     {{"MPI_Init"},
      "ranks that ddpctl starts are no MPI world: run mpirun as the program (docs/from-mpi.md), or "
      "meet by torch.distributed"},
@@ -106,6 +107,19 @@ static bool is_crash(uint32_t signal)
     return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGFPE;
 }
 
+static bool has(const struct part_failure *failure, const char *words)
+{
+    return strstr(failure->cause, words) != NULL || strstr(failure->error, words) != NULL ||
+           strstr(failure->tail, words) != NULL;
+}
+
+/* The shim has seen it, and the rank has failed as one does then: a write beyond the room of a mapping is SIGBUS. */
+static bool is_shm_full(const struct part_failure *failure)
+{
+    return has(failure, "/dev/shm of node ") &&
+           (failure->signal == SIGBUS || has(failure, "No space left on device"));
+}
+
 const char *why_advice(const struct part_failure *failure)
 {
     const char *advice, *more = strstr(failure->cause, ": ");
@@ -116,6 +130,8 @@ const char *why_advice(const struct part_failure *failure)
     if (failure->signal == SIGKILL && failure->class == FAILURE_PROGRAM)
         return "nothing of this system killed it: an operator, or the kernel for want of memory "
                "(journalctl -k on that node)";
+    if (is_shm_full(failure))
+        return SHM_ADVICE;
     if (is_crash(failure->signal))
         return strstr(failure->cause, "Fatal Python error") == NULL &&
                        strstr(failure->tail, "Fatal Python error") == NULL

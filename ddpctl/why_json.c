@@ -110,6 +110,20 @@ static void add_store(cJSON *object, const struct why_store *store)
         add_client(clients, &store->clients[i]);
 }
 
+static void add_dials(cJSON *object, const struct why *why)
+{
+    cJSON *array = cJSON_AddArrayToObject(object, "dials");
+
+    for (uint32_t i = 0; i < why->dial_count; i++) {
+        cJSON *item = cJSON_CreateObject();
+
+        add_number(item, "rank", why->dials[i].rank);
+        add_number(item, "pid", why->dials[i].pid);
+        add_text(item, "to", why->dials[i].to);
+        (void)cJSON_AddItemToArray(array, item);
+    }
+}
+
 static void add_stacks(cJSON *object, const struct why *why)
 {
     cJSON *array = cJSON_AddArrayToObject(object, "stacks");
@@ -167,6 +181,7 @@ void why_json(const struct why *why, struct buf *out)
     add_waits_for(body, why);
     add_store(body, &why->store);
     add_stacks(body, why);
+    add_dials(body, why);
     array = cJSON_AddArrayToObject(body, "not_known");
     for (uint32_t i = 0; i < why->unknown_count; i++)
         (void)cJSON_AddItemToArray(array, cJSON_CreateString(why->unknown[i]));

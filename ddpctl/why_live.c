@@ -263,6 +263,71 @@ static void store_text(const struct why *why, struct buf *out)
     free(marks);
 }
 
+/* -- a store of the program's own ---------------------------------------------------------------- */
+
+bool why_may_dial(const struct why *why)
+{
+    const struct part_job *job = &why->info->jobs.items[0];
+    uint32_t world = world_of(job), connected = 0;
+    bool *marks;
+
+    if (job->state != JOB_RUNNING || why->info->ran_us < (int64_t)WHY_DIAL_US || job->step > 0 ||
+        why->info->moves.count > 0 || why->store.client_count >= world)
+        return false;
+    marks = calloc(world, sizeof *marks);
+    if (marks != NULL)
+        connected = mark_connected(&why->store, marks, world);
+    free(marks);
+    return connected < world;
+}
+
+/* Whether no answer comes from the job's own store. */
+static bool is_of_job(const struct why *why, const struct why_dial *dial)
+{
+    return dial->to[0] != '\0' && strcmp(dial->to, why->store.address) == 0;
+}
+
+static void dial_lines(const struct why *why, bool of_job, struct buf *out)
+{
+    uint32_t world = world_of(&why->info->jobs.items[0]), count = 0;
+    const struct why_dial *first = NULL;
+    bool *marks = calloc(world, sizeof *marks);
+
+    for (uint32_t i = 0; marks != NULL && i < why->dial_count; i++) {
+        if (why->dials[i].rank >= world || is_of_job(why, &why->dials[i]) != of_job)
+            continue;
+        first = first != NULL ? first : &why->dials[i];
+        marks[why->dials[i].rank] = true;
+        count++;
+    }
+    if (count > 0) {
+        buf_printf(out, "  rank%s ", count == 1 ? "" : "s");
+        rank_list(marks, world, out);
+        buf_printf(out,
+                   of_job ? " get%s no answer from the job's store"
+                          : " wait%s for a store that nobody serves",
+                   count == 1 ? "s" : "");
+        if (first->to[0] != '\0') {
+            buf_add_text(out, " at ");
+            add_escaped(first->to, out);
+        }
+        buf_printf(out, " (process %u%s)\n", first->pid, count > 1 ? " and others" : "");
+    }
+    free(marks);
+    if (count == 0)
+        return;
+    if (of_job)
+        buf_add_text(out, "  hint: does a firewall drop what that node sends to this address? "
+                          "ddpctl doctor --net\n");
+    else if (why->store.address[0] != '\0')
+        buf_add_text(out, "  hint: a program that makes a store of its own, at an address of its "
+                          "own, needs ddpctl run --no-store: PyTorch serves none where the "
+                          "launcher serves one\n");
+    else
+        buf_add_text(out, "  hint: the store's rank 0 has not served it yet, or MASTER_ADDR and "
+                          "MASTER_PORT are not where it is\n");
+}
+
 /* -- ranks -------------------------------------------------------------------------------------- */
 
 /* Whether a line of py-spy's output is a thread or a frame. */
@@ -432,6 +497,8 @@ void why_live_text(const struct why *why, struct buf *out)
     }
     blockers_line(blockers, why_blockers(why, blockers, world), world, out);
     store_text(why, out);
+    dial_lines(why, true, out);
+    dial_lines(why, false, out);
     stacks_text(why, blockers, out);
     free(blockers);
 }

@@ -141,6 +141,8 @@ enum status why_stack_parse(const char *json, size_t byte_count, uint32_t rank, 
     *stack = (struct why_stack){
         .rank = rank,
         .pid = count_of(object, "pid"),
+        .dial_pid = count_of(object, "dial_pid"),
+        .dial_to = text_of(object, "dial_to", arena),
         .state = text_of(object, "state", arena),
         .wchan = text_of(object, "wchan", arena),
         .kernel = kernel_text(object, arena),

@@ -31,19 +31,6 @@ static void add_escaped(const char *text, struct buf *out)
     escape_text(text, strlen(text), out);
 }
 
-/* Returns where the last line that is not empty begins; `*length` gets its length. */
-static size_t last_line(const char *text, size_t *length)
-{
-    size_t end = strlen(text), from;
-
-    while (end > 0 && text[end - 1] == '\n')
-        end--;
-    for (from = end; from > 0 && text[from - 1] != '\n'; from--)
-        ;
-    *length = end - from;
-    return from;
-}
-
 /* The offset of the last line that begins with `line`; SIZE_MAX: none does. */
 static size_t find_line(const char *text, const char *line)
 {
@@ -81,19 +68,11 @@ static void add_exception(const char *text, struct buf *out)
  * led to it. */
 static void add_error(const char *error, const char *more, struct buf *out)
 {
-    size_t length, from = last_line(error, &length);
     const size_t at = find_line(error, more);
 
-    if (more[0] != '\0' && at != SIZE_MAX && at < from) {
+    if (at != SIZE_MAX) {
         add_exception(error + at, out);
         escape_last_lines(error, at, LINES_SHOWN, out);
-        return;
-    }
-    if (more[0] != '\0' && at == from) {
-        buf_add_text(out, "  ");
-        escape_text(error + from, length, out);
-        buf_add_text(out, "\n");
-        escape_last_lines(error, from, LINES_SHOWN, out);
         return;
     }
     if (more[0] != '\0') {

@@ -46,6 +46,7 @@
 #include "launcherd/process/interface.h"
 #include "launcherd/process/machine_id.h"
 #include "launcherd/process/proc.h"
+#include "launcherd/process/state_place.h"
 #include "launcherd/shim/guard.h"
 #include "launcherd/shim/log_file.h"
 #include "launcherd/shim/shim_io.h"
@@ -54,6 +55,7 @@
 #define GPU_END_US 1000000u
 #define LATE_END_MS 3000u
 #define PATIENCE_MS 5000u
+#define JOIN_ONLY_MS 30000u
 #define DESCRIPTORS 1024u /* as many may be open before the loop needs memory for its table */
 #define LOG_MAX_DEFAULT (1ull << 30)
 #define DAY_US (24 * 3600 * 1000000ull)
@@ -100,7 +102,7 @@ static const struct option_row rows[] = {
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, join_only),
      .help = "end once the server has taken the key of --join, and it is kept; then start the "
-             "service"},
+             "service. Without an answer of the server it fails after 30 s"},
     {.name = "keep-trying",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, keep_trying),
@@ -134,8 +136,7 @@ static const struct option_row rows[] = {
      .value = "DIR",
      OPTION_INTO(struct settings, state_dir),
      .help = "the key, run directories and logs of jobs (default: /var/lib/ddp/launcherd for root, "
-             "else "
-             "~/.local/state/ddp/launcherd)"},
+             "else a folder of this host's name in ~/.local/state/ddp/launcherd)"},
     {.name = "log-dir",
      .kind = OPTION_TEXT,
      .value = "DIR",
@@ -206,16 +207,6 @@ static const struct option_table table = {
     .row_count = sizeof rows / sizeof rows[0],
 };
 
-static bool make_absolute(const char *path, char out[PATH_MAX])
-{
-    char here[PATH_MAX];
-    if (path[0] == '/')
-        return snprintf(out, PATH_MAX, "%s", path) < PATH_MAX - 300;
-    if (getcwd(here, sizeof here) == NULL)
-        return false;
-    return snprintf(out, PATH_MAX, "%s/%s", here, path) < PATH_MAX - 300;
-}
-
 static uint32_t count_slots(const struct settings *settings, uint32_t gpus)
 {
     if (settings->slots > 0)
@@ -271,26 +262,6 @@ static int find_key(struct settings *settings, struct node_options *options, str
     return -1;
 }
 
-/* The address at which other nodes reach this one; 127.0.0.1 until the way to the server is known.
- * Returns -1, or the exit code. */
-static int find_address(const struct settings *settings, struct node_options *options)
-{
-    char *address = options->core.address;
-    enum status status = STATUS_OK;
-    struct err err, why;
-
-    (void)snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1");
-    options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
-    if (settings->address != NULL && settings->interface != NULL)
-        return service_complain(&table, "give --address or --interface, not both");
-    if (settings->interface != NULL)
-        status = interface_address(settings->interface, address, &err);
-    else if (settings->address != NULL &&
-             interface_take(settings->address, address, &why) != STATUS_OK)
-        status = err_set(&err, why.status, 0, "--address %s", why.text);
-    return status == STATUS_OK ? -1 : complain(&err);
-}
-
 static int check(const struct settings *settings, const struct node_options *options)
 {
     static const char allowed[] =
@@ -327,23 +298,37 @@ static int make_log_dir(struct settings *settings, char log_dir[PATH_MAX])
 {
     if (settings->log_dir == NULL)
         (void)snprintf(log_dir, PATH_MAX, "%.*s/logs", PATH_MAX - 300, settings->state_dir);
-    else if (!make_absolute(settings->log_dir, log_dir))
+    else if (!state_place_absolute(settings->log_dir, log_dir))
         return service_complain(&table, "--log-dir %s: too long", settings->log_dir);
     settings->log_dir = log_dir;
+    return -1;
+}
+
+static int find_state_dir(struct settings *settings, const char *host)
+{
+    static struct state_place place;
+    struct err err;
+
+    if (state_place_choose(settings->state_dir, host, settings->join != NULL, &place, &err) !=
+        STATUS_OK)
+        return service_complain(&table, "--state-dir %s", err.text);
+    if (place.word[0] != '\0' && !settings->list_gpus)
+        (void)fprintf(stderr, "launcherd: %s\n", place.word);
+    settings->state_dir = place.dir;
     return -1;
 }
 
 /* Checks everything that a command line can be wrong about, except --gpus. Returns -1, or the exit code. */
 static int prepare(struct settings *settings, struct node_options *options, struct key *key)
 {
-    static char host[256] = "node", absolute[PATH_MAX], log_dir[PATH_MAX], server[PATH_MAX];
+    static char host[256] = "node", log_dir[PATH_MAX], server[PATH_MAX];
+    struct err err;
     int code;
 
-    if (!make_absolute(settings->state_dir, absolute))
-        return service_complain(&table,
-                                "--state-dir %s: too long, or the current directory is gone",
-                                settings->state_dir);
-    settings->state_dir = absolute;
+    (void)gethostname(host, sizeof host - 1);
+    code = find_state_dir(settings, host);
+    if (code >= 0)
+        return code;
     if (settings->drain_on_term && settings->service.exit_with_parent)
         return service_complain(&table, "give --drain-on-term or --exit-with-parent, not both");
     if (settings->join_only && settings->join == NULL)
@@ -356,13 +341,15 @@ static int prepare(struct settings *settings, struct node_options *options, stru
         settings->server = server;
         options->server_is_default = true;
     }
-    if (code < 0 && settings->name == NULL) {
-        (void)gethostname(host, sizeof host - 1);
+    if (settings->name == NULL)
         settings->name = host;
-    }
     if (code < 0)
         code = check(settings, options);
-    return code < 0 ? find_address(settings, options) : code;
+    options->address_is_fixed = settings->address != NULL || settings->interface != NULL;
+    if (code < 0 && interface_choose(settings->address, settings->interface, options->core.address,
+                                     &err) != STATUS_OK)
+        return complain(&err);
+    return code;
 }
 
 static void list_gpus(uint32_t gpus)
@@ -465,6 +452,7 @@ static void on_ready(void *owner, bool is_key_lost)
     const struct launcher_options *core = &launcherd->options->core;
 
     if (launcherd->join_only) {
+        (void)uv_timer_stop(&launcherd->patience);
         launcherd->exit_code = is_key_lost ? EXIT_FAILURE : EXIT_SUCCESS;
         if (!is_key_lost)
             (void)printf("launcherd: %s has joined %s; start launcherd without --join now\n",
@@ -511,8 +499,16 @@ static void on_end_signal(uv_signal_t *handle, int number)
  * upgrade that waits for it should wait longer. */
 static void on_patience_over(uv_timer_t *timer)
 {
-    (void)timer;
-    notify_ready();
+    struct launcherd *launcherd = timer->data;
+
+    if (!launcherd->join_only) {
+        notify_ready();
+        return;
+    }
+    log_line(LOG_ERROR, LOG_ABOUT_NONE, "no server at %s has taken the key within %u s",
+             launcherd->options->server, JOIN_ONLY_MS / 1000);
+    launcherd->exit_code = EXIT_FAILURE;
+    end(launcherd);
 }
 
 static int run(struct launcherd *launcherd, struct node_options *options)
@@ -538,7 +534,9 @@ static int run(struct launcherd *launcherd, struct node_options *options)
     launcherd->late_end.data = launcherd;
     uv_unref((uv_handle_t *)&launcherd->late_end);
     uv_timer_init(&launcherd->loop, &launcherd->patience);
-    uv_timer_start(&launcherd->patience, on_patience_over, PATIENCE_MS, 0);
+    launcherd->patience.data = launcherd;
+    uv_timer_start(&launcherd->patience, on_patience_over,
+                   launcherd->join_only ? JOIN_ONLY_MS : PATIENCE_MS, 0);
     uv_unref((uv_handle_t *)&launcherd->patience);
     uv_run(&launcherd->loop, UV_RUN_DEFAULT);
     uv_close((uv_handle_t *)&launcherd->late_end, NULL);
@@ -557,7 +555,6 @@ int main(int argc, char **argv)
     static struct launcherd launcherd;
     static struct node_options options;
     static struct key key;
-    char state_dir[PATH_MAX];
     struct settings settings = {.gpu_timeout_us = LAUNCHER_GPU_TIMEOUT_US,
                                 .log_max = LOG_MAX_DEFAULT,
                                 .keep_logs_us = KEEP_LOGS_DEFAULT_US};
@@ -577,8 +574,6 @@ int main(int argc, char **argv)
     if (argc >= 2 && strcmp(argv[1], STORE_ARGUMENT) == 0)
         return store_main(argc - 2, argv + 2);
     pid_t parent = getppid();
-    service_state_dir("/launcherd", state_dir);
-    settings.state_dir = state_dir;
     int code = service_parse(&table, argc, argv, &settings);
     if (code < 0)
         code = prepare(&settings, &options, &key);

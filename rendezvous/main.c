@@ -91,8 +91,10 @@ static const struct option_row rows[] = {
      .kind = OPTION_TEXT,
      .value = "HOST:PORT",
      OPTION_INTO(struct settings, advertise),
-     .help = "how other machines reach this server, for its keys (default: the address of "
-             "--listen; for 0.0.0.0 this machine's name with its domain, else its address)"},
+     .help =
+         "how other machines reach this server, for its keys (default: the address of "
+         "--listen; for 0.0.0.0 and [::] this machine's name with its domain, if that has an "
+         "address for others, else the address on which the admin has come, or one of its own)"},
     {.name = "require-key",
      .kind = OPTION_FLAG,
      OPTION_INTO(struct settings, require_key),

@@ -186,7 +186,8 @@ int main(int argc, char **argv)
             print_error(&err);
         return EXIT_FAILED;
     }
-    if (agent_read_place(&place, &err) != STATUS_OK) {
+    if (agent_read_place(&place, &err) != STATUS_OK ||
+        options_take_world(&options, place.world, &err) != STATUS_OK) {
         print_error(&err);
         return EXIT_FAILED;
     }

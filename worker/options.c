@@ -8,6 +8,7 @@
 #include "common/option_docs.h"
 #include "worker/device.h"
 #include "worker/options_data.h"
+#include "worker/options_foreign.h"
 #include "worker/options_optim.h"
 #include "worker/options_table.h"
 
@@ -63,9 +64,13 @@ int options_metric_named(const char *name)
 
 static enum status check_schedule(struct options *options, struct err *err)
 {
-    int kind = schedule_kind_named(options->lr_schedule);
+    int kind = schedule_kind_named(options_schedule_name(options->lr_schedule));
     int metric = options_metric_named(options->plateau_metric);
 
+    if (strcmp(options->lr_schedule, "exponentiallr") == 0)
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--lr-schedule exponentiallr: use --lr-schedule step --lr-step-epochs 1 "
+                       "--lr-gamma X");
     if (kind < 0)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--lr-schedule %.40s: expected constant, step, imagenet, cosine, onecycle "
@@ -78,6 +83,7 @@ static enum status check_schedule(struct options *options, struct err *err)
                        metric < 0 ? "plateau-metric" : "early-stop",
                        metric < 0 ? options->plateau_metric : options->early_stop_metric);
     options->schedule.kind = (enum schedule_kind)kind;
+    options->lr_schedule = options_schedule_name(options->lr_schedule);
     options->schedule.plateau_max = metric != METRIC_VAL_LOSS;
     options->schedule.cycle_momentum = !options->keep_momentum;
     options->schedule.epochs = options->epochs;
@@ -260,9 +266,38 @@ static enum status take_words(struct options *options, const struct option_resul
     return status;
 }
 
-enum status options_read(struct options *options, int argc, char *const *argv, struct err *err)
+static enum status read_words(struct options *options, int argc, char *const *argv, struct err *err)
 {
     struct option_result result;
+    enum status status = options_parse(&options_table, argc, argv, NULL, options, &result, err);
+
+    for (size_t i = 0; status == STATUS_OK && i < options_table.row_count; i++)
+        options->is_given[i] = result.sources[i] != OPTION_FROM_DEFAULT;
+    options->help = result.wants_help;
+    options->version = result.wants_version;
+    return status == STATUS_OK && !options->help && !options->version
+               ? take_words(options, &result, err)
+               : status;
+}
+
+static enum status read_translated(struct options *options, int argc, char *const *argv,
+                                   struct err *err)
+{
+    char **words = calloc(2 * (size_t)argc + 1, sizeof *words);
+    int count = 0;
+    enum status status;
+
+    if (words == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for the options");
+    status = options_translate(argc, argv, words, &count, &options->foreign, err);
+    if (status == STATUS_OK)
+        status = read_words(options, count, words, err);
+    free(words);
+    return status;
+}
+
+enum status options_read(struct options *options, int argc, char *const *argv, struct err *err)
+{
     enum status status;
 
     *options = (struct options){
@@ -288,15 +323,8 @@ enum status options_read(struct options *options, int argc, char *const *argv, s
         .early_stop_patience = 100,
     };
     schedule_defaults(&options->schedule);
-    status = options_parse(&options_table, argc, argv, NULL, options, &result, err);
-    for (size_t i = 0; status == STATUS_OK && i < options_table.row_count; i++)
-        options->is_given[i] = result.sources[i] != OPTION_FROM_DEFAULT;
-    options->help = result.wants_help;
-    options->version = result.wants_version;
-    if (status != STATUS_OK || options->help || options->version)
-        return status;
-    status = take_words(options, &result, err);
-    return status != STATUS_OK ? status : check(options, err);
+    status = read_translated(options, argc, argv, err);
+    return status != STATUS_OK || options->help || options->version ? status : check(options, err);
 }
 
 enum status options_rank_path(const char *option, const char *name, uint32_t rank,

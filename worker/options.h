@@ -31,6 +31,13 @@ struct options_images {
     float mean[OPTIONS_COLOURS], std[OPTIONS_COLOURS];
 };
 
+/* Options of other programs that were given, see options_foreign.h. */
+struct options_foreign {
+    uint64_t left_out; /* a bit for each row of their table */
+    uint32_t world;    /* --world-size; 0: not given */
+    const char *gpu;   /* --gpu, as --device has it; NULL: not given */
+};
+
 #define OPTIONS_USUAL_THREADS UINT32_MAX /* as many as the kind of data needs */
 
 struct options {
@@ -103,6 +110,7 @@ struct options {
     const char *sample_log;          /* as loss_log */
     const char *trace, *trace_steps; /* the steps as typed; NULL: the usual */
     uint32_t trace_from, trace_to;   /* steps of this run, counted from 1 */
+    struct options_foreign foreign;
     bool help, version;
     bool is_given[OPTION_ROWS_MAX]; /* by row of the table */
 };
@@ -127,11 +135,20 @@ bool options_print_docs(FILE *out, int argc, char *const *argv);
 
 /* Appends NAME NUL VALUE NUL for each option that all ranks must have alike. */
 void options_list_equal(const struct options *options, struct buf *out);
-#define OPTIONS_IDLE_BYTES 160
+/* Takes what depends on the number of ranks: --gpu and --world-size of other programs. Errors:
+ * STATUS_BAD_INPUT. */
+enum status options_take_world(struct options *options, uint32_t world, struct err *err);
+/* What is known once the data is open. */
+struct options_facts {
+    uint32_t world;
+    bool has_pictures; /* files that are decoded: in a folder, or in shards */
+    bool has_shards, is_on_gpu;
+};
+#define OPTIONS_IDLE_BYTES 320
 /* The next option that was given and has no effect with the others, as a sentence. `at`: 0 at first.
  * False: there is none. */
-bool options_next_idle(const struct options *options, uint32_t world, uint32_t *at,
-                       char text[OPTIONS_IDLE_BYTES]);
+bool options_next_idle(const struct options *options, const struct options_facts *facts,
+                       uint32_t *at, char text[OPTIONS_IDLE_BYTES]);
 
 /* Of val_loss, val_acc1, val_acc5; -1: there is no such metric. */
 enum options_metric { METRIC_VAL_LOSS, METRIC_VAL_ACC1, METRIC_VAL_ACC5 };

@@ -141,6 +141,9 @@ enum status options_check_optim(struct options *options, struct err *err)
     const int kind = optim_kind_named(options->optimizer);
     enum status status;
 
+    if (strcmp(options->optimizer, "sgd_nesterov") == 0) /* torchvision's */
+        return err_set(err, STATUS_BAD_INPUT, 0,
+                       "--optimizer sgd_nesterov: use --optimizer sgd --nesterov --momentum X");
     if (kind < 0)
         return err_set(err, STATUS_BAD_INPUT, 0,
                        "--optimizer %.40s: expected sgd, adam, adamw, lars or larc",

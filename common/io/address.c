@@ -79,6 +79,8 @@ static bool is_loopback(const struct sockaddr_storage *resolved)
     const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)resolved;
     const struct sockaddr_in *v4 = (const struct sockaddr_in *)resolved;
 
+    if (resolved->ss_family == AF_INET6 && IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+        return v6->sin6_addr.s6_addr[12] == IN_LOOPBACKNET;
     if (resolved->ss_family == AF_INET6)
         return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) != 0;
     return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
@@ -547,7 +549,7 @@ static enum status bind_tcp(const char *address, int *fd, struct err *err)
     struct sockaddr_storage resolved = {0};
     socklen_t byte_count = 0;
     enum status status;
-    int on = 1;
+    int on = 1, off = 0;
 
     status = resolve_to_listen(address, &resolved, &byte_count, err);
     if (status == STATUS_OK)
@@ -555,6 +557,8 @@ static enum status bind_tcp(const char *address, int *fd, struct err *err)
     if (status != STATUS_OK)
         return status;
     (void)setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (resolved.ss_family == AF_INET6) /* whatever net.ipv6.bindv6only says */
+        (void)setsockopt(*fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(*fd, (const struct sockaddr *)&resolved, byte_count) == 0)
         return STATUS_OK;
     status = err_set(err, errno == EADDRINUSE ? STATUS_BUSY : STATUS_IO, errno,

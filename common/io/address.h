@@ -42,7 +42,7 @@ void address_format_tcp(const struct sockaddr_storage *resolved, char *text, siz
 enum status address_connect(const char *address, int *fd, struct err *err);
 /* A socket to listen on. unix: it listens, the file gets `mode`, a stale socket file is replaced, and
  * `made` identifies the new file. TCP: it is bound and listens on the caller's order. HOST may be
- * any address or name of this machine; a name blocks for as long as the resolver takes.
+ * any address or name of this machine; a name blocks for as long as the resolver takes. [::] takes IPv4, too.
  *   STATUS_BAD_INPUT  not of that form
  *   STATUS_NOT_FOUND  a name that has no address, or only a loopback address: at the start of a machine that may pass
  *   STATUS_BUSY       somebody listens there

@@ -134,8 +134,8 @@ static uint64_t lines_of_other(const struct search *search, const struct cause *
     return count;
 }
 
-/* Whether somebody else than the program itself chose how it ended: Python's exit code for an exception that nobody caught
- * is 1, and a program that crashed or ends with a code of its own went on after what it had caught. */
+/* Whether the end shows that the program had caught its exception: Python's exit code for one that nobody caught is 1, so a
+ * program that crashed, or ended with another code, went on after it. */
 static bool was_caught(const struct search *search, uint64_t lines_after)
 {
     const bool is_crash = search->end.signal != 0 && search->end.signal != SIGABRT;
@@ -175,7 +175,7 @@ static enum cause_kind kind_here(const struct search *search, const struct cause
 /* An exception that ends a program is its last one; but that of a child process comes before what its parent says then. Of
  * aborts, errors and lost peers the first leads to the others. */
 static bool is_better(const struct search *search, const struct cause *cause,
-                      const struct cause *best, bool is_last_best)
+                      const struct cause *best, enum cause_kind kind)
 {
     if (best->is_single != cause->is_single)
         return best->is_single;
@@ -183,18 +183,19 @@ static bool is_better(const struct search *search, const struct cause *cause,
         return cause->stream == 1; /* stderr */
     if (best->is_child != cause->is_child)
         return cause->is_child;
-    return is_last_best ? cause->order > best->order : cause->order < best->order;
+    if (kind == CAUSE_RAISED || kind == CAUSE_LAST || cause->is_single)
+        return cause->order > best->order;
+    return cause->order < best->order;
 }
 
 static void consider(struct search *search, const struct cause *cause)
 {
     const enum cause_kind kind = kind_here(search, cause);
     struct cause *best = &search->of_kind[kind];
-    const bool is_last_best = kind == CAUSE_RAISED || kind == CAUSE_LAST || cause->is_single;
 
     if (kind == CAUSE_NONE || !is_fresh(search, cause))
         return;
-    if (best->kind == CAUSE_NONE || is_better(search, cause, best, is_last_best))
+    if (best->kind == CAUSE_NONE || is_better(search, cause, best, kind))
         *best = *cause;
     best->kind = kind;
 }
@@ -247,41 +248,39 @@ static void consider_lines(struct search *search, const struct cause_reader *rea
     }
 }
 
-static void search_stream(struct search *search, uint32_t stream)
-{
-    const struct causes *causes = search->causes;
-    const struct text rest = cause_lines_rest(&causes->lines[stream]);
-    struct cause_reader reader = causes->readers[stream];
-    struct cause open;
-
-    if (rest.count > 0) /* a last line without a line feed */
-        cause_reader_line(&reader, rest, causes->order + 1, causes->now_us, on_found, search);
-    if (cause_reader_open(&reader, &open))
-        consider(search, &open);
-    consider_lines(search, &reader);
-}
-
 static void on_nothing(void *context, const struct cause *cause)
 {
     (void)context;
     (void)cause;
 }
 
-/* The lines of a stream, with a last one that has no end. */
-static uint64_t count_lines(const struct causes *causes, uint32_t stream)
+/* The reader of a stream after a last line that has no line feed. */
+static struct cause_reader reader_at_end(struct search *search, uint32_t stream,
+                                         cause_on_cause *on_cause)
 {
+    const struct causes *causes = search->causes;
     const struct text rest = cause_lines_rest(&causes->lines[stream]);
     struct cause_reader reader = causes->readers[stream];
 
     if (rest.count > 0)
-        cause_reader_line(&reader, rest, causes->order + 1, 0, on_nothing, NULL);
-    return reader.lines;
+        cause_reader_line(&reader, rest, causes->order + 1, causes->now_us, on_cause, search);
+    return reader;
+}
+
+static void search_stream(struct search *search, uint32_t stream)
+{
+    const struct cause_reader reader = reader_at_end(search, stream, on_found);
+    struct cause open;
+
+    if (cause_reader_open(&reader, &open))
+        consider(search, &open);
+    consider_lines(search, &reader);
 }
 
 static void search_all(struct search *search)
 {
     for (uint32_t stream = 0; stream < CAUSE_STREAMS; stream++)
-        search->lines[stream] = count_lines(search->causes, stream);
+        search->lines[stream] = reader_at_end(search, stream, on_nothing).lines;
     for (int kind = 0; kind < CAUSE_KINDS; kind++)
         for (int i = 0; i < 2; i++)
             consider(search, &search->causes->kept[kind][i]);

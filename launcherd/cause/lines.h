@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "launcherd/cause/text.h"
+#include "common/text_view.h"
 
 #define CAUSE_LINE_BYTES_MAX 2048u /* the rest of a longer line is dropped */
 

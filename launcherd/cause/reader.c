@@ -17,23 +17,6 @@ static const char traceback[] = "Traceback (most recent call last):";
 
 /* -- lines -------------------------------------------------------------------------------------- */
 
-/* Removes "[rank0]: ", as often as it stands there. */
-static struct text without_ranks(struct text line)
-{
-    for (;;) {
-        size_t at = 5;
-
-        if (!text_starts(line, "[rank"))
-            return line;
-        while (at < line.count && isdigit((unsigned char)line.bytes[at]))
-            at++;
-        if (at == 5 || at + 1 >= line.count || memcmp(line.bytes + at, "]:", 2) != 0)
-            return line;
-        at += 2;
-        line = text_from(line, at + (at < line.count && line.bytes[at] == ' '));
-    }
-}
-
 /* Whether the line begins with the prefix of the traceback; digits of times and process ids may differ. */
 static bool has_prefix(const struct cause_reader *reader, struct text line)
 {
@@ -50,7 +33,7 @@ static struct text without_prefix(const struct cause_reader *reader, struct text
 {
     if (has_prefix(reader, line))
         line = text_from(line, reader->prefix_count);
-    line = without_ranks(line);
+    line = text_without_ranks(line);
     if (reader->is_group && (text_starts(line, "  + ") || text_starts(line, "  | ")))
         line = text_from(line, 4);
     return line;
@@ -122,15 +105,14 @@ static void add_message(struct cause_reader *reader, struct text line)
     text_append(reader->message, sizeof reader->message, text_of(is_long ? "...\n" : "\n"));
 }
 
-/* Sets cause->line to the first line of `text`, without a colon that no message follows, as in "KeyboardInterrupt: ". */
-static void put_line(char line[REASON_BYTES_MAX], struct text text)
+void cause_first_line(struct text text, char out[REASON_BYTES_MAX])
 {
     size_t next;
 
     text = text_trim(text_line(text_trim(text), 0, &next));
     if (text.count > 0 && text.bytes[text.count - 1] == ':')
         text.count--;
-    utf8_printable(text.bytes, text.count, line, REASON_BYTES_MAX);
+    utf8_printable(text.bytes, text.count, out, REASON_BYTES_MAX);
 }
 
 /* Appends the beginning of a text, at most `bytes_max` bytes of it. */
@@ -259,7 +241,7 @@ static bool is_syntax_error(struct text line)
 static void take_exception(struct cause_reader *reader, struct text line, uint64_t order)
 {
     reader->message_order = order;
-    put_line(reader->open.line, line);
+    cause_first_line(line, reader->open.line);
     reader->line_is_bare = text_ends(text_trim(line), ":") && strlen(reader->open.line) < 100;
     if (reader->open.kind != CAUSE_ASIDE)
         reader->open.kind = cause_of_exception(line);
@@ -330,7 +312,7 @@ static void name_first_of_group(struct cause_reader *reader, struct text line)
     if (reader->group_is_named || !cause_is_exception(line) || !text_has(line, ": "))
         return;
     reader->group_is_named = true;
-    put_line(first, line);
+    cause_first_line(line, first);
     append(reader->open.line, text_of(": "), 16);
     append(reader->open.line, text_of(first), LAST_BYTES_MAX);
     if (reader->open.kind != CAUSE_ASIDE)
@@ -344,10 +326,10 @@ static void complete_line(struct cause_reader *reader, struct text line)
     const size_t signal = text_find(line, "traceback : Signal ");
 
     if (signal < line.count) {
-        put_line(reader->open.line, text_from(line, signal + 12));
+        cause_first_line(text_from(line, signal + 12), reader->open.line);
         reader->open.kind = CAUSE_FATAL;
     } else if (text_starts(line, "Caused by: ")) {
-        put_line(reader->open.line, text_from(line, 11));
+        cause_first_line(text_from(line, 11), reader->open.line);
     } else if (reader->line_is_bare && isalnum((unsigned char)line.bytes[0])) {
         append(reader->open.line, text_of(": "), 16);
         append(reader->open.line, line, LAST_BYTES_MAX);
@@ -418,7 +400,7 @@ static void begin_abort(struct cause_reader *reader, struct text line, enum caus
         .kind = CAUSE_FATAL, .stream = reader->stream, .began_us = now_us, .order = order};
     reader->block_order = reader->message_order = order;
     begin_parts(reader);
-    put_line(reader->open.line, line);
+    cause_first_line(line, reader->open.line);
     add_message(reader, line);
     reader->is_open = true;
     reader->state = state;
@@ -443,7 +425,7 @@ static void in_what(struct cause_reader *reader, struct text line)
     append(named, type, 80);
     append(named, text_of(": "), 16);
     append(named, what, 160);
-    put_line(reader->open.line, text_of(named));
+    cause_first_line(text_of(named), reader->open.line);
     if (cause_of_exception(text_of(named)) != CAUSE_RAISED)
         reader->open.kind = cause_of_exception(text_of(named));
 }
@@ -503,7 +485,7 @@ static bool take_begin(struct cause_reader *reader, struct text whole, struct te
         if (reader->is_group && reader->is_open && text_starts(whole, "    "))
             return false; /* of one of a group */
         begin_traceback(reader, line, order, now_us, giving);
-        take_prefix(reader, without_ranks(whole));
+        take_prefix(reader, text_without_ranks(whole));
         add_frame(reader, text_of(traceback));
     } else if (text_has(trimmed, "Traceback (most recent call last) \xe2\x94\x80") ||
                text_has(trimmed, "Traceback (most recent call last) --")) {

@@ -54,7 +54,7 @@ struct cause_reader {
     bool is_bare;   /* it began with a "File" line: a syntax error in the program itself */
     bool is_open;   /* `open` has an exception */
     bool is_group, group_is_named;
-    bool frames_are_cut, message_is_cut;
+    bool frames_are_cut;
     struct cause open;
     char root[REASON_BYTES_MAX]; /* the first exception of the chain; "": `open` is the first */
     enum cause_kind root_kind;
@@ -76,5 +76,7 @@ void cause_reader_line(struct cause_reader *reader, struct text line, uint64_t o
                        uint64_t now_us, cause_on_cause *on_cause, void *context);
 /* The cause that may still go on. False: there is none. */
 bool cause_reader_open(const struct cause_reader *reader, struct cause *cause);
+/* Sets `out` to the first line of `text`, without a colon that no message follows, as in "KeyboardInterrupt: ". */
+void cause_first_line(struct text text, char out[REASON_BYTES_MAX]);
 
 #endif

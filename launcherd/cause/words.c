@@ -190,10 +190,13 @@ static const char *const fatal[] = {
     "Out of memory",
 };
 
+/* The level of a log line that is no failure, whatever else the line says. */
+static const char *const low_levels[] = {"INFO", "DEBUG", "WARN"};
+
 /* Notes, frames and other lines that no person takes for the reason. */
 static const char *const notes[] = {
-    "INFO", "DEBUG", "WARN", "frame #", "Warning", "warning", "warn(", "Loading", "it/s]", "s/it]",
-    "%|", "... ", "Extension modules:", "nodename", "resource_tracker", "leaked", "Thread 0x",
+    "frame #", "Warning", "warning", "warn(", "Loading", "it/s]", "s/it]", "%|", "... ",
+    "Extension modules:", "nodename", "resource_tracker", "leaked", "Thread 0x",
     "Current thread 0x", "File \"", "Stack trace", "core dumped)", "During handling",
     "direct cause",
     /* how another process ended, which says nothing about why */
@@ -260,7 +263,7 @@ enum cause_kind cause_of_line(struct text whole)
     const bool is_indented = whole.count > 0 && (whole.bytes[0] == ' ' || whole.bytes[0] == '\t');
 
     if (line.count == 0 || is_c10_log(line, 'W') || is_c10_log(line, 'I') ||
-        has_any(line, notes, 3))
+        has_any(line, low_levels, COUNT(low_levels)))
         return CAUSE_NONE;
     if (is_assertion(line) || (has_any(line, fatal, COUNT(fatal)) && !is_c10_log(line, 'E')) ||
         (is_shell_line(line) && text_has(line, "No such file or directory")))

@@ -5,7 +5,7 @@
 #ifndef LAUNCHERD_CAUSE_WORDS_H
 #define LAUNCHERD_CAUSE_WORDS_H
 
-#include "launcherd/cause/text.h"
+#include "common/text_view.h"
 
 enum cause_kind {
     CAUSE_NONE,

@@ -527,6 +527,9 @@ static void on_event(struct shim *shim, const struct shim_event *event,
     case SHIM_EVENT_STORE_EXITED:
         on_store_exited(shim, event, actions);
         break;
+    case SHIM_EVENT_STORE_UNREACHED:
+        shim_store_unreached(shim, event, actions);
+        break;
     case SHIM_EVENT_TREE_EMPTY:
         on_tree_empty(shim, event);
         break;

@@ -79,6 +79,9 @@ struct shim {
     uint32_t stop_signal; /* last sent; 0: none */
     uint64_t check_at_us; /* stopping, all workers gone: when to look again; else 0 */
     uint64_t left_at_us;  /* all workers exited 0: when what they left gets SIGTERM; else 0 */
+    uint64_t late_at_us;  /* stopping: when SIGNAL_LATE is due; else 0 */
+    uint64_t
+        look_at_us; /* stopping, all workers gone: when what they left gets the signal again; else 0 */
     uint64_t ended_at_us;
     uint64_t alone_at_us; /* since when launcherd is not connected; 0: it is, or never was */
     bool is_recorded;     /* the end is on the disk */
@@ -119,7 +122,8 @@ enum shim_event_type {
     SHIM_EVENT_WORKER_MSG,    /* local, msg: worker_join, progress, worker_error */
     SHIM_EVENT_STORE_STARTED, /* before the first SPAWNED, where this shim has a store */
     SHIM_EVENT_STORE_EXITED,  /* text: how, code: 1 where the job's limits were the cause; else 0 */
-    SHIM_EVENT_TREE_EMPTY,    /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
+    SHIM_EVENT_STORE_UNREACHED, /* text: why the ranks here do not reach the store on the first node */
+    SHIM_EVENT_TREE_EMPTY,      /* after KILL_TREE or CHECK_TREE: no descendant is left (the store
                                * does not count). text: what of the output is not in the logs; NULL: all is */
     SHIM_EVENT_END_KEPT, /* text: why the end is not stored; NULL: it is, which may come later, too */
 };
@@ -146,8 +150,9 @@ enum shim_action_type {
                      * follows for each */
     SHIM_KILL_ONE,  /* local: SIGKILL to its process group; EXITED follows */
     SHIM_SPAWN_ONE, /* local: SPAWNED or SPAWN_FAILED follows */
-    SHIM_SIGNAL,    /* signal: to the process group of every running worker */
-    SHIM_WARN,      /* signal: to every running worker itself; nothing is being stopped */
+    SHIM_SIGNAL, /* signal: to every running worker, and not yet to what it needs to save its work */
+    SHIM_SIGNAL_LATE, /* signal: also to others that may have something to save, each once */
+    SHIM_WARN,        /* signal: to every running worker; nothing is being stopped */
     SHIM_SIGNAL_LEFT, /* signal, is_told: to processes that ended workers left behind, each once */
     SHIM_KILL_TREE,   /* SIGKILL every descendant, until none is left; TREE_EMPTY follows. is_told:
                        * because the grace is over */
@@ -171,9 +176,9 @@ struct shim_action {
 };
 
 /* The most actions of one step: for each worker a `world`, a progress and a kill. Of every other
- * action at most two for the lease, two for the event, two for the grace, one for the store, one for
+ * action at most two for the lease, two for the event, three for the grace, one for the store, one for
  * the warning and one for the end. */
-#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 12)
+#define SHIM_ACTIONS_MAX (3 * SLOTS_PER_NODE_MAX + 13)
 struct shim_actions {
     uint32_t count;
     uint64_t timer_at_us;

@@ -37,6 +37,11 @@ void shim_fail(struct shim *shim, const struct shim_event *event, enum failure_c
     shim_change(shim);
 }
 
+static void forget_times(struct shim *shim)
+{
+    shim->check_at_us = shim->left_at_us = shim->late_at_us = shim->look_at_us = 0;
+}
+
 void shim_set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
 {
     assert(phase > shim->phase);
@@ -45,7 +50,7 @@ void shim_set_phase(struct shim *shim, enum shim_phase phase, uint64_t now_us)
         shim->stopping_at_us = now_us;
     if (phase == SHIM_ENDED) {
         shim->ended_at_us = now_us;
-        shim->check_at_us = shim->left_at_us = 0;
+        forget_times(shim);
     }
     shim_change(shim);
 }
@@ -71,7 +76,7 @@ void shim_end_if_over(struct shim *shim, uint64_t now_us)
 void shim_kill_tree(struct shim *shim, struct shim_actions *actions)
 {
     shim->kill_at_us = UINT64_MAX;
-    shim->check_at_us = shim->left_at_us = 0;
+    forget_times(shim);
     shim_add(actions, (struct shim_action){.type = SHIM_KILL_TREE});
 }
 
@@ -89,6 +94,24 @@ void shim_stop_now(struct shim *shim, uint64_t now_us, struct shim_actions *acti
         shim_kill_tree(shim, actions);
 }
 
+/* From now on until the kill; the grace of a second stop may be shorter. */
+static void set_late(struct shim *shim, uint64_t now_us)
+{
+    const uint64_t quarter_us = (shim->kill_at_us - now_us) / 4;
+
+    shim->late_at_us = shim->kill_at_us - (quarter_us < SHIM_LATE_US ? quarter_us : SHIM_LATE_US);
+}
+
+/* What is left gets the signal, and so does what that leaves, until nothing is left. */
+static void signal_left(struct shim *shim, uint64_t now_us, bool is_told,
+                        struct shim_actions *actions)
+{
+    shim->look_at_us = now_us + SHIM_LEFT_LOOK_US;
+    shim_add(actions, (struct shim_action){.type = SHIM_SIGNAL_LEFT,
+                                           .signal = shim->stop_signal,
+                                           .is_told = is_told});
+}
+
 void shim_stop_gently(struct shim *shim, uint64_t now_us, uint32_t signal, uint64_t grace_us,
                       struct shim_actions *actions)
 {
@@ -101,15 +124,18 @@ void shim_stop_gently(struct shim *shim, uint64_t now_us, uint32_t signal, uint6
     uint64_t kill_at_us = now_us + grace_us;
     if (shim->phase != SHIM_STOPPING)
         shim_set_phase(shim, SHIM_STOPPING, now_us);
-    if (shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us)
+    const bool is_sooner = shim->kill_at_us == 0 || kill_at_us < shim->kill_at_us;
+    if (is_sooner)
         shim->kill_at_us = kill_at_us; /* a second stop cannot extend the grace */
+    if (is_sooner || shim->stop_signal != signal)
+        set_late(shim, now_us);
     if (shim->stop_signal == signal)
         return;
     shim->stop_signal = signal;
     if (!shim_workers_are_gone(shim))
         shim_add(actions, (struct shim_action){.type = SHIM_SIGNAL, .signal = signal});
     else if (shim->check_at_us != 0 && shim->left_at_us == 0)
-        shim_add(actions, (struct shim_action){.type = SHIM_SIGNAL_LEFT, .signal = signal});
+        signal_left(shim, now_us, false, actions);
 }
 
 void shim_stop_peers(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
@@ -136,6 +162,7 @@ static void begin_end_of_left(struct shim *shim, uint64_t now_us)
     shim_set_phase(shim, SHIM_STOPPING, now_us);
     shim->left_at_us = now_us + SHIM_QUIET_US;
     shim->kill_at_us = shim->left_at_us + grace_us;
+    set_late(shim, shim->left_at_us);
 }
 
 void shim_workers_gone(struct shim *shim, uint64_t now_us, bool in_success,
@@ -150,19 +177,17 @@ void shim_workers_gone(struct shim *shim, uint64_t now_us, bool in_success,
     if (in_success && shim->phase != SHIM_STOPPING)
         begin_end_of_left(shim, now_us);
     else if (shim->left_at_us == 0)
-        shim_add(actions,
-                 (struct shim_action){.type = SHIM_SIGNAL_LEFT, .signal = shim->stop_signal});
+        signal_left(shim, now_us, false, actions);
     shim->check_at_us = now_us + TREE_CHECK_US;
     shim_add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
 }
 
-static void end_left(struct shim *shim, struct shim_actions *actions)
+static void end_left(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
 {
     shim->left_at_us = 0;
     if (shim->stop_signal == 0)
         shim->stop_signal = SIGNAL_TERM;
-    shim_add(actions, (struct shim_action){
-                          .type = SHIM_SIGNAL_LEFT, .signal = shim->stop_signal, .is_told = true});
+    signal_left(shim, now_us, true, actions);
 }
 
 void shim_check_grace(struct shim *shim, uint64_t now_us, struct shim_actions *actions)
@@ -175,7 +200,14 @@ void shim_check_grace(struct shim *shim, uint64_t now_us, struct shim_actions *a
         return;
     }
     if (shim->left_at_us != 0 && now_us >= shim->left_at_us)
-        end_left(shim, actions);
+        end_left(shim, now_us, actions);
+    if (shim->late_at_us != 0 && now_us >= shim->late_at_us) {
+        shim->late_at_us = 0;
+        shim_add(actions,
+                 (struct shim_action){.type = SHIM_SIGNAL_LATE, .signal = shim->stop_signal});
+    }
+    if (shim->look_at_us != 0 && now_us >= shim->look_at_us)
+        signal_left(shim, now_us, false, actions);
     if (shim->check_at_us != 0 && now_us >= shim->check_at_us) {
         shim->check_at_us = now_us + TREE_CHECK_US;
         shim_add(actions, (struct shim_action){.type = SHIM_CHECK_TREE});
@@ -186,9 +218,11 @@ uint64_t shim_stop_timer_us(const struct shim *shim)
 {
     uint64_t at_us = shim->phase == SHIM_STOPPING ? shim->kill_at_us : UINT64_MAX;
 
-    if (shim->check_at_us != 0 && shim->check_at_us < at_us)
-        at_us = shim->check_at_us;
-    if (shim->left_at_us != 0 && shim->left_at_us < at_us)
-        at_us = shim->left_at_us;
+    const uint64_t due_us[] = {shim->check_at_us, shim->left_at_us, shim->late_at_us,
+                               shim->look_at_us};
+
+    for (uint32_t i = 0; i < sizeof due_us / sizeof due_us[0]; i++)
+        if (due_us[i] != 0 && due_us[i] < at_us)
+            at_us = due_us[i];
     return at_us;
 }

@@ -6,10 +6,12 @@
  *                       SHIM_LEFT_GRACE_US (or the job's grace, if that is shorter), SIGKILL
  *   lease, `forget`     SIGKILL at once
  *
- * In each case the shim ends as soon as no process is left. Processes whose rank has ended get the
- * signal only when all ranks have ended: until then a rank that writes a checkpoint may need them.
- * They have the rest of the grace, because a rank may be a shell that SIGTERM ends before its
- * program. */
+ * In each case the shim ends as soon as no process is left.
+ *
+ * A signal goes to the rank's process first, because a rank that writes a checkpoint needs its DataLoader's workers;
+ * SHIM_LATE_US (or a quarter of the grace, if that is shorter) before the kill also to others that may have something to
+ * save; and when all ranks have ended to what they have left, which has the rest of the grace, because a rank may be a
+ * shell that SIGTERM ends before its program. process/signal_rule.h says which process gets it when. */
 #ifndef LAUNCHERD_CORE_SHIM_STOP_H
 #define LAUNCHERD_CORE_SHIM_STOP_H
 
@@ -18,6 +20,9 @@
 /* Python's resource tracker, for example, ends a moment after the program. */
 #define SHIM_QUIET_US 500000u
 #define SHIM_LEFT_GRACE_US 5000000u
+#define SHIM_LATE_US 10000000u
+/* How often it looks what the ended ones have left: a program that has saved leaves its own processes. */
+#define SHIM_LEFT_LOOK_US 200000u
 
 void shim_add(struct shim_actions *actions, struct shim_action action);
 void shim_change(struct shim *shim);

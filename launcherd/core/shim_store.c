@@ -2,12 +2,24 @@
 
 #include "launcherd/core/shim_stop.h"
 
+#define EXIT_UNREACHED 126
+
 bool shim_store_is_needed(const struct shim *shim, uint64_t now_us)
 {
     if (shim->store_end_ordered || shim->store_released || shim->has_failed || shim->forgotten ||
         now_us >= shim->lease_until_us)
         return false;
     return shim->options.node_count > 1 || !shim_workers_are_gone(shim);
+}
+
+void shim_store_unreached(struct shim *shim, const struct shim_event *event,
+                          struct shim_actions *actions)
+{
+    if (!shim->go_taken || shim->phase >= SHIM_STOPPING || shim->has_failed)
+        return;
+    shim_fail(shim, event, FAILURE_PROGRAM, -1, "%s", event->text);
+    shim->failed_errno_exit = EXIT_UNREACHED;
+    shim_stop_peers(shim, event->now_us, actions);
 }
 
 static bool is_alone(const struct shim *shim)
@@ -21,7 +33,7 @@ void shim_store_check(struct shim *shim, uint64_t now_us, struct shim_actions *a
     if (!is_alone(shim))
         return;
     shim->kill_at_us = UINT64_MAX; /* nothing is left to kill or to look for */
-    shim->check_at_us = shim->left_at_us = 0;
+    shim->check_at_us = shim->left_at_us = shim->late_at_us = shim->look_at_us = 0;
     if (shim_store_is_needed(shim, now_us))
         return;
     shim->store_end_ordered = true;

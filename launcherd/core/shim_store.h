@@ -13,6 +13,9 @@
 
 /* Whether ranks may still use the store. */
 bool shim_store_is_needed(const struct shim *shim, uint64_t now_us);
+/* The ranks would wait for it in vain, and no restart helps: 126, as for a command that cannot be run here. */
+void shim_store_unreached(struct shim *shim, const struct shim_event *event,
+                          struct shim_actions *actions);
 /* After each event: ends the store when it is not needed and no other process is left. */
 void shim_store_check(struct shim *shim, uint64_t now_us, struct shim_actions *actions);
 /* When to look again; UINT64_MAX: no need. */

@@ -11,8 +11,10 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
+#include "common/address_reach.h"
 #include "common/arena.h"
 #include "common/frame.h"
+#include "common/io/address_toward.h"
 #include "common/io/mono.h"
 #include "common/io/write_all.h"
 #include "launcherd/doctor/doctor_parts.h"
@@ -247,6 +249,19 @@ static int answer(const struct doctor *doctor)
     return answer_facts(doctor);
 }
 
+/* On the server's machine launcherd may know only a loopback address. Then it is the one from which the others are called, as
+ * for a job (shim/part_address.h). */
+static void find_address(struct doctor *doctor, char address[ADDRESS_BYTES_MAX])
+{
+    const struct msg_pair_list *peers = &doctor->ask->peers;
+
+    for (uint32_t i = 0; i < peers->count; i++)
+        if (address_reach_of(doctor->address) != ADDRESS_FOR_OTHERS &&
+            address_reach_of(peers->items[i].value) == ADDRESS_FOR_OTHERS &&
+            address_toward(peers->items[i].value, address))
+            doctor->address = address;
+}
+
 int doctor_main(char **args)
 {
     struct doctor doctor = {.name = args[0],
@@ -256,12 +271,14 @@ int doctor_main(char **args)
                             .slots = (uint32_t)strtoul(args[4], NULL, 10),
                             .gpus = (uint32_t)strtoul(args[5], NULL, 10),
                             .policy = {.node = args[0], .allow_root = args[6][0] != '\0'}};
+    char address[ADDRESS_BYTES_MAX];
     struct arena arena = {0};
     struct msg msg;
     int code = 1;
 
     if (read_question(&arena, &msg)) {
         doctor.ask = &msg.node_ask;
+        find_address(&doctor, address);
         code = answer(&doctor);
     }
     arena_reset(&arena);

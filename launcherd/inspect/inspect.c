@@ -14,6 +14,7 @@
 #include "common/arena.h"
 #include "common/json_strict.h"
 #include "common/msg.h"
+#include "launcherd/inspect/dials.h"
 #include "launcherd/inspect/pyspy.h"
 #include "launcherd/inspect/stack.h"
 #include "launcherd/process/proc.h"
@@ -75,6 +76,16 @@ static void add_python(char *const *arguments, pid_t pid, const struct rundir_sh
     account_free(&own);
 }
 
+static void add_dial(pid_t pid, cJSON *out)
+{
+    struct dial dial;
+
+    if (!dials_find(pid, &dial))
+        return;
+    (void)cJSON_AddNumberToObject(out, "dial_pid", dial.pid);
+    (void)cJSON_AddStringToObject(out, "dial_to", dial.to);
+}
+
 static int print_json(const cJSON *object)
 {
     char *text = cJSON_PrintUnformatted(object);
@@ -112,6 +123,7 @@ static int show_stack(char *const *arguments)
     (void)cJSON_AddStringToObject(out, "schema", "ddp.stack.v1");
     (void)cJSON_AddNumberToObject(out, "rank", strtod(arguments[INSPECT_ARG_RANK], NULL));
     if (stack_describe(pid, shim.pid, out)) {
+        add_dial(pid, out);
         add_python(arguments, pid, &shim, &start.start, out);
         code = print_json(out);
     } else {

@@ -148,7 +148,7 @@ static void add_children(pid_t pid, cJSON *out)
         cJSON *child;
 
         (void)snprintf(dir, sizeof dir, "/proc/%d", (int)next);
-        if (!proc_stat_read(dir, &stat) || stat.ppid != pid)
+        if (!proc_stat_read(dir, &stat) || stat.is.parent != pid)
             continue;
         count++;
         child = cJSON_CreateObject();
@@ -167,7 +167,7 @@ bool stack_describe(pid_t pid, pid_t parent, cJSON *out)
     char dir[DIR_BYTES];
 
     (void)snprintf(dir, sizeof dir, "/proc/%d", (int)pid);
-    if (!proc_stat_read(dir, &before) || before.ppid != parent)
+    if (!proc_stat_read(dir, &before) || before.is.parent != parent)
         return false;
     (void)cJSON_AddNumberToObject(out, "pid", pid);
     if (!add_task(dir, out, &before))
@@ -179,7 +179,7 @@ bool stack_describe(pid_t pid, pid_t parent, cJSON *out)
     add_threads(dir, out);
     add_children(pid, out);
     return proc_stat_read(dir, &after) && after.is.start_ticks == before.is.start_ticks &&
-           after.ppid == parent;
+           after.is.parent == parent;
 }
 
 static bool is_python(pid_t pid)
@@ -211,7 +211,7 @@ static pid_t find_among_children(pid_t *parents, uint32_t *count)
         if (!proc_stat_read(dir, &stat))
             continue;
         for (uint32_t i = 0; i < *count; i++) {
-            if (stat.ppid != parents[i] || found_count == STACK_CHILDREN_MAX)
+            if (stat.is.parent != parents[i] || found_count == STACK_CHILDREN_MAX)
                 continue;
             found[found_count++] = next;
             python = is_python(next) ? next : python;

@@ -200,9 +200,14 @@ static struct launcher_event failed_event(struct node_server *server, enum statu
                                           const char *text)
 {
     const char *stays = after_failure(server, explain_dial(server, status, text));
+    char line[400];
 
+    (void)snprintf(line, sizeof line, "%.300s%s", text,
+                   status == STATUS_TIMEOUT && !server->was_welcomed
+                       ? " (is that machine on, and does no firewall drop what is sent there?)"
+                       : "");
     if (stays == NULL)
-        show_failure(server, text);
+        show_failure(server, line);
     return closed_event(stays);
 }
 

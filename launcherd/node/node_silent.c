@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcherd/process/proc.h"
-
-#define PROCESSES_MAX 1024u
+#include "launcherd/process/signal_tree.h"
 
 /* proc(5) */
 static const char *describe(char state)
@@ -33,7 +31,7 @@ static const char *describe(char state)
 static bool is_rank(const struct node_shim *shim, uint32_t index, struct proc_stat *stat)
 {
     return shim->pids[index] > 0 && proc_stat_of(shim->pids[index], stat) &&
-           stat->ppid == shim->pid && stat->state != 'Z';
+           stat->is.parent == shim->pid && stat->state != 'Z';
 }
 
 static uint32_t count_ranks(const struct node_shim *shim)
@@ -65,31 +63,39 @@ void node_silent_look(struct node_shims *shims, uint64_t job_id, uint32_t genera
     shims->host->post(shims->host->owner, event);
 }
 
-static bool is_of_rank(const struct node_shim *shim, const struct proc_found *found)
+/* The process of a rank, or what one that has ended has left. */
+static bool is_of_rank(void *arg, const struct proc_found *child)
 {
-    for (uint32_t i = 0; i < shim->rank_count; i++)
-        if (shim->pids[i] > 0 && (shim->pids[i] == found->session || shim->pids[i] == found->group))
+    const struct node_shim *shim = arg;
+    struct proc_stat stat;
+
+    for (uint32_t i = 0; i < shim->rank_count; i++) {
+        if (shim->pids[i] <= 0)
+            continue;
+        if (shim->pids[i] == child->pid)
             return true;
+        if ((shim->pids[i] == child->session || shim->pids[i] == child->group) &&
+            !is_rank(shim, i, &stat))
+            return true;
+    }
     return false;
 }
 
 void node_silent_signal(struct node_shims *shims, uint64_t job_id, uint32_t generation, int signal)
 {
-    const struct node_shim *shim = node_shim_find(shims, job_id, generation);
-    struct proc_found *found = calloc(PROCESSES_MAX, sizeof *found);
-    uint32_t count = 0, sent = 0;
+    struct node_shim *shim = node_shim_find(shims, job_id, generation);
+    struct signal_memory *memory = calloc(1, sizeof *memory);
+    uint32_t sent = 0;
 
-    if (shim != NULL && !shim->exited && shim->pid > 0 && found != NULL)
-        count = proc_find_descendants(shim->pid, NULL, NULL, found, PROCESSES_MAX);
-    for (uint32_t i = 0; i < count && i < PROCESSES_MAX; i++) {
-        if (!is_of_rank(shim, &found[i]))
-            continue;
-        proc_signal_exactly(&found[i], signal);
-        sent++;
+    if (shim != NULL && !shim->exited && shim->pid > 0 && memory != NULL) {
+        signal_memory_begin(memory, signal);
+        sent = signal_tree_send(
+            &(struct signal_tree){.shim = shim->pid, .arg = shim, .is_root = is_of_rank},
+            SIGNAL_FIRST, memory);
     }
     if (shim != NULL)
         log_line(LOG_WARNING, node_shim_about(shim),
-                 "its shim does not answer: %u processes of its ranks get signal %d from here",
-                 sent, signal);
-    free(found);
+                 "its shim does not answer: %u process%s of its ranks %s signal %d from here", sent,
+                 sent == 1 ? "" : "es", sent == 1 ? "gets" : "get", signal);
+    free(memory);
 }

@@ -7,8 +7,8 @@
 
 /* LOOK_SHIM: posts SHIM_LOOKED. */
 void node_silent_look(struct node_shims *shims, uint64_t job_id, uint32_t generation);
-/* SIGNAL_RANKS: to each process below the shim that is in the session or process group of one of its ranks. Ranks that
- * were never reported to this launcherd get none. */
+/* SIGNAL_RANKS: as the shim would at first (process/signal_rule.h). Ranks that were never reported to this launcherd get
+ * none. */
 void node_silent_signal(struct node_shims *shims, uint64_t job_id, uint32_t generation, int signal);
 
 #endif

@@ -432,7 +432,7 @@ static bool is_warm(const struct node_warm *warm, uint32_t pid)
 {
     struct proc_stat stat;
 
-    return proc_stat_of((pid_t)pid, &stat) && node_warm_has(warm, stat.ppid);
+    return proc_stat_of((pid_t)pid, &stat) && node_warm_has(warm, stat.is.parent);
 }
 
 static bool is_on(const struct node_warm *warm, uint32_t slot)

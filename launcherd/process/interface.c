@@ -118,3 +118,19 @@ enum status interface_address(const char *name, char address[ADDRESS_BYTES_MAX],
                    exists ? "has no address by which others reach this machine"
                           : "does not exist here: `ip address` lists those that do");
 }
+
+enum status interface_choose(const char *wanted, const char *name, char address[ADDRESS_BYTES_MAX],
+                             struct err *err)
+{
+    enum status status;
+    struct err why;
+
+    (void)snprintf(address, ADDRESS_BYTES_MAX, "127.0.0.1");
+    if (wanted != NULL && name != NULL)
+        return err_set(err, STATUS_BAD_INPUT, 0, "give --address or --interface, not both");
+    if (wanted == NULL)
+        return name != NULL ? interface_address(name, address, err) : STATUS_OK;
+    status = interface_take(wanted, address, &why);
+    return status == STATUS_OK ? status
+                               : err_set(err, status, why.code, "--address %.240s", why.text);
+}

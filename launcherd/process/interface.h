@@ -18,5 +18,9 @@ enum status interface_take(const char *wanted, char address[ADDRESS_BYTES_MAX], 
  * otherwise its first IPv6 address that is not link-local. STATUS_NOT_FOUND: no such interface or
  * address. */
 enum status interface_address(const char *name, char address[ADDRESS_BYTES_MAX], struct err *err);
+/* The one of --address or of --interface, of which at most one may be given; without both 127.0.0.1, until the way to
+ * the server is known. */
+enum status interface_choose(const char *wanted, const char *name, char address[ADDRESS_BYTES_MAX],
+                             struct err *err);
 
 #endif

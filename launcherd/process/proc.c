@@ -48,7 +48,7 @@ bool proc_stat_read(const char *dir, struct proc_stat *stat)
     (void)snprintf(stat->is.name, sizeof stat->is.name, "%s", name + 1);
     at += 2;
     stat->state = *at;
-    stat->ppid = (pid_t)strtol(at + 1, &at, 10);
+    stat->is.parent = (pid_t)strtol(at + 1, &at, 10);
     stat->is.group = (pid_t)strtol(at, &at, 10);
     stat->is.session = (pid_t)strtol(at, &at, 10);
     for (int field = 6; field < 22; field++) {
@@ -89,6 +89,78 @@ bool proc_user(pid_t pid, uid_t *user)
         return false;
     *user = (uid_t)strtoul(line + strlen("\nUid:"), NULL, 10);
     return true;
+}
+
+/* A mask in hexadecimal digits behind the label. */
+static uint64_t signal_mask(const char *text, const char *label)
+{
+    const char *line = strstr(text, label);
+
+    return line == NULL ? UINT64_MAX : strtoull(line + strlen(label), NULL, 16);
+}
+
+bool proc_answers(pid_t pid, int signal)
+{
+    char path[64], text[32768]; /* a user may be in many groups */
+    const char *masks;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_file(path, text, sizeof text) <= 0)
+        return true;
+    masks = strstr(text, "\nSigBlk:");
+    masks = masks == NULL ? text : masks;
+    return ((signal_mask(masks, "\nSigBlk:") | signal_mask(masks, "\nSigCgt:")) >> (signal - 1) &
+            1) != 0;
+}
+
+/* Empty: it cannot be read. */
+static void read_link(pid_t pid, const char *name, char target[PATH_MAX])
+{
+    char path[64];
+    ssize_t length;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/%.40s", (int)pid, name);
+    length = readlink(path, target, PATH_MAX - 1);
+    target[length > 0 ? length : 0] = '\0';
+}
+
+void proc_program(pid_t pid, char name[PROC_PROGRAM_BYTES])
+{
+    static const char gone[] = " (deleted)"; /* an update has replaced it */
+    char target[PATH_MAX];
+    char *end;
+
+    read_link(pid, "exe", target);
+    end = strstr(target, gone);
+    if (end != NULL && end[sizeof gone - 1] == '\0')
+        *end = '\0';
+    end = strrchr(target, '/');
+    (void)snprintf(name, PROC_PROGRAM_BYTES, "%.*s", (int)PROC_PROGRAM_BYTES - 1,
+                   end == NULL ? "" : end + 1);
+}
+
+/* FNV-1a */
+uint64_t proc_program_id(pid_t pid)
+{
+    char target[PATH_MAX];
+    uint64_t id = 14695981039346656037u;
+
+    read_link(pid, "exe", target);
+    for (const char *at = target; *at != '\0'; at++)
+        id = (id ^ (unsigned char)*at) * 1099511628211u;
+    return target[0] == '\0' ? 0 : id;
+}
+
+uint64_t proc_pipe(pid_t pid, int fd)
+{
+    static const char prefix[] = "pipe:[";
+    char name[24], target[PATH_MAX];
+
+    (void)snprintf(name, sizeof name, "fd/%d", fd);
+    read_link(pid, name, target);
+    if (strncmp(target, prefix, sizeof prefix - 1) != 0)
+        return 0;
+    return strtoull(target + sizeof prefix - 1, NULL, 10);
 }
 
 uint64_t proc_start_ticks(pid_t pid)
@@ -292,7 +364,7 @@ static bool is_before_exec(const struct proc_stat *stat, const char *word, const
                            const char *end)
 {
     char parent[COMMAND_BYTES_MAX];
-    const char *parent_end = read_command(stat->ppid, word, parent);
+    const char *parent_end = read_command(stat->is.parent, word, parent);
 
     return parent_end != NULL && parent_end - parent == end - bytes &&
            memcmp(parent, bytes, (size_t)(end - bytes)) == 0;
@@ -409,7 +481,7 @@ static uint32_t visit_below(const struct proc_table *table, pid_t parent, uint32
         return 0; /* a pid that was reused during the scan could close a cycle */
     for (uint32_t i = 0; i < table->count; i++) {
         const struct proc_stat *stat = &table->items[i];
-        if (stat->ppid != parent || stat->is.pid == getpid())
+        if (stat->is.parent != parent || stat->is.pid == getpid())
             continue;
         if (depth == 0 && visit->is_spared != NULL && visit->is_spared(visit->arg, stat->is.pid))
             continue;

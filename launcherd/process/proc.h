@@ -15,9 +15,11 @@
 /* Makes a random token. */
 void proc_token_make(char token[PROC_TOKEN_CHARS + 1]);
 
+#define PROC_PROGRAM_BYTES 64u
+
 /* One process. Its start time tells it from a later one with the same pid. */
 struct proc_found {
-    pid_t pid, group, session;
+    pid_t pid, parent, group, session;
     uint64_t start_ticks;
     char name[16]; /* of the program, truncated by the kernel; any bytes */
 };
@@ -25,7 +27,6 @@ struct proc_found {
 /* The kernel's present values for a process or thread. */
 struct proc_stat {
     struct proc_found is;
-    pid_t ppid;
     char state;
     uint64_t cpu_ticks;
 };
@@ -74,6 +75,17 @@ bool proc_each_command(const char *word,
  * looked up from the root of the process; from ours, if that may not be seen. */
 bool proc_is_folder_of(pid_t pid, const char *name, const struct stat *wanted);
 
+/* Whether it has a handler for the signal, or blocks it, as one does that waits for it (sigwait, signalfd). True also if that cannot be read. */
+bool proc_answers(pid_t pid, int signal);
+/* These three read links of /proc only, and so wait for no disk. */
+/* The name of the file that it runs, without folders: "bash" for a script of bash, whatever the script is called. Empty: not
+ * known. */
+void proc_program(pid_t pid, char name[PROC_PROGRAM_BYTES]);
+/* Equal for processes that run the same file. 0: not known. */
+uint64_t proc_program_id(pid_t pid);
+/* The number of the pipe that this descriptor is an end of. 0: of none, or not known. */
+uint64_t proc_pipe(pid_t pid, int fd);
+
 /* Whether a variable in its environment begins with these bytes, "NAME=value"; if the NUL is
  * included, whether one is exactly that. False also if we may not read the environment. */
 bool proc_environment_has(pid_t pid, const char *entry, size_t entry_bytes);
@@ -85,7 +97,7 @@ uint32_t proc_kill_token(const char *token);
 /* Sends SIGKILL to every descendant of `parent`; returns how many it found alive. Skips the
  * children of `parent` for which `is_spared` is true, and their descendants. NULL: skips none. */
 uint32_t proc_kill_descendants(pid_t parent, bool (*is_spared)(void *arg, pid_t pid), void *arg);
-/* Finds the same processes without a signal; the first `most` of them. */
+/* Finds the same processes without a signal; the first `most` of them, parents before their children. */
 uint32_t proc_find_descendants(pid_t parent, bool (*is_spared)(void *arg, pid_t pid), void *arg,
                                struct proc_found *found, uint32_t most);
 /* Signals the process if it is still the one that was found. */

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -15,10 +14,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/close_from.h"
 #include "common/launch.h"
 #include "launcherd/process/clone_child.h"
 #include "launcherd/process/run_error.h"
@@ -82,7 +81,7 @@ IN_CHILD static bool arrange_fds(const struct child *child)
         if (child->fds[target] >= 0 && dup2(child->fds[target], target) < 0)
             return false;
     unsigned first = child->fds[SPAWN_EXTRA_FD] >= 0 ? SPAWN_EXTRA_FD + 1 : SPAWN_EXTRA_FD;
-    return syscall(SYS_close_range, first, ~0u, CLOSE_RANGE_CLOEXEC) == 0;
+    return close_from(first, true);
 }
 
 /* Without a word of the submitter: the limit of open files as far as the hard limit allows, since data

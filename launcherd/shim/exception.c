@@ -30,18 +30,6 @@ static struct text last_bytes(struct text text, size_t bytes_max)
     return last;
 }
 
-/* Sets exception->line to the first line of `text`, without a colon that no message follows, as in
- * "KeyboardInterrupt: ". */
-static void put_line(struct exception *exception, struct text text)
-{
-    size_t next;
-
-    text = text_trim(text_line(text_trim(text), 0, &next));
-    if (text.count > 0 && text.bytes[text.count - 1] == ':')
-        text.count--;
-    utf8_printable(text.bytes, text.count, exception->line, sizeof exception->line);
-}
-
 static void begin_text(struct exception *exception, bool is_cut)
 {
     exception->text[0] = '\0';
@@ -65,7 +53,7 @@ bool exception_from_text(const char *text, struct exception *exception)
     if (all.count == 0)
         return false;
     exception->raised_s = 0;
-    put_line(exception, all);
+    cause_first_line(all, exception->line);
     put_text(exception, all);
     return true;
 }
@@ -150,7 +138,7 @@ static enum status from_object(const cJSON *root, struct exception *exception, s
     for (size_t at = 0; message.count == 0 && at < stack.count;)
         line = text_line(stack, at, &at); /* ends with the last line */
     exception->raised_s = seconds_of(json_member(is_flat ? root : extra, "timestamp"));
-    put_line(exception, line);
+    cause_first_line(line, exception->line);
     put_root_of(exception, stack);
     put_both(exception, stack, message);
     return STATUS_OK;

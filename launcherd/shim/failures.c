@@ -109,10 +109,15 @@ static uint64_t age_of(const struct failure_file *file)
     return age_us > 0 && age_us < AGE_US_MAX ? (uint64_t)age_us : 0;
 }
 
+static uint64_t us_since(uint64_t at_us)
+{
+    return uv_hrtime() / 1000 - at_us;
+}
+
 /* When the output told that, Unix time. */
 static int64_t told_us(const struct cause *cause)
 {
-    return wall_us() - (int64_t)(uv_hrtime() / 1000 - cause->began_us);
+    return wall_us() - (int64_t)us_since(cause->began_us);
 }
 
 /* Whether the file is of an exception before that one: of a child that has inherited the file's name, and was started again. */
@@ -138,7 +143,7 @@ static bool find_cause(const struct failures *failures, uint32_t local, const st
         if (cause.kind < CAUSE_FATAL || (*kind == CAUSE_RAISED && !is_of_before(file, &cause)))
             return true;
     } else if (cause.kind < CAUSE_FATAL && exception_from_text(worker->error_text, found)) {
-        *kind = CAUSE_RAISED;
+        *kind = cause_of_exception(text_of(found->line));
         return true;
     }
     if (cause.kind == CAUSE_NONE)
@@ -162,7 +167,7 @@ static bool tell_stopped(struct failures *failures, struct shim_event *event)
         !causes_best(&worker->output.causes, &end, &cause) || cause.kind != CAUSE_RAISED)
         return false;
     event->has_raised = true;
-    event->age_us = uv_hrtime() / 1000 - cause.began_us;
+    event->age_us = us_since(cause.began_us);
     (void)snprintf(worker->error, sizeof worker->error, "%s", cause.text);
     (void)snprintf(worker->exit_text, sizeof worker->exit_text,
                    "raised an exception: %.140s; it had not ended when it was stopped", cause.line);
@@ -226,8 +231,8 @@ static struct cause_rank rank_of(const struct failures *failures, uint32_t local
     if (!rank.is_running && !rank.has_failed)
         return rank;
     (void)find_cause(failures, local, &end, &found, &rank.kind, &began_us);
-    if (rank.kind == CAUSE_RAISED && began_us > 0 && uv_hrtime() / 1000 - began_us < RAISED_US_MAX)
-        rank.raised_us = wall_us() - (int64_t)(uv_hrtime() / 1000 - began_us);
+    if (rank.kind == CAUSE_RAISED && began_us > 0 && us_since(began_us) < RAISED_US_MAX)
+        rank.raised_us = wall_us() - (int64_t)us_since(began_us);
     return rank;
 }
 
@@ -274,7 +279,7 @@ static void tell_raised(struct failures *failures, uint32_t local, const struct 
     if (file != NULL && began_us == 0)
         age_us = age_of(file);
     else if (began_us > 0)
-        age_us = uv_hrtime() / 1000 - began_us;
+        age_us = us_since(began_us);
     (void)snprintf(worker->error, sizeof worker->error, "%s", found.text);
     (void)snprintf(worker->exit_text, sizeof worker->exit_text,
                    "raised an exception: %.140s; it had not ended when rank %u %s %u", found.line,
@@ -370,6 +375,7 @@ void failures_exited(struct failures *failures, const struct shim_event *event)
     struct shim_event now = *event;
 
     if (failures->state == FAILURES_NONE && is_failure(event)) {
+        shm_watch_failed(workers);
         failures->state = log_writer_add_work(&workers->writer, read_files, failures)
                               ? FAILURES_READING
                               : FAILURES_UNKNOWN;

@@ -16,21 +16,6 @@
 #define NAMED_MAX 8u /* most processes named for one rank; the others are counted */
 #define NAMES_BYTES_MAX (NAMED_MAX * 40u + 24u)
 
-static bool was_signalled(const struct shim_workers *workers, const struct proc_found *found,
-                          int signal)
-{
-    const struct leftovers *left = &workers->left;
-
-    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
-        if (workers->items[i].group == found->group && workers->items[i].signalled == signal)
-            return true;
-    for (uint32_t i = 0; i < left->count && left->signal == signal; i++)
-        if (left->signalled[i].pid == found->pid &&
-            left->signalled[i].start_ticks == found->start_ticks)
-            return true;
-    return false;
-}
-
 static bool is_store(void *arg, pid_t pid)
 {
     const struct shim_workers *workers = arg;
@@ -43,34 +28,6 @@ static uint32_t find(struct shim_workers *workers, struct proc_found found[LEFTO
     uint32_t count = proc_find_descendants(getpid(), is_store, workers, found, LEFTOVERS_MAX);
 
     return count < LEFTOVERS_MAX ? count : LEFTOVERS_MAX;
-}
-
-static void signal_all(struct shim_workers *workers)
-{
-    struct leftovers *left = &workers->left;
-    const int signal = left->due;
-    struct proc_found found[LEFTOVERS_MAX];
-    uint32_t count = find(workers, found);
-
-    for (uint32_t i = 0; i < count; i++) {
-        if (was_signalled(workers, &found[i], signal))
-            continue;
-        proc_signal_exactly(&found[i], signal);
-        if (left->signal != signal)
-            left->count = 0;
-        left->signal = signal;
-        if (left->count == LEFTOVERS_MAX)
-            continue;
-        left->signalled[left->count].pid = found[i].pid;
-        left->signalled[left->count++].start_ticks = found[i].start_ticks;
-    }
-}
-
-void leftovers_signal(struct shim_workers *workers, int signal, bool is_told)
-{
-    workers->left.due = signal;
-    if (!is_told || leftovers_name(workers, LEFTOVERS_SIGNALLED, signal_all))
-        signal_all(workers);
 }
 
 /* The local rank of the worker that started the process: by session or process group. */

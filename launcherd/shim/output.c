@@ -189,6 +189,29 @@ enum status output_open(struct output *output, uv_loop_t *loop, struct log_write
     return status;
 }
 
+enum status output_open_one(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                            int write_fds[2], struct err *err)
+{
+    enum status status;
+
+    output->writer = writer;
+    causes_open(&output->causes, true);
+    write_fds[0] = write_fds[1] = -1;
+    status = open_stream(output, 0, loop, &write_fds[0], err);
+    if (status != STATUS_OK) {
+        log_writer_add_close(writer, &output->file);
+        return status;
+    }
+    write_fds[1] = fcntl(write_fds[0], F_DUPFD_CLOEXEC, 0);
+    if (write_fds[1] >= 0)
+        return STATUS_OK;
+    status = err_set(err, STATUS_SYSTEM, errno, "cannot copy a pipe: %s", strerror(errno));
+    close(write_fds[0]);
+    write_fds[0] = -1;
+    shut(&output->streams[0]);
+    return status;
+}
+
 static void drain(struct output_stream *stream)
 {
     int capacity = stream->is_open ? fcntl(stream->fd, F_GETPIPE_SZ) : 0;

@@ -3,8 +3,10 @@
  *
  * Each stream is a pipe. The log has the bytes in the order in which the pipes became readable,
  * which is all that the kernel tells: if a worker writes to both pipes before the shim wakes up,
- * whole pieces may change places. One socket for both streams would give the exact order, but a
- * program that opens /dev/stderr, as scripts do, cannot open a socket. */
+ * whole pieces may change places; on a busy machine that takes milliseconds. A common pipe for both
+ * streams (output_open_one) has the exact order, but nobody knows then which bytes are stderr. One
+ * socket for both would tell, but a program that opens /dev/stderr, as scripts do, cannot open a
+ * socket. */
 #ifndef LAUNCHERD_SHIM_OUTPUT_H
 #define LAUNCHERD_SHIM_OUTPUT_H
 
@@ -42,6 +44,9 @@ struct output {
  * failure. STATUS_SYSTEM. */
 enum status output_open(struct output *output, uv_loop_t *loop, struct log_writer *writer,
                         int write_fds[2], struct err *err);
+/* The same with one pipe for both, whose bytes are all stdout. */
+enum status output_open_one(struct output *output, uv_loop_t *loop, struct log_writer *writer,
+                            int write_fds[2], struct err *err);
 /* The same for a worker with a terminal: both its streams come from `master_fd`, as stdout. Takes
  * `master_fd`, and closes it on failure too. */
 enum status output_open_terminal(struct output *output, uv_loop_t *loop, struct log_writer *writer,

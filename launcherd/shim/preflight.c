@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/close_from.h"
 #include "common/io/write_all.h"
 #include "common/launch.h"
 #include "launcherd/process/proc.h"
@@ -188,7 +188,7 @@ static void run_child(int write_fd, pid_t parent, const struct account_policy *p
         dup2(write_fd, CHILD_FD) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 ||
         getppid() != parent)
         _exit(1);
-    (void)syscall(SYS_close_range, (stage != NULL ? CHILD_STAGE_FD : CHILD_FD) + 1, ~0u, 0);
+    (void)close_from((stage != NULL ? CHILD_STAGE_FD : CHILD_FD) + 1, false);
     more.stage = stage != NULL ? &staged : NULL;
     if (account_own(&own, &err) != STATUS_OK)
         fail(&result, 125, "node %s: %.200s", policy->node, err.text);

@@ -28,6 +28,7 @@
 #include "launcherd/shim/shim_workers.h"
 #include "launcherd/shim/worker_stop.h"
 #include "launcherd/shim/worker_ends.h"
+#include "launcherd/shim/worker_signal.h"
 #include "launcherd/shim/worker_spawn.h"
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/workers_store.h"
@@ -181,15 +182,18 @@ static void act(struct shim_io *io, const struct shim_action *action)
         break;
     case SHIM_SIGNAL:
         worker_stop_tell(&io->workers, action->signal, io->core.kill_at_us);
-        shim_workers_signal(&io->workers, (int)action->signal);
+        worker_signal_first(&io->workers, (int)action->signal);
         break;
     case SHIM_WARN:
         log_line(LOG_INFO, LOG_ABOUT_NONE, "--warn: the ranks get signal %u, as --time ends soon",
                  action->signal);
-        shim_workers_warn(&io->workers, (int)action->signal);
+        worker_signal_warn(&io->workers, (int)action->signal);
+        break;
+    case SHIM_SIGNAL_LATE:
+        worker_signal_late(&io->workers, (int)action->signal);
         break;
     case SHIM_SIGNAL_LEFT:
-        shim_workers_signal_left(&io->workers, (int)action->signal, action->is_told);
+        worker_signal_left(&io->workers, (int)action->signal, action->is_told);
         break;
     case SHIM_KILL_TREE:
         shim_workers_kill(&io->workers, action->is_told);

@@ -18,6 +18,7 @@
 #include "launcherd/process/spawn.h"
 #include "launcherd/shim/core_file.h"
 #include "launcherd/shim/dumps.h"
+#include "launcherd/shim/part_address.h"
 #include "launcherd/shim/worker_ends.h"
 #include "launcherd/shim/worker_spawn.h"
 #include "launcherd/shim/worker_take.h"
@@ -35,6 +36,8 @@ void shim_workers_init(struct shim_workers *workers, const struct shim_workers_o
 {
     workers->options = *options;
     workers->port_fd = -1;
+    part_address_start(options->start, options->node_name, options->node_address,
+                       workers->node_address);
     rundir_rank_dir(workers->error_dir, options->log_dir, options->start->generation);
     tools_find(&workers->tools);
     if (options->warm != NULL)
@@ -69,6 +72,7 @@ void shim_workers_close(struct shim_workers *workers)
     uv_close((uv_handle_t *)&workers->sweep_timer, NULL);
     dumps_close(workers);
     store_child_close(&workers->store);
+    store_probe_close(&workers->probe);
     if (workers->port_fd >= 0)
         close(workers->port_fd);
     if (workers->has_cgroup)
@@ -218,7 +222,10 @@ enum status shim_workers_open_writer(struct shim_workers *workers, struct err *e
     workers->writer.owner = workers;
     workers->writer.on_room = on_room;
     workers->writer.on_flushed = on_flushed;
-    return log_writer_open(&workers->writer, workers->options.loop, err);
+    const enum status status = log_writer_open(&workers->writer, workers->options.loop, err);
+    if (status == STATUS_OK)
+        shm_watch_begin(workers);
+    return status;
 }
 
 void shim_workers_take_logs(struct shim_workers *workers, const struct log_file *logs)
@@ -236,6 +243,7 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
 
     (void)snprintf(workers->master_addr, sizeof workers->master_addr, "%s", master_addr);
     workers->master_port = master_port;
+    part_address_go(master_addr, workers->node_address);
     worker_spawn_prepare(&facts, workers);
 
     for (uint32_t i = 0; i < workers->options.start->local_count; i++) {
@@ -246,6 +254,7 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr, u
     }
     if (null_fd >= 0)
         close(null_fd);
+    workers_store_probe(workers);
 }
 
 void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local)
@@ -293,37 +302,23 @@ void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const
 }
 
 /* Each worker leads a process group. Until it is reaped, no other group can get its number. */
-void shim_workers_signal(struct shim_workers *workers, int signal)
+static void kill_groups(struct shim_workers *workers)
 {
     for (uint32_t i = 0; i < workers->options.start->local_count; i++)
         if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i])) {
-            workers->items[i].signalled = signal;
-            kill(-workers->items[i].pid, signal);
+            workers->items[i].signalled = SIGKILL;
+            kill(-workers->items[i].pid, SIGKILL);
         }
 }
 
-void shim_workers_warn(struct shim_workers *workers, int signal)
-{
-    for (uint32_t i = 0; i < workers->options.start->local_count; i++)
-        if (workers->items[i].pid > 0 && !dumps_spare(&workers->items[i]))
-            kill(workers->items[i].pid, signal);
-}
-
-/* True: no child except the store is left, and no process in the cgroup of the workers, even one
- * that others moved there. The store is the child of another thread, which __WNOTHREAD leaves out; orphans that
+/* The store is the child of another thread, which __WNOTHREAD leaves out; orphans that
  * we adopt become children of this one, the first. */
-static bool tree_is_empty(const struct shim_workers *workers)
+bool shim_workers_tree_is_empty(const struct shim_workers *workers)
 {
     siginfo_t info;
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT | __WNOTHREAD) == 0 || errno != ECHILD)
         return false;
     return !workers->has_cgroup || !cgroup_is_populated(workers->rank_cgroup);
-}
-
-void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told)
-{
-    if (!tree_is_empty(workers))
-        leftovers_signal(workers, signal, is_told);
 }
 
 static void close_outputs(struct shim_workers *workers)
@@ -340,6 +335,7 @@ static bool end_kill(struct shim_workers *workers)
     leftovers_forget(workers);
     uv_timer_stop(&workers->sweep_timer);
     close_outputs(workers);
+    shm_watch_end(workers);
     return !workers->writer.is_flushing && log_writer_flush(&workers->writer);
 }
 
@@ -362,7 +358,7 @@ static void on_sweep(uv_timer_t *timer)
     if (++workers->sweeps == 12 && !dumps_spare_any(workers))
         log_line(LOG_WARNING, worker_about(&workers->items[0]),
                  "%u processes do not end although they were killed", count);
-    if (tree_is_empty(workers)) {
+    if (shim_workers_tree_is_empty(workers)) {
         if (end_kill(workers))
             on_flushed(workers, 0);
         return;
@@ -378,7 +374,7 @@ static void begin_kill(struct shim_workers *workers)
     workers->sweeps = 0;
     if (workers->has_cgroup && !dumps_spare_any(workers))
         (void)cgroup_kill(workers->rank_cgroup);
-    shim_workers_signal(workers, SIGKILL);
+    kill_groups(workers);
     uv_timer_start(&workers->sweep_timer, on_sweep, SWEEP_FIRST_MS, 0);
 }
 
@@ -396,7 +392,7 @@ void shim_workers_check(struct shim_workers *workers)
 {
     failures_flush(&workers->failures);
     workers->watching = true;
-    if (!tree_is_empty(workers))
+    if (!shim_workers_tree_is_empty(workers))
         return;
     if (end_kill(workers))
         post(workers, (struct shim_event){.type = SHIM_EVENT_TREE_EMPTY});
@@ -472,6 +468,8 @@ void shim_workers_reap(struct shim_workers *workers)
     siginfo_t info;
     while (proc_reap(&info)) {
         struct shim_worker *worker = find(workers, info.si_pid);
+
+        shm_watch_ended(workers, info.si_pid);
         if (worker != NULL)
             step_exited(worker, &info);
         else if (info.si_pid == workers->store.pid)
@@ -479,7 +477,7 @@ void shim_workers_reap(struct shim_workers *workers)
     }
     if (!workers->killing && !workers->watching)
         return;
-    if (tree_is_empty(workers)) {
+    if (shim_workers_tree_is_empty(workers)) {
         if (end_kill(workers))
             on_flushed(workers, 0);
     } else if (workers->killing && workers_are_reaped(workers)) {
@@ -487,16 +485,22 @@ void shim_workers_reap(struct shim_workers *workers)
     }
 }
 
+/* The line replaces what is there if there is no room for both. */
+static void add_line(char out[TAIL_BYTES_MAX], const char *line)
+{
+    size_t used = strlen(out);
+
+    if (used + strlen(line) + 2 > TAIL_BYTES_MAX)
+        used = 0;
+    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
+                   used > 0 && out[used - 1] != '\n' ? "\n" : "", line);
+}
+
 static void put_tail(const struct shim_worker *worker, char out[TAIL_BYTES_MAX])
 {
     output_tail(&worker->output, out);
-    if (worker->error_text[0] == '\0' || strstr(out, worker->error_text) != NULL)
-        return;
-    size_t used = strlen(out);
-    if (used + strlen(worker->error_text) + 2 > TAIL_BYTES_MAX)
-        used = 0; /* its worker_error replaces the last lines of output */
-    (void)snprintf(out + used, TAIL_BYTES_MAX - used, "%s%s",
-                   used > 0 && out[used - 1] != '\n' ? "\n" : "", worker->error_text);
+    if (worker->error_text[0] != '\0' && strstr(out, worker->error_text) == NULL)
+        add_line(out, worker->error_text);
 }
 
 void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
@@ -507,6 +511,8 @@ void shim_workers_tell(const struct shim_workers *workers, uint32_t local,
 
     put_tail(worker, texts->tail);
     failures_error(&workers->failures, local, texts->error);
+    if (shm_watch_full(workers)[0] != '\0')
+        add_line(texts->error[0] != '\0' ? texts->error : texts->tail, shm_watch_full(workers));
     report->tail = texts->tail;
     report->error = texts->error;
     report->failed_oom = worker->was_oom;

@@ -20,7 +20,9 @@
 #include "launcherd/shim/leftovers.h"
 #include "launcherd/shim/input.h"
 #include "launcherd/shim/output.h"
+#include "launcherd/shim/shm_watch.h"
 #include "launcherd/shim/store_child.h"
+#include "launcherd/shim/store_probe.h"
 #include "launcherd/shim/tools_dir.h"
 #include "launcherd/shim/warm_workers.h"
 #include "launcherd/shim/worker_env.h"
@@ -55,7 +57,7 @@ struct shim_worker {
     uint32_t local;
     pid_t pid;              /* 0: none, or reaped */
     pid_t group;            /* its process group and session; kept when it is reaped */
-    int signalled;          /* the last signal sent to its group while it ran; 0: none */
+    int signalled;          /* the last signal sent to it while it ran; 0: none */
     uint64_t dump_until_ms; /* loop time: spared until then for its core file; 0: it writes none */
     bool conn_open;
     struct conn conn;
@@ -79,6 +81,7 @@ struct shim_workers {
     struct leftovers left;
     struct log_writer writer;
     struct failures failures;
+    struct shm_watch shm;
     bool closed, disk_hangs;
     int port_fd;                         /* bound to the master port, to reserve it */
     struct account account;              /* of the workers */
@@ -87,6 +90,8 @@ struct shim_workers {
     uint64_t memory_bytes;               /* limit of the cgroup; 0: none */
     char master_addr[ADDRESS_BYTES_MAX]; /* from SPAWN_ALL */
     uint32_t master_port;
+    char node_address[ADDRESS_BYTES_MAX]; /* part_address.h */
+    struct store_probe probe;
     char rank_cgroup[PATH_MAX]; /* of the workers without the store */
     struct store_child store;
     bool has_store; /* this shim runs the c10d store of the generation */
@@ -123,14 +128,11 @@ void shim_workers_spawn(struct shim_workers *workers, const char *master_addr,
  * process in its place. */
 void shim_workers_kill_one(const struct shim_workers *workers, uint32_t local);
 void shim_workers_spawn_one(struct shim_workers *workers, uint32_t local);
-void shim_workers_signal(struct shim_workers *workers, int signal);
-/* Sends the signal to each worker itself, not to its process group: what it has started, such as
- * the processes of a DataLoader, would die of a signal that it does not handle. */
-void shim_workers_warn(struct shim_workers *workers, int signal);
-void shim_workers_signal_left(struct shim_workers *workers, int signal, bool is_told);
 /* Kills all processes. `grace_is_over`: first names them in the logs of the ranks, which may take LEFTOVERS_LOOK_MS. */
 void shim_workers_kill(struct shim_workers *workers, bool grace_is_over);
 void shim_workers_check(struct shim_workers *workers);
+/* No child except the store is left, and no process in the cgroup of the workers, even one that others moved there. */
+bool shim_workers_tree_is_empty(const struct shim_workers *workers);
 void shim_workers_send_world(struct shim_workers *workers, uint32_t local, const uint8_t *bytes,
                              uint32_t byte_count);
 

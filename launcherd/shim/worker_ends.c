@@ -86,7 +86,9 @@ static enum status open_streams(struct shim_worker *worker, struct worker_ends *
 
     if (size != NULL && launch_size(size, &rows, &columns))
         return open_terminal(worker, rows, columns, ends, err);
-    status = output_open(&worker->output, options->loop, &worker->workers->writer, fds, err);
+    status = (launch_value(&options->start->launch, LAUNCH_STREAMS) != NULL ? output_open_one
+                                                                            : output_open)(
+        &worker->output, options->loop, &worker->workers->writer, fds, err);
     ends->stdout_fd = fds[0];
     ends->stderr_fd = fds[1];
     return status == STATUS_OK && worker->input.is_wanted ? open_pipe(worker, ends, err) : status;

@@ -27,7 +27,7 @@ void worker_facts(const struct shim_workers *workers, struct worker_env_facts *f
     *facts = (struct worker_env_facts){
         .start = options->start,
         .node_name = options->node_name,
-        .node_address = options->node_address,
+        .node_address = workers->node_address,
         .gpus = options->gpus,
         .devices = options->devices,
         .hides_gpus = options->hides_gpus,
@@ -45,7 +45,7 @@ void worker_spawn_prepare(struct worker_spawn_facts *facts, const struct shim_wo
     worker_facts(workers, &facts->env);
     facts->env.master_addr = workers->master_addr;
     facts->env.master_port = workers->master_port;
-    if (interface_of_address(workers->options.node_address, facts->interface))
+    if (interface_of_address(workers->node_address, facts->interface))
         facts->env.interface = facts->interface;
     facts->env.user = workers->account.name;
     facts->env.home = workers->account.home;

@@ -15,18 +15,19 @@ static void post(struct shim_workers *workers, struct shim_event event)
 void workers_store_reserve_port(struct shim_workers *workers)
 {
     struct shim_event event = {.type = SHIM_EVENT_PORT};
-    static char text[160];
+    static char text[REASON_BYTES_MAX];
     struct err err;
-    workers->port_fd = master_port_bind(workers->options.node_address, &event.port);
+    workers->port_fd = master_port_bind(workers->node_address, &event.port);
     if (workers->port_fd >= 0 && workers->has_store &&
         store_child_listen(workers->port_fd, &err) != STATUS_OK) {
         (void)snprintf(text, sizeof text, "node %s: %.100s", workers->options.node_name, err.text);
         event.text = text;
         event.port = 0;
     } else if (workers->port_fd < 0) {
-        (void)snprintf(text, sizeof text,
-                       "no port could be reserved on %s, the address of node %s: %s",
-                       workers->options.node_address, workers->options.node_name, strerror(errno));
+        (void)snprintf(
+            text, sizeof text, "no port could be reserved on %s, the address of node %s: %s%s",
+            workers->node_address, workers->options.node_name, strerror(errno),
+            errno == EADDRNOTAVAIL ? "; start its launcherd with --address or --interface" : "");
         event.text = text;
     }
     post(workers, event);
@@ -66,4 +67,31 @@ void workers_store_exited(struct shim_workers *workers, const siginfo_t *info, c
         event.code = 1;
     }
     workers->options.step(workers->options.owner, event);
+}
+
+static void on_unreached(void *owner, const char *text)
+{
+    struct shim_workers *workers = owner;
+
+    workers->options.step(workers->options.owner,
+                          (struct shim_event){.type = SHIM_EVENT_STORE_UNREACHED, .text = text});
+}
+
+void workers_store_probe(struct shim_workers *workers)
+{
+    const struct msg_start *start = workers->options.start;
+    const struct store_probe_way way = {
+        .node = workers->options.node_name,
+        .address = workers->node_address,
+        .master = start->nodes.count > 0 ? start->nodes.items[0].name : "0",
+        .master_addr = workers->master_addr,
+        .port = workers->master_port,
+        .is_guess = strcmp(workers->node_address, workers->options.node_address) != 0,
+    };
+
+    if (start->node_rank == 0 || !store_child_is_wanted(start))
+        return;
+    workers->probe.owner = workers;
+    workers->probe.on_failed = on_unreached;
+    store_probe_begin(&workers->probe, workers->options.loop, &way, STORE_PROBE_MS);
 }

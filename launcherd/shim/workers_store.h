@@ -12,6 +12,8 @@ void workers_store_reserve_port(struct shim_workers *workers);
 /* Starts the store, and posts STORE_STARTED. `log_fd`: the stderr of rank 0, because the job's user
  * must see what the store refuses. */
 enum status workers_store_spawn(struct shim_workers *workers, int log_fd, struct err *err);
+/* On another node than the first: gives STORE_UNREACHED if the store does not answer. */
+void workers_store_probe(struct shim_workers *workers);
 void workers_store_end(struct shim_workers *workers);
 /* Call when the store was reaped. Gives STORE_EXITED to the core. `oom`: the text if the kernel has
  * killed because memory was short; else NULL. */

@@ -72,9 +72,9 @@ static void refuse_twin(struct rdzv *rdzv, struct node *node, uint64_t conn,
                         identity.machine != node->identity.machine;
 
     action_text(&rdzv->out, claim_close(rdzv, conn, STATUS_CONFLICT),
-                "a node named %s is connected already: pid %u at %s%s; choose another --name%s",
-                node->name, node->pid, node->address, is_far ? ", on another machine" : "",
-                is_far ? ", or make a key for this machine" : "");
+                "a node named %s is connected already: pid %u at %s%s; make a key for this machine "
+                "(ddpctl node add NAME), or without a key choose another --name",
+                node->name, node->pid, node->address, is_far ? ", on another machine" : "");
     note_twin(rdzv, node, hello, "it is refused");
 }
 

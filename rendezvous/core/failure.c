@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/fnv.h"
+#include "rendezvous/core/failure_alike.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
@@ -99,9 +99,7 @@ void failure_exclude(struct rdzv *rdzv, struct job *job, const char *node)
     write_faults(rdzv, job);
 }
 
-/* Whether the failure looks like that of a bad processor, memory or GPU. SIGABRT does not: programs
- * raise it themselves. */
-static bool is_crash(const struct rdzv_record *record)
+bool failure_is_crash(const struct rdzv_record *record)
 {
     const uint32_t signal = record->failed_signal;
 
@@ -180,7 +178,7 @@ static void count_crash(struct rdzv *rdzv, struct job *job)
     char text[REASON_BYTES_MAX];
 
     if (!failure_is_program(record->failed_class) || record->failed_rank < 0 ||
-        record->failed_node[0] == '\0' || !is_crash(record) ||
+        record->failed_node[0] == '\0' || !failure_is_crash(record) ||
         !can_spare(rdzv, job, record->failed_node))
         return;
     fault = find_fault(job, record->failed_node);
@@ -242,7 +240,8 @@ bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job)
 
     for (uint32_t i = 0; i < record->part_count; i++)
         count += job->gang.parts[i].cannot_run;
-    if (record->errno_exit == 0 || count > 1 || record->failed_node[0] == '\0' ||
+    if ((record->errno_exit == 0 && !failure_is_for_want_of_program(record)) || count > 1 ||
+        record->failed_node[0] == '\0' ||
         !goes_elsewhere(rdzv, job, record->failed_node,
                         "cannot run the command: it is tried on other nodes"))
         return false;
@@ -326,51 +325,6 @@ void failure_count(struct rdzv *rdzv, struct job *job)
     job_set_dirty(rdzv, job);
 }
 
-#define EARLY_NEVER 2u /* early_failure: the program has run for longer once, so it can work */
-
-/* The last line of output that is not empty, without PyTorch's prefix "[rank3]: ". */
-static size_t last_line(const char *tail, const char **line)
-{
-    size_t end = strlen(tail), begin;
-
-    while (end > 0 && (tail[end - 1] == '\n' || tail[end - 1] == '\r' || tail[end - 1] == ' '))
-        end--;
-    for (begin = end; begin > 0 && tail[begin - 1] != '\n'; begin--)
-        ;
-    *line = tail + begin;
-    if (strncmp(*line, "[rank", 5) == 0) {
-        size_t digits = strspn(*line + 5, "0123456789");
-
-        if (digits > 0 && strncmp(*line + 5 + digits, "]: ", 3) == 0)
-            *line += 5 + digits + 3;
-    }
-    return *line < tail + end ? (size_t)(tail + end - *line) : 0;
-}
-
-/* How long all ranks had run when the first failed; 0: they never all ran. */
-static uint64_t ran_us(const struct job *job)
-{
-    return job->running_at_us == UINT64_MAX || job->failed_at_us < job->running_at_us
-               ? 0
-               : job->failed_at_us - job->running_at_us;
-}
-
-/* A hash of exit code and last line, with 1 in the low two bits; 0: this failure does not
- * count. */
-static uint64_t early_mark(const struct job *job)
-{
-    const struct rdzv_record *record = &job->record;
-    const char *line;
-    size_t bytes = last_line(record->tail, &line);
-    uint64_t mark = FNV_START ^ (uint64_t)record->failed_exit;
-
-    if (record->failed_rank < 0 || record->failed_signal != 0 || record->failed_exit <= 0 ||
-        record->failed_exit >= 126 || record->step > 0 || record->checkpoint_step > 0 || bytes == 0)
-        return 0;
-    mark = fnv_add(mark, line, bytes);
-    return (mark >> 1 & ~(uint64_t)3) | 1; /* the store's integers are signed */
-}
-
 #define CAUSE_BYTES 110 /* bytes of the old reason that are kept: `why` has room after it */
 
 void failure_explain(struct rdzv_record *record, const char *why)
@@ -389,79 +343,6 @@ void failure_explain(struct rdzv_record *record, const char *why)
         memcpy(cause + end, "...", sizeof "...");
     }
     text_format(record->reason, "%s: %s", cause, why);
-}
-
-bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX])
-{
-    struct rdzv_record *record = &job->record;
-    uint64_t mark, before = record->early_failure;
-    bool is_same;
-    unsigned long long seconds = ran_us(job) / 1000000 + 1;
-
-    if (ran_us(job) > EARLY_US)
-        record->early_failure = EARLY_NEVER;
-    if (record->failed_class != FAILURE_PROGRAM || record->early_failure == EARLY_NEVER)
-        return false;
-    mark = early_mark(job);
-    is_same = mark != 0 && (before | 2) == (mark | 2);
-    record->early_failure = is_same ? mark | 2 : mark;
-    if (!is_same)
-        record->alike_ms = rdzv->out.wall_ms;
-    job_set_dirty(rdzv, job);
-    if (!is_same || (before & 2) == 0)
-        return false;
-    (void)snprintf(
-        why, REASON_BYTES_MAX,
-        "exit %d came within %llu s of the start three times in a row, with the same last line",
-        record->failed_exit, seconds);
-    return true;
-}
-
-#define SAME_MAX 3u
-
-/* A hash of how the program failed; 0: this failure does not count. */
-static uint64_t same_mark(const struct job *job)
-{
-    const struct rdzv_record *record = &job->record;
-    const char *line;
-    const size_t bytes = last_line(record->tail, &line);
-    const uint32_t signal = record->failed_signal;
-    const bool is_from_outside = signal == SIGKILL || signal == SIGTERM || signal == SIGINT ||
-                                 signal == SIGHUP || signal == SIGUSR1 || signal == SIGUSR2;
-    uint64_t mark = FNV_START ^ (uint64_t)record->failed_exit << 32 ^
-                    (uint64_t)record->failed_rank << 8 ^ signal;
-
-    if (!failure_is_program(record->failed_class) || record->failed_rank < 0 || is_from_outside ||
-        record->told_generation != record->generation || record->step == 0 ||
-        (bytes == 0 && !is_crash(record)))
-        return 0;
-    if (record->failed_class != FAILURE_HANG)
-        mark = fnv_add(mark, line, bytes);
-    return (mark >> 1) | 1; /* the store's integers are signed */
-}
-
-bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX])
-{
-    struct rdzv_record *record = &job->record;
-    const uint64_t mark = same_mark(job);
-    const uint64_t apart = record->step > record->same_step ? record->step - record->same_step
-                                                            : record->same_step - record->step;
-
-    if (mark != 0 && mark == record->same_failure && apart <= job->hang.stride)
-        record->same_count++;
-    else
-        record->same_count = mark != 0 ? 1 : 0;
-    if (record->same_count == 1)
-        record->alike_ms = rdzv->out.wall_ms;
-    record->same_failure = mark;
-    record->same_step = record->step;
-    job_set_dirty(rdzv, job);
-    if (record->same_count < SAME_MAX)
-        return false;
-    (void)snprintf(why, REASON_BYTES_MAX,
-                   "rank %d failed at step %llu in the same way three times in a row",
-                   record->failed_rank, (unsigned long long)record->step);
-    return true;
 }
 
 static uint16_t index_of(const struct rdzv *rdzv, const struct node_fault *fault)

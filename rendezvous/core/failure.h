@@ -50,6 +50,9 @@ static inline bool failure_may_be_for_want(const struct rdzv_record *record)
            (record->failed_signal == 0 || record->failed_signal == SIGABRT);
 }
 
+/* Whether the failure looks like that of a bad processor, memory or GPU. SIGABRT does not: programs
+ * raise it themselves. */
+bool failure_is_crash(const struct rdzv_record *record);
 /* Counts the failure of the current generation: renews the job's restarts if it ran long enough,
  * and excludes the node if it failed too often. Call once, before the decision about a restart. */
 void failure_count(struct rdzv *rdzv, struct job *job);
@@ -63,21 +66,6 @@ bool failure_goes_elsewhere(struct rdzv *rdzv, struct job *job);
 /* Whether the job, whose staged directory that node cannot have, is tried on other nodes: once, if there is room. Then it does
  * not use this one. */
 bool failure_stage_elsewhere(struct rdzv *rdzv, struct job *job, const char *node);
-/* Detects a program that can never work: a missing file, a wrong argument or a syntax error fails
- * in the same way each time. True: the program has failed three times in a row within EARLY_US of
- * its start, each time with the same exit code and the same last line of output, and it has never
- * run for longer nor reported a step or a checkpoint. (Two equal failures may come from one
- * shortage of the machine.) Then `why` says so. These never count: a death by a
- * signal, also as a shell passes it on (128 + N); a failure without output; failures of nodes or of
- * the network. Call once for each failed generation, after failure_count: it stores the newest
- * failure. */
-bool failure_early(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]);
-/* Detects a program that always fails at the same step. True: three failures of the program (or
- * hangs) in a row had the same rank, exit code or signal, and last line of output, at the same
- * step, as exactly as reported progress tells. Then `why` says so. These never
- * count: a signal from outside (SIGKILL, SIGTERM and so on); a failure without output, unless it is
- * a crash; a generation that reported no step. */
-bool failure_same(struct rdzv *rdzv, struct job *job, char why[REASON_BYTES_MAX]);
 /* The job's reason becomes "REASON: why". A long reason is cut after a word, and ends with "...". */
 void failure_explain(struct rdzv_record *record, const char *why);
 /* False: the only node that this server has ever known is excluded for the job. If it has known

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/failure_alike.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/history.h"
 #include "rendezvous/core/state.h"
@@ -91,6 +92,7 @@ void failure_note_cause(struct rdzv *rdzv, struct job *job, const struct msg_shi
     };
     if (note->failure.failed_ms < 0)
         note->failure.failed_ms = 0;
+    job->exception_mark = job->failed_by_peer ? 0 : failure_exception_mark(note->failure.error);
     take_rank(job, &note->failure);
     note->is_restored = false;
     note->is_dirty = true;
@@ -116,8 +118,10 @@ void failure_note_more(struct rdzv *rdzv, struct job *job, const struct msg_shim
     note->failure.oom = note->failure.oom || report->failed_oom;
     if (report->failed_core[0] != '\0')
         note->failure.core = keep(note->core, sizeof note->core, report->failed_core);
-    if (report->error[0] != '\0')
+    if (report->error[0] != '\0') {
         note->failure.error = report->error;
+        job->exception_mark = job->failed_by_peer ? 0 : failure_exception_mark(report->error);
+    }
     note->is_dirty = true;
     job_set_dirty(rdzv, job);
 }

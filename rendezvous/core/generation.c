@@ -12,6 +12,7 @@
 #include "rendezvous/core/history.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/parts.h"
+#include "rendezvous/core/reach.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/state.h"
 #include "rendezvous/core/steps.h"
@@ -40,6 +41,21 @@ static void count_restart(struct rdzv_record *record)
         record->restarts_without_progress++;
     else
         record->node_failures++;
+}
+
+static void fail(struct rdzv *rdzv, struct job *job, uint32_t part, enum failure_class class,
+                 const char *cause);
+
+/* Instead of ranks that wait for one another until their program gives up. */
+static void refuse_unreached(struct rdzv *rdzv, struct job *job)
+{
+    char cause[REASON_BYTES_MAX];
+    uint32_t part;
+
+    if (!reach_is_refused(rdzv, job, &part, cause))
+        return;
+    job->record.cannot_start = true;
+    fail(rdzv, job, part, FAILURE_PROGRAM, cause);
 }
 
 void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gang)
@@ -91,6 +107,7 @@ void generation_start(struct rdzv *rdzv, struct job *job, const struct gang *gan
         orders_owe(rdzv, job, i, ORDER_START);
     }
     steps_note_all(rdzv, job);
+    refuse_unreached(rdzv, job);
 }
 
 void generation_limit(struct rdzv *rdzv, struct job *job, uint64_t at_us)

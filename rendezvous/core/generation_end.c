@@ -4,6 +4,7 @@
 
 #include "rendezvous/core/after.h"
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/failure_alike.h"
 #include "rendezvous/core/failure_note.h"
 #include "rendezvous/core/fence.h"
 #include "rendezvous/core/generation.h"
@@ -143,6 +144,7 @@ static void conclude_failure(struct rdzv *rdzv, struct job *job)
                         !failure_leaves_nodes(rdzv, job),
         .restarts_without_progress = job->record.restarts_without_progress,
         .errno_exit = job->record.errno_exit,
+        .no_program = failure_is_for_want_of_program(&job->record),
         .goes_elsewhere = goes_elsewhere,
         .cannot_start = job->record.cannot_start,
         .alike = is_alike ? not_again : NULL,

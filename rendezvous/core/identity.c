@@ -13,6 +13,11 @@ static uint64_t mark_of(const char *text)
     return fnv_add(FNV_START, text, strlen(text)) | 1;
 }
 
+uint64_t identity_boot(const char *boot_id)
+{
+    return mark_of(boot_id);
+}
+
 struct rdzv_identity identity_of(const struct msg_node_hello *hello)
 {
     return (struct rdzv_identity){.machine = mark_of(hello->machine_id),

@@ -18,6 +18,8 @@ enum kinship {
  * containers have ids of boots of their own: a kernel that ran already is not that machine's next one. */
 enum kernel_age { KERNEL_LATER, KERNEL_NOT_LATER, KERNEL_AGE_UNKNOWN };
 
+/* What struct rdzv_identity has of it; 0: it is not known. */
+uint64_t identity_boot(const char *boot_id);
 /* The identity that a hello states. */
 struct rdzv_identity identity_of(const struct msg_node_hello *hello);
 /* What a launcherd with the identity `now` is to one with the identity `before`. */

@@ -44,8 +44,10 @@ struct job {
     bool dirty, changed; /* since it was last published: write it; wake its watchers */
     uint64_t version;
     /* The current generation; valid while record.part_count > 0. */
-    uint64_t failed_at_us;    /* stopping for a failure: when it happened; 0: before this server */
-    bool failed_by_peer;      /* record.failed_rank, if a rank did, says that it lost another one */
+    uint64_t failed_at_us; /* stopping for a failure: when it happened; 0: before this server */
+    bool failed_by_peer;   /* record.failed_rank, if a rank did, says that it lost another one */
+    uint32_t
+        exception_mark; /* of the newest failure (failure_alike.h); 0: unknown, or of no exception */
     uint64_t running_at_us;   /* since when all its ranks run; UINT64_MAX: they do not */
     uint64_t limit_at_us;     /* running: the time limit; UINT64_MAX: none */
     uint32_t told_generation; /* the record's progress is from this one; 0: unknown */

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
+#include "rendezvous/core/reach.h"
 #include "rendezvous/core/state.h"
 
 static const struct gang *gang_of(const struct job *job, enum order order)
@@ -64,7 +65,7 @@ static void send_go(struct rdzv *rdzv, const struct job *job, const struct node 
     if (master->master_port == 0 || master->node == NODE_NONE)
         return;
     action = add(rdzv, job, node, RDZV_SEND_GO);
-    action->text = rdzv->nodes[master->node].address;
+    action->text = reach_address(rdzv, job, 0);
     action->master_port = master->master_port;
 }
 

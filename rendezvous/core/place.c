@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/reach.h"
 #include "rendezvous/core/state.h"
 
 void pool_put(struct pool *pool, uint32_t node, uint64_t mask)
@@ -163,6 +164,14 @@ static void leave_out_troubled(struct choice *choice)
             leave_out(choice, i);
 }
 
+/* Nodes that other machines do not reach. */
+static void leave_out_alone(struct choice *choice)
+{
+    for (uint32_t i = 0; choice->nodes > 1 && i < choice->rdzv->node_count; i++)
+        if (reach_is_alone(choice->rdzv, &choice->rdzv->nodes[i]))
+            leave_out(choice, i);
+}
+
 /* The nodes with the fewest free slots are chosen first. *most: the number of free slots of the
  * largest node that is needed. Returns how many nodes with exactly *most slots are chosen; all
  * nodes with fewer are. */
@@ -186,6 +195,7 @@ void place_job(const struct rdzv *rdzv, const struct pool *pool, const struct jo
     uint32_t most, of_largest, rank = 0;
 
     leave_out_failed(&choice);
+    leave_out_alone(&choice);
     place_as_before(&choice);
     place_on_spares(&choice);
     leave_out_troubled(&choice);

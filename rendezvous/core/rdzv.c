@@ -15,6 +15,7 @@
 #include "rendezvous/core/linger.h"
 #include "rendezvous/core/orders.h"
 #include "rendezvous/core/pace.h"
+#include "rendezvous/core/reach.h"
 #include "rendezvous/core/reconcile.h"
 #include "rendezvous/core/restart.h"
 #include "rendezvous/core/sched.h"
@@ -313,6 +314,7 @@ static void on_hello(struct rdzv *rdzv, const struct rdzv_event *event)
 
     if (node == NULL)
         return;
+    reach_hello(node, event->text);
     if (kin == KIN_UNKNOWN)
         reconcile_unknown(rdzv, node);
     steps_heard(rdzv, node);

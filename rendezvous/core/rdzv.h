@@ -55,6 +55,7 @@ struct rdzv_options {
     uint32_t id_gap_span; /* so many times that, drawn from 1 to this; 0: once */
     uint64_t seed;        /* for the jitter of back-off */
     char cluster[33];
+    char boot_id[64]; /* of this machine, as a node says its own; "": not known */
 };
 
 /* An operator's drain: the node or slot gets no new ranks until an operator resumes it. */
@@ -114,7 +115,8 @@ struct rdzv_after {
  *   RESTORE_DRAIN  drain: at the start, each stored drain
  *   RESTORE_HOLD   hold: at the start, before the jobs, each stored hold
  *   RESTORED       next_job_id: ends the restore; before it no other event comes
- *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event
+ *   NODE_MSG       conn, msg: node_hello (first), beat, shim_report, progress or node_event; of a hello text: the
+ *                  address of this machine that the node has called, NULL: it was a unix socket
  *   NODE_CLOSED    conn
  *   SUBMIT         client, msg, user, uid, is_admin, after: the store does not have the request id yet;
  *                  of an array one for each job, in one transaction (rdzv_has_more): array, array_place
@@ -336,6 +338,8 @@ uint32_t rdzv_node_after(const struct rdzv *rdzv, const char *name);
  * borrows from the core. */
 uint32_t rdzv_node_slots(const struct rdzv *rdzv, uint32_t index, bool all,
                          struct part_slot out[SLOTS_PER_NODE_MAX]);
+/* The address at which the node `other` reaches that node, as far as is known; "": there is none. */
+const char *rdzv_address_for(const struct rdzv *rdzv, const char *name, const char *other);
 bool rdzv_has_node(const struct rdzv *rdzv, const char *name);
 /* Nodes that are away: an operator drained them or some of their slots, and they have not connected
  * since the server started. The name of the first one after `name`, and before `end` unless that is

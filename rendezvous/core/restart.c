@@ -72,7 +72,9 @@ struct restart_answer restart_decide(const struct restart_case *failed, uint64_t
     uint32_t done = failed->restarts_without_progress;
 
     if (failed->errno_exit != 0 && !failed->goes_elsewhere)
-        return (struct restart_answer){.why_not = "the command cannot be run"};
+        return (struct restart_answer){.why_not = "the nodes cannot run it"};
+    if (failed->no_program && !failed->goes_elsewhere)
+        return (struct restart_answer){.why_not = "no file of that name exists"};
     if (failed->cannot_start)
         return (struct restart_answer){.why_not = "it would fail in the same way"};
     if (failed->max_restarts == 0)

@@ -38,6 +38,7 @@ struct restart_case {
     uint32_t node_failures; /* restarts without progress for failures of nodes or of the network */
     bool no_node_left;      /* it has never run, and the nodes that could run it are excluded */
     uint32_t errno_exit;    /* 126 or 127: the command could not be run; 0 otherwise */
+    bool no_program;        /* an interpreter did not find the program */
     bool goes_elsewhere; /* the command cannot be run on one node: another node is asked at once */
     bool cannot_start;   /* its start order cannot be made */
     const char *alike;   /* the failure came several times in a row: as text; NULL: it did not */

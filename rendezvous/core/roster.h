@@ -27,6 +27,8 @@ struct node {
     struct rdzv_identity
         identity; /* of its launcherd, or of the one that its parts were given to */
     char address[ADDRESS_BYTES_MAX];
+    char called
+        [ADDRESS_BYTES_MAX]; /* the server's address that it reached; "": a unix socket (reach.h) */
     char version[32];
     uint64_t instance;
     uint64_t conn;        /* 0: none */

@@ -23,8 +23,9 @@ static uint32_t least_nodes(const struct msg_submit *request)
     return request->nodes_min > 0 ? request->nodes_min : request->nodes;
 }
 
-static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *event,
-                          char why[REASON_BYTES_MAX])
+/* STATUS_TOO_BIG: there may be room later. STATUS_REFUSED: never. */
+static enum status check_quota(const struct rdzv *rdzv, const struct rdzv_event *event,
+                               char why[REASON_BYTES_MAX])
 {
     const struct msg_submit *request = &event->msg->submit;
     uint32_t slots = least_nodes(request) * request->nproc_per_node;
@@ -32,24 +33,40 @@ static bool is_over_quota(const struct rdzv *rdzv, const struct rdzv_event *even
     uint32_t max_slots = rdzv->options.max_slots_per_user;
     uint32_t user = users_find(rdzv, event->user), count = job_count_of(event);
 
-    if (max_slots != 0 && slots > max_slots)
+    if (max_slots != 0 && slots > max_slots) {
         text_format(why,
                     "%u slots are more than a user may have at a time: %u (--max-slots-per-user "
                     "of the server)",
                     slots, max_slots);
-    else if (max_queued != 0 && count > max_queued)
+        return STATUS_REFUSED;
+    }
+    if (max_queued != 0 && count > max_queued) {
         text_format(why,
                     "its %u jobs are more than may wait for a user at a time: %u "
-                    "(--max-queued-per-user of the server)",
+                    "(--max-queued-per-user of the server): submit the array in parts",
                     count, max_queued);
-    else if (max_queued != 0 && user != USER_NONE && rdzv->users[user].queued + count > max_queued)
-        text_format(why,
-                    "%u jobs of %s wait already, a user may have %u (--max-queued-per-user of the "
-                    "server): submit again when some have started",
-                    rdzv->users[user].queued, event->user, max_queued);
-    else
-        return false;
-    return true;
+        return STATUS_REFUSED;
+    }
+    if (max_queued == 0 || user == USER_NONE || rdzv->users[user].queued + count <= max_queued)
+        return STATUS_OK;
+    text_format(why,
+                "%u jobs of %s wait already, a user may have %u (--max-queued-per-user of the "
+                "server): submit again when some have started",
+                rdzv->users[user].queued, event->user, max_queued);
+    return STATUS_TOO_BIG;
+}
+
+static void tell_queue_full(const struct rdzv *rdzv, char why[REASON_BYTES_MAX])
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 1; i < USERS_MAX; i++)
+        if (rdzv->users[i].jobs > rdzv->users[most].jobs)
+            most = i;
+    text_format(why,
+                "the queue is full: %u jobs wait or run, %u of them are of %s; submit again when "
+                "some have ended",
+                rdzv->job_count, rdzv->users[most].jobs, rdzv->users[most].name);
 }
 
 static double mib(uint64_t bytes)
@@ -92,6 +109,7 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
                                 char why[REASON_BYTES_MAX])
 {
     const struct msg_submit *request = &event->msg->submit;
+    enum status status;
 
     if (request->nodes_min > request->nodes) {
         text_format(why, "at least %u nodes and at most %u cannot be", request->nodes_min,
@@ -109,21 +127,23 @@ static enum status check_submit(const struct rdzv *rdzv, const struct rdzv_event
     if (request->nodes * request->nproc_per_node > RANKS_PER_JOB_MAX) {
         text_format(why, "%u ranks are over the limit of %u for one job",
                     request->nodes * request->nproc_per_node, RANKS_PER_JOB_MAX);
-        return STATUS_TOO_BIG;
+        return STATUS_BAD_INPUT;
     }
     if (request->priority > 0 && !event->is_admin) {
         text_format(why, "a priority above 0 is for admins alone: ask for 0 or less, not %d",
                     request->priority);
         return STATUS_REFUSED;
     }
-    if (is_over_quota(rdzv, event, why) || stores_too_much(rdzv, event, why))
+    status = check_quota(rdzv, event, why);
+    if (status != STATUS_OK)
+        return status;
+    if (stores_too_much(rdzv, event, why))
         return STATUS_TOO_BIG;
     if (!request->wait_for_nodes &&
         !sched_is_possible(rdzv, least_nodes(request), request->nproc_per_node, why))
         return STATUS_UNSUPPORTED;
     if (rdzv->job_count + job_count_of(event) > rdzv->options.jobs_max) {
-        text_format(why, "the queue is full (%u jobs); wait for one to end",
-                    rdzv->options.jobs_max);
+        tell_queue_full(rdzv, why);
         return STATUS_TOO_BIG;
     }
     return STATUS_OK;

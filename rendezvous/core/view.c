@@ -1,6 +1,7 @@
 /* Reading the core: records, summaries, nodes. */
 #include "common/name_order.h"
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/reach.h"
 #include "rendezvous/core/slots.h"
 #include "rendezvous/core/state.h"
 
@@ -29,7 +30,7 @@ uint32_t rdzv_job_nodes(const struct rdzv *rdzv, uint64_t job_id, struct msg_pai
         node = &rdzv->nodes[job->gang.parts[i].node];
         if (node->address[0] == '\0')
             return 0;
-        out[i] = (struct msg_pair){.name = node->name, .value = node->address};
+        out[i] = (struct msg_pair){.name = node->name, .value = reach_address(rdzv, job, i)};
     }
     return job == NULL ? 0 : job->record.part_count;
 }

@@ -5,9 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <linux/close_range.h>
-#include <sys/syscall.h>
-
+#include "common/io/close_from.h"
 #include "common/log.h"
 #include "rendezvous/store/store.h"
 
@@ -37,21 +35,12 @@ const char *again_bound(void)
     return text;
 }
 
-/* Closes all descriptors: libraries may have some that are not close-on-exec. */
-static void close_all(void)
-{
-    if (syscall(SYS_close_range, 3u, ~0u, CLOSE_RANGE_CLOEXEC) == 0)
-        return;
-    for (int fd = 3; fd < 65536; fd++)
-        (void)close(fd);
-}
-
 void again_start(const char *bound)
 {
     sigset_t none;
 
     (void)setenv(VARIABLE, bound, 1);
-    close_all();
+    (void)close_from(3, true); /* libraries may have some that are not close-on-exec */
     (void)sigemptyset(&none);
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)execv("/proc/self/exe", arguments);

@@ -276,13 +276,13 @@ static void send_start(struct server *server, struct peer *peer, const struct rd
     msg->start.cwd = server->spec.cwd;
     msg->start.argv = server->spec.argv;
     msg->start.env = server->spec.env;
-    if (msg->start.node_rank == 0) {
-        msg->start.nodes = (struct msg_pair_list){
-            .items = server->start_nodes,
-            .count = rdzv_job_nodes(server->core, action->job_id, server->start_nodes)};
-        if (msg->start.nodes.count == 0)
-            return;
-    }
+    msg->start.nodes = (struct msg_pair_list){
+        .items = server->start_nodes,
+        .count = rdzv_job_nodes(server->core, action->job_id, server->start_nodes)};
+    if (msg->start.nodes.count == 0 && msg->start.node_rank == 0)
+        return;
+    if (msg->start.nodes.count > 0 && msg->start.node_rank > 0)
+        msg->start.nodes.count = 1;
     msg->start.launch = server->spec.launch;
     status = peer_try_send(peer, msg, &err);
     if (status == STATUS_TOO_BIG || status == STATUS_BAD_INPUT) {

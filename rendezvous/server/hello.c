@@ -216,7 +216,7 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
 {
     const char *name = msg->node_hello.name;
     struct rdzv_event event = {.type = RDZV_EVENT_NODE_MSG, .conn = peer->id, .msg = msg};
-    char hint[160];
+    char hint[160], called[ADDRESS_BYTES_MAX];
 
     if (!check_protocol(peer, name, msg))
         return;
@@ -236,6 +236,8 @@ static void on_node_hello(struct peer *peer, const struct msg *msg)
     become(peer, PEER_NODE, ACCESS_NODE);
     (void)snprintf(peer->name, sizeof peer->name, "%s", name);
     peer->is_core_node = true;
+    peer_called(peer, called);
+    event.text = called[0] != '\0' ? called : NULL;
     server_step(peer->server, &event);
 }
 

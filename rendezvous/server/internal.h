@@ -12,6 +12,7 @@
 #include "rendezvous/core/crowd.h"
 #include "rendezvous/core/rdzv.h"
 #include "rendezvous/server/access.h"
+#include "rendezvous/server/advertise.h"
 #include "rendezvous/server/election.h"
 #include "rendezvous/server/principals.h"
 #include "rendezvous/server/refused.h"
@@ -167,11 +168,12 @@ struct server {
     bool keeps_socket, socket_is_default, socket_is_missed;
     char addresses[8500];
     struct principals principals;
-    struct principals new_principals;       /* of a standby, while it reads them */
-    int64_t keys_lost_ms;                   /* store_keys_lost_ms */
-    struct tls_context *tls;                /* NULL: no endpoint uses it */
-    char advertise[KEY_HOST_BYTES_MAX + 8]; /* HOST:PORT for keys */
-    uint64_t refused_since_us;              /* start of the log's window */
+    struct principals new_principals; /* of a standby, while it reads them */
+    int64_t keys_lost_ms;             /* store_keys_lost_ms */
+    struct tls_context *tls;          /* NULL: no endpoint uses it */
+    char advertise[ADVERTISE_BYTES];  /* HOST:PORT for keys */
+    bool advertise_is_guess;          /* of the interfaces of now; keys may know better */
+    uint64_t refused_since_us;        /* start of the log's window */
     uint32_t refused_lines, refused_omitted;
     struct told_hello told_hellos[TOLD_HELLOS_MAX]; /* the oldest is replaced */
     uint32_t told_hello_count;                      /* of all time */
@@ -265,6 +267,8 @@ uint64_t peer_user_key(const struct peer *peer);
 void peer_error(struct peer *peer, const char *code, const char *hint, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool peer_is_admin(const struct peer *peer);
+/* The address of this machine on which it has called. "": a unix socket. */
+void peer_called(const struct peer *peer, char out[ADDRESS_BYTES_MAX]);
 struct store_viewer peer_viewer(struct peer *peer); /* borrows from `peer` */
 /* Looks up the name of the peer's account. False: not possible now; `err` says why. */
 bool peer_find_user(const struct peer *peer, struct err *err);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/address_reach.h"
 #include "common/log.h"
 #include "rendezvous/server/internal.h"
 
@@ -314,13 +315,32 @@ static const char *word_of(enum role role)
     return role == ROLE_NODE ? "node" : "user";
 }
 
+/* An address at which this admin has come from another machine is known to work, and an interface may have come since the
+ * start. */
+static void own_addresses(const struct peer *peer, char out[KEY_SERVERS_BYTES_MAX])
+{
+    const struct server *server = peer->server;
+    char reached[ADDRESS_BYTES_MAX];
+
+    static_assert(ADVERTISE_BYTES <= KEY_SERVERS_BYTES_MAX, "one address fits");
+    if (server->election != NULL || !server->advertise_is_guess) {
+        standby_addresses(server, out);
+        return;
+    }
+    peer_called(peer, reached);
+    advertise_address(
+        server->endpoints[1].listener.bound, NULL,
+        reached[0] != '\0' && address_reach_of(reached) == ADDRESS_FOR_OTHERS ? reached : NULL,
+        out);
+}
+
 static void answer_key(struct peer *peer, const struct store_principal *stored)
 {
     struct msg msg = {.type = MSG_TYPE_PRINCIPAL_KEY};
     char url[KEY_URL_BYTES_MAX];
     struct key key = {.server = ""};
 
-    standby_addresses(peer->server, key.server);
+    own_addresses(peer, key.server);
     (void)snprintf(key.name, sizeof key.name, "%s", stored->name);
     memcpy(key.secret, stored->secrets[0].bytes, KEY_SECRET_BYTES);
     key_format(&key, url);

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/io/address.h"
+#include "common/io/boot_id.h"
 #include "common/io/dial.h"
 #include "common/log.h"
 #include "rendezvous/core/after_list.h"
@@ -245,6 +246,16 @@ static enum status listen_on(struct server *server, const char *address, int fd,
     return keys_start_endpoint(server, endpoint, err);
 }
 
+/* Where the kernel has none, what is read instead is not what nodes say. */
+static void read_boot_id(char out[64])
+{
+    char id[BOOT_ID_BYTES];
+    bool is_kernels;
+
+    boot_id_read(id, &is_kernels);
+    (void)snprintf(out, 64, "%s", is_kernels ? id : "");
+}
+
 /* Maps the core's tables at their largest size. Pages that are never touched take no memory. */
 static enum status core_open(struct server *server, const struct server_options *options,
                              struct err *err)
@@ -275,6 +286,7 @@ static enum status core_open(struct server *server, const struct server_options 
     };
     if (getrandom(&server->core_options.seed, sizeof server->core_options.seed, 0) < 0)
         return err_set(err, STATUS_SYSTEM, errno, "no random bytes: %s", strerror(errno));
+    read_boot_id(server->core_options.boot_id);
     (void)snprintf(server->core_options.cluster, sizeof server->core_options.cluster, "%s",
                    store_cluster(server->store));
     server->core_bytes = rdzv_bytes(&server->core_options);
@@ -350,12 +362,23 @@ static void timers_init(struct server *server)
 static enum status advertise(struct server *server, const char *wanted, struct err *err)
 {
     const struct endpoint *network = &server->endpoints[1];
-    enum status status = advertise_address(network->listener.bound, wanted, server->advertise, err);
+    char name[KEY_HOST_BYTES_MAX];
+    bool has_name = false;
 
-    if (status == STATUS_OK && network->uses_tls)
+    if (wanted != NULL && advertise_check(wanted, err) != STATUS_OK)
+        return err->status;
+    if (wanted == NULL && advertise_is_open(network->listener.bound)) {
+        has_name = advertise_name(name, sizeof name);
+        server->advertise_is_guess = !has_name;
+    }
+    if (wanted != NULL)
+        (void)snprintf(server->advertise, sizeof server->advertise, "%s", wanted);
+    else
+        advertise_address(network->listener.bound, has_name ? name : NULL, NULL, server->advertise);
+    if (network->uses_tls)
         log_line(LOG_INFO, LOG_ABOUT_NONE, "keys name this server %s (--advertise)",
                  server->advertise);
-    return status;
+    return STATUS_OK;
 }
 
 static enum status restore(struct server *server, const struct server_options *options,

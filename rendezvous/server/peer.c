@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/address_reach.h"
+#include "common/io/address.h"
 #include "common/log.h"
 #include "common/utf8.h"
 #include "rendezvous/server/internal.h"
@@ -207,4 +209,20 @@ void peer_log_closed(const struct peer *peer, enum status why, const char *text)
     else
         log_line(is_bad || is_slow_node ? LOG_WARNING : LOG_DEBUG, about,
                  "connection %s closed: %s", peer->conn.label, text);
+}
+
+void peer_called(const struct peer *peer, char out[ADDRESS_BYTES_MAX])
+{
+    struct sockaddr_storage own = {0};
+    int byte_count = sizeof own;
+    char text[ADDRESS_BYTES_MAX + 8];
+    in_port_t port;
+
+    out[0] = '\0';
+    if (peer->endpoint == &peer->server->endpoints[0] ||
+        uv_tcp_getsockname(&peer->conn.handle.tcp, (struct sockaddr *)&own, &byte_count) != 0)
+        return;
+    address_unmap(&own);
+    address_format_tcp(&own, text, sizeof text);
+    (void)address_split_tcp(text, out, ADDRESS_BYTES_MAX, &port);
 }

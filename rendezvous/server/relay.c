@@ -40,15 +40,15 @@ static bool add_job(struct peer *peer, const char *job, struct msg_node_ask *ask
     return true;
 }
 
-/* Adds the addresses of the other nodes. False: no memory. */
-static bool add_peers(struct server *server, const struct msg_text_list *names,
+/* Adds the addresses at which `node` reaches the other nodes. False: no memory. */
+static bool add_peers(struct server *server, const char *node, const struct msg_text_list *names,
                       struct msg_pair_list *peers)
 {
     struct msg_pair *pairs = arena_alloc(&server->arena, sizeof *pairs * (names->count + 1u));
     uint64_t now_us = clock_boot_us();
 
     for (uint32_t i = 0; pairs != NULL && i < names->count; i++) {
-        struct part_node node;
+        struct part_node peer;
         uint32_t known = 0;
 
         while (known < peers->count && strcmp(pairs[known].name, names->items[i]) != 0)
@@ -56,8 +56,9 @@ static bool add_peers(struct server *server, const struct msg_text_list *names,
         if (known < peers->count || !rdzv_has_node(server->core, names->items[i]))
             continue;
         rdzv_node_at(server->core, rdzv_node_after(server->core, names->items[i]) - 1, now_us,
-                     &node);
-        pairs[peers->count++] = (struct msg_pair){node.name, node.address};
+                     &peer);
+        pairs[peers->count++] = (struct msg_pair){
+            .name = peer.name, .value = rdzv_address_for(server->core, peer.name, node)};
     }
     peers->items = pairs;
     return pairs != NULL;
@@ -96,7 +97,7 @@ static void forward(struct peer *peer, struct peer *node, const struct msg_node_
     arena_reset(&server->arena);
     if (request->job[0] != '\0' && !add_job(peer, request->job, &msg.node_ask))
         return;
-    if (!add_peers(server, &request->peers, &msg.node_ask.peers)) {
+    if (!add_peers(server, request->node, &request->peers, &msg.node_ask.peers)) {
         peer_error(peer, "later", "", "the server has no memory for a question to %s",
                    request->node);
         return;

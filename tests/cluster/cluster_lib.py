@@ -60,7 +60,7 @@ class Session:
 class Cluster:
     """The server runs on `head`. The build and ../shared have the same path on every machine, under `self.dir`."""
 
-    def __init__(self, *server_args, has_v4=True, by_name=False, listen=None):
+    def __init__(self, *server_args, has_v4=True, by_name=False, listen=None, advertises=True):
         self.stack = contextlib.ExitStack()
         self.dir = tempfile.mkdtemp(prefix="ddp-cluster-", dir="/tmp")
         self.stack.callback(shutil.rmtree, self.dir, ignore_errors=True)
@@ -72,8 +72,8 @@ class Cluster:
         self.switch = Switch()
         self.stack.callback(self.switch.close)
         self.head = self.machine("head")
-        self.server_args = ["--listen", listen or f"{'0.0.0.0' if has_v4 else '[::]'}:{PORT}",
-                            "--advertise", f"{'head' if by_name else self.bracketed(self.head)}:{PORT}", *server_args]
+        advertise = ["--advertise", f"{'head' if by_name else self.bracketed(self.head)}:{PORT}"] if advertises else []
+        self.server_args = ["--listen", listen or f"{'0.0.0.0' if has_v4 else '[::]'}:{PORT}", *advertise, *server_args]
         self.socket = f"unix:{self.head.dir}/state/rendezvous.sock"
         self.start_server()
 

@@ -15,12 +15,13 @@ def shown(cluster, *more, machine=None):
     return [line.split() for line in lines]
 
 
-def check_two(cluster, one, two):
-    ranks = shown(cluster)
-    master = {"a": one, "b": two}[ranks[0][1]].address
-    assert sorted(rank[1] for rank in ranks) == ["a", "b"], ranks
+def check_two(cluster, one, two, names=("a", "b")):
+    """`names`: of their hosts."""
+    ranks, machines = shown(cluster), dict(zip(names, (one, two)))
+    master = machines[ranks[0][1]].address
+    assert sorted(rank[1] for rank in ranks) == sorted(names), ranks
     for rank in ranks:
-        machine = {"a": one, "b": two}[rank[1]]
+        machine = machines[rank[1]]
         assert rank[2] == master, ranks
         assert rank[3] == "gloo=eth0" and rank[4] == "nccl==eth0", ranks
         assert rank[5] == "node=" + machine.address, ranks
@@ -51,6 +52,17 @@ def test_ipv6_alone():
         check_two(cluster, cluster.node("a"), cluster.node("b"))
 
 
+def test_a_head_that_joins_itself():
+    """launcherd of the server's machine knows only its unix socket, and a key is made without --advertise."""
+    for has_v4 in (True, False):
+        with Cluster(has_v4=has_v4, advertises=False) as cluster:
+            assert cluster.key("node", "x").startswith(f"ddp://{cluster.bracketed(cluster.head)}:7400/x#")
+            node = cluster.head.start("launcherd", cluster.program("launcherd"), "--server", cluster.socket, "--name", "a", "--slots", "1",
+                                      "--state-dir", f"{cluster.head.dir}/node", "--allow-root")
+            assert node.line(), node.log()
+            check_two(cluster, cluster.head, cluster.node("b"), names=("head", "b"))
+
+
 def test_server_by_name():
     with Cluster(by_name=True) as cluster:
         assert "@" not in cluster.key("node", "x") and "//head:" in cluster.key("node", "y")
@@ -58,4 +70,4 @@ def test_server_by_name():
 
 
 if __name__ == "__main__":
-    sys.exit(main([test_join_and_submit, test_ipv6_alone, test_server_by_name]))
+    sys.exit(main([test_join_and_submit, test_ipv6_alone, test_a_head_that_joins_itself, test_server_by_name]))

@@ -34,7 +34,7 @@ static struct world {
 
 void fuzz_corpus(fuzz_add *add)
 {
-    program_corpus(add);
+    program_corpus(add, 800);
 }
 
 static struct dir *find_dir(uint64_t job_id, uint32_t generation)

@@ -21,9 +21,9 @@ static const char *const texts[] = {
     "{\"op\":\"cross_entropy\",\"name\":\"loss\"}]}",
     "{\"layers\":[{\"op\":\"flatten\",\"name\":\"f\"},"
     "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":99}]}",
-    "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
+    "{\"layers\":[{\"op\":\"flatten\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
     "{\"op\":\"add\",\"name\":\"c\",\"inputs\":[\"a\",\"b\"]},"
-    "{\"op\":\"flatten\",\"name\":\"f\"}]}",
+    "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}",
     "{\"layers\":[{\"op\":\"conv2d\",\"name\":\"a\",\"out_channels\":65536,\"kernel\":255,"
     "\"padding\":255},{\"op\":\"flatten\",\"name\":\"f\"},"
     "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":65536}]}",

@@ -36,7 +36,7 @@ static struct world {
 
 void fuzz_corpus(fuzz_add *add)
 {
-    program_corpus(add);
+    program_corpus(add, 800);
 }
 
 /* -- what a step must not do ------------------------------------------------------------------- */

@@ -30,7 +30,7 @@ static struct {
 
 void fuzz_corpus(fuzz_add *add)
 {
-    program_corpus(add);
+    program_corpus(add, 200); /* each opens stores */
 }
 
 static void on_end(struct store *store, int code)

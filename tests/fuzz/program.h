@@ -50,13 +50,13 @@ static inline uint64_t program_pause_us(struct program *program)
     return pauses_us[program_below(program, sizeof pauses_us / sizeof pauses_us[0])];
 }
 
-/* Random programs, for driver.c. */
-static inline void program_corpus(fuzz_add *add)
+/* So many random programs, for driver.c. */
+static inline void program_corpus(fuzz_add *add, uint32_t count)
 {
     struct random random = {.state = 20261122};
     char bytes[600];
 
-    for (uint32_t i = 0; i < 800; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         size_t byte_count = 40 + random_below(&random, sizeof bytes - 40);
 
         for (size_t j = 0; j < byte_count; j++)

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-import processes
+import marking
 
 
 class Failed(Exception):
@@ -21,7 +21,7 @@ class NotMeasured(Exception):
 
 def start(argv, env=None, **more):
     """(process, its mark)"""
-    environ, mark = processes.marked({**os.environ, **(env or {})})
+    environ, mark = marking.marked({**os.environ, **(env or {})})
     try:
         return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace", start_new_session=True, env=environ,
                                 **more), mark
@@ -31,12 +31,12 @@ def start(argv, env=None, **more):
 
 def end(process, mark):
     """With all that it started. Returns words for the report where something stays."""
-    left = processes.end(mark)
+    left = marking.end(mark)
     try:
-        process.wait(processes.GONE_WITHIN_S)
+        process.wait(marking.GONE_WITHIN_S)
     except subprocess.TimeoutExpired:
         left = left or {process.pid: "the program"}
-    return processes.words_of(left)
+    return marking.words_of(left)
 
 
 def last_line(text):

@@ -16,7 +16,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from processes.waiting import Stopwatch  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RUN = os.path.join(HERE, "run")
@@ -75,12 +77,12 @@ class Done:
 def run_call(number, call, options, done):
     argv = call.argv(options)
     print(f"== call {number} of {len(CALLS)}, at most {call.seconds(options):.0f} s: {call.words}\n   {shlex.join(argv)}", flush=True)
-    begun = time.monotonic()
+    watch = Stopwatch()
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL)
     signal.signal(signal.SIGTERM, lambda *_: child.terminate())  # the suite ends its phases and keeps the results
     code = child.wait()
     if code in (0, 1):  # it ran to its end
-        done.add(number, code, time.monotonic() - begun)
+        done.add(number, code, watch.passed_s)
     return code
 
 

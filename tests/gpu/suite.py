@@ -19,11 +19,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 
 import built
-import processes
+import marking  # finds tests/lib
 import report
+from processes.waiting import Stopwatch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.realpath(os.path.join(HERE, "..", ".."))
@@ -119,10 +119,10 @@ def phases_from(path):
 
 class Budget:
     def __init__(self, seconds):
-        self.end = time.monotonic() + seconds
+        self.seconds, self.watch = seconds, Stopwatch()
 
     def left(self):
-        return self.end - time.monotonic()
+        return self.seconds - self.watch.passed_s
 
 
 RUNNING = set()  # marks of phases
@@ -133,7 +133,7 @@ def on_term(*_):
     """SIGTERM, as at the end of a lent machine's time: ends the running phases; results so far are written already."""
     ENDING.set()
     for mark in list(RUNNING):
-        processes.end(mark)
+        marking.end(mark)
     sys.exit(128 + signal.SIGTERM)
 
 
@@ -169,13 +169,13 @@ def judge(code, limit_s, was_cut, log):
 
 def run_phase(phase, budget, logs, environ):
     log = os.path.join(logs, f"{phase.name}.log")
-    begin = time.monotonic()
+    watch = Stopwatch()
     limit_s = min(phase.limit_s, budget.left())
     if ENDING.is_set() or limit_s < min(phase.least_s, phase.limit_s):
         return report.Row(phase.name, phase.words, report.NO_TIME, 0.0, "", "")
     argv = [word.replace("{seconds}", str(int(limit_s - 3))) for word in phase.argv]
     print(f"-- {phase.name}: {phase.words}", flush=True)
-    marked, mark = processes.marked({**environ, **phase.env})
+    marked, mark = marking.marked({**environ, **phase.env})
     with open(log, "wb") as file:
         RUNNING.add(mark)
         try:
@@ -188,11 +188,11 @@ def run_phase(phase, budget, logs, environ):
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            stayed = processes.end(mark)  # and whatever it left
+            stayed = marking.end(mark)  # and whatever it left
             RUNNING.discard(mark)
     result, figure = judge(code, limit_s, limit_s < phase.limit_s, log)
-    figure += processes.words_of(stayed)
-    row = report.Row(phase.name, phase.words, result, time.monotonic() - begin, figure, tail_of(log))
+    figure += marking.words_of(stayed)
+    row = report.Row(phase.name, phase.words, result, watch.passed_s, figure, tail_of(log))
     print(f"   {phase.name}: {result}, {row.seconds:.1f} s {figure}", flush=True)
     return row
 

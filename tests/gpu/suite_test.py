@@ -9,14 +9,14 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import bench  # noqa: E402
 import calls  # noqa: E402
-import processes  # noqa: E402
+import marking  # noqa: E402
 import suite  # noqa: E402
+from processes.waiting import wait_for  # noqa: E402
 PASS = ["sh", "-c", "echo figure: 42 images; echo 'fact: device: a test'"]
 FAIL = ["sh", "-c", "echo 'what went wrong | here'; exit 3"]
 SKIP = ["sh", "-c", "echo skip: no such tool; exit 77"]
@@ -42,13 +42,6 @@ def row(text, name):
     lines = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
     assert len(lines) == 1, text
     return [cell.strip() for cell in lines[0].strip("|").split("|")]
-
-
-def wait_for(what, condition, limit_s=60):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end, f"{what}: not within {limit_s} s"
-        time.sleep(0.02)
 
 
 def is_gone(pid):
@@ -104,20 +97,20 @@ os.execvpe("sh", ["sh", "-c", "env -i sleep 300 & echo $!; wait"], os.environ)
 
 def all_that_a_program_started_is_ended(folder):
     note = os.path.join(folder, "daemon")
-    environ, mark = processes.marked(os.environ)
-    other, _ = processes.marked(os.environ)
+    environ, mark = marking.marked(os.environ)
+    other, _ = marking.marked(os.environ)
     bystander = subprocess.Popen(["sleep", "300"], env=other)
     program = subprocess.Popen([sys.executable, "-c", DAEMON, note], env=environ, stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout.readline() == "left\n"
         bare = int(program.stdout.readline())
         wait_for("the daemon", lambda: os.path.exists(note) and open(note, encoding="ascii").read())
-        wait_for("all four", lambda: {program.pid, bare, pid_in(note)} <= set(processes.alive(mark)))
-        assert not processes.end(mark)
+        wait_for("all four", lambda: {program.pid, bare, pid_in(note)} <= set(marking.alive(mark)))
+        assert not marking.end(mark)
         program.wait()
         assert is_gone(bare) and is_gone(pid_in(note)) and bystander.poll() is None
     finally:
-        processes.end(mark)
+        marking.end(mark)
         program.stdout.close()
         bystander.kill()
         bystander.wait()

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Reads the results of `meson test` and the list of tests.
 
-meson_tests.py summary BUILD...       counts over the last `meson test` of each folder, skipped tests with their
+meson_tests.py summary BUILD[:LOG]... counts over the `meson test` that wrote that log of the folder (testlog), skipped tests with their
                                       reasons, seeds that were drawn, failed tests with the end of their output, then the line
                                       "N passed, N failed, N skipped"; exit 1 on a failure. A test that
                                       failed and passed when run again counts as passed, and is named
+meson_tests.py hurry PID              gives a process and all its descendants, which have idle priority, the usual one
 meson_tests.py again BUILD            names of the failed tests, where all may run again: at most MOST_AGAIN, all of them
                                       of suite integration, whose real processes run beside others
 meson_tests.py names BUILD FOLDER     names of the tests whose program or script lies in that folder of the build
@@ -69,17 +70,50 @@ def again(build):
     return 0
 
 
-def summary(builds):
+def descendants(pid):
+    """The process and those that it started, and so on."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                parents[int(name)] = int(file.read().rpartition(")")[2].split()[1])
+        except OSError:
+            pass  # it has ended
+    found = [pid]
+    for one in found:
+        found += [child for child, parent in parents.items() if parent == one]
+    return found
+
+
+def hurry(pid):
+    """A thread that one which is still idle starts meanwhile is idle too, so it looks again until there is none."""
+    while True:
+        idle = 0
+        for one in descendants(pid):
+            try:
+                for task in map(int, os.listdir(f"/proc/{one}/task")):
+                    if os.sched_getscheduler(task) == os.SCHED_IDLE:
+                        os.sched_setscheduler(task, os.SCHED_OTHER, os.sched_param(0))
+                        idle += 1
+            except OSError:
+                pass  # it has ended
+        if idle == 0:
+            return 0
+
+
+def summary(places):
     count = {"passed": 0, "failed": 0, "skipped": 0}
     skipped, partly, drawn, late, failed = [], [], [], [], []
-    for build in builds:
-        tests = runs(build)
+    for where in places:
+        build, _, log = where.partition(":")
+        log = log or "testlog"
+        tests = runs(build, log)
         place = os.path.basename(build.rstrip("/"))
         if tests is None:
-            failed.append(f"{place}: no test ran")
+            failed.append(f"{place}: no test ran for {log}")
             count["failed"] += 1
             continue
-        second = {test["name"]: test for test in runs(build, AGAIN) or []}
+        second = {test["name"]: test for test in runs(build, AGAIN) or []} if log == "testlog" else {}
         for test in tests:
             name = f"{place}: {test['name']}"
             if is_failed(test) and second.get(test["name"], test)["result"] in PASSED:
@@ -94,7 +128,7 @@ def summary(builds):
                 skipped += [f"{name}: {reason}" for reason in reasons(test)]
             else:
                 count["failed"] += 1
-                failed += [f"{name}: {test['result']}, log in {build}/meson-logs/testlog.txt", *last_lines(test)]
+                failed += [f"{name}: {test['result']}, log in {build}/meson-logs/{log}.txt", *last_lines(test)]
     for title, lines in (("Skipped:", skipped), ("Parts skipped of tests that passed:", partly),
                          ("Seeds drawn:", drawn), ("Failed, then passed alone:", late), ("Failed:", failed)):
         if lines:
@@ -135,6 +169,8 @@ def targets(build, words):
 def main():
     if len(sys.argv) >= 3 and sys.argv[1] == "summary":
         return summary(sys.argv[2:])
+    if len(sys.argv) == 3 and sys.argv[1] == "hurry":
+        return hurry(int(sys.argv[2]))
     if len(sys.argv) == 3 and sys.argv[1] == "again":
         return again(sys.argv[2])
     if len(sys.argv) == 4 and sys.argv[1] == "names":

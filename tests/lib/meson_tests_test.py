@@ -15,9 +15,9 @@ def run(*words):
     return done.returncode, done.stdout
 
 
-def write(build, results):
+def write(build, results, log="testlog"):
     os.makedirs(f"{build}/meson-logs", exist_ok=True)
-    with open(f"{build}/meson-logs/testlog.json", "w", encoding="utf-8") as file:
+    with open(f"{build}/meson-logs/{log}.json", "w", encoding="utf-8") as file:
         for name, result in results.items():
             said = "drawn: sim --from 7\nnot ok early: why\n" + "".join(f"line {i}\n" for i in range(20))
             file.write(json.dumps({"name": name, "result": result, "stdout": said, "stderr": "the error\n"}) + "\n")
@@ -47,6 +47,28 @@ def check_again():
             code, said = run(f"{HERE}/meson_tests.py", "summary", build)
             assert code == 1 and said.splitlines()[-1] == f"2 passed, {1 + len(more)} failed, 0 skipped", said
             assert "Failed, then passed alone:\n" in said and f"{wait}: TIMEOUT" in said, said
+
+
+def check_logs():
+    """A folder's tests may have run in two parts. A part without a log has not run."""
+    with tempfile.TemporaryDirectory(prefix="ddp-counts-") as build:
+        write(build, {"ddp:unit / fine": "OK"})
+        code, said = run(f"{HERE}/meson_tests.py", "summary", build, f"{build}:idle")
+        assert code == 1 and "no test ran for idle" in said and said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped", said
+        write(build, {"ddp:lint / lint": "FAIL"}, "idle")
+        code, said = run(f"{HERE}/meson_tests.py", "summary", build, f"{build}:idle")
+        assert code == 1 and "log in " + build + "/meson-logs/idle.txt" in said and said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped", said
+
+
+def check_hurry():
+    """A process and the one that it started in a session of its own."""
+    script = "exec 3<&0; setsid sh -c 'echo $$; read end <&3' & echo $$; wait"
+    with subprocess.Popen(["chrt", "--idle", "0", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
+        pids = [int(shell.stdout.readline()) for _ in range(2)]
+        assert [os.sched_getscheduler(pid) for pid in pids] == [os.SCHED_IDLE] * 2
+        assert run(f"{HERE}/meson_tests.py", "hurry", str(shell.pid)) == (0, "")
+        assert [os.sched_getscheduler(pid) for pid in pids] == [os.SCHED_OTHER] * 2
+        shell.stdin.close()
 
 
 def check_targets():
@@ -81,6 +103,8 @@ def main():
     check({**fine, node: "INTERRUPT", wait: "UNEXPECTEDPASS"}, 1, "2 passed, 2 failed, 1 skipped")
     check(None, 1, "0 passed, 1 failed, 0 skipped", ["no test ran"])
     check_again()
+    check_logs()
+    check_hurry()
     check_targets()
     check_draws()
     print("ok")

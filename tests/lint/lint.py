@@ -25,7 +25,7 @@ BUILD = os.environ.get("BUILD_ROOT") or os.path.join(SOURCE, "build")
 # 225000): only long numeric loops reach the limit, and there it costs half of the time and has found nothing.
 ANALYZER_ARGS = ["--extra-arg=-Xclang", "--extra-arg=-analyzer-config", "--extra-arg=-Xclang", "--extra-arg=max-nodes=75000"]
 TIDY_COMMITS = 10
-TIDY_FILES_MAX = 30
+TIDY_FILES_MAX = 16
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
 CORES = ["rendezvous_core", "launcherd_core", "shim_core", "c10d_core", "cause"]  # libraries
@@ -34,7 +34,7 @@ CORE_FILES = ["worker/comm/live.c", "worker/backend/cuda/nccl/watch.c", "worker/
 # What a core may call that it does not define: no clock, socket, file, heap, process or random source. <ctype.h> reads
 # the locale, which no program here sets.
 CORE_SYMBOLS = re.compile(
-    r"^(mem(cpy|set|move|cmp|chr|mem)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
+    r"^(inet_pton|mem(cpy|set|move|cmp|chr|mem)|str(len|nlen|cmp|ncmp|chr|rchr|spn|cspn|str)|v?snprintf|"
     r"__(mem(cpy|set|move)|v?snprintf|str(cpy|cat|ncpy))_chk|__assert_fail|__stack_chk_fail|"
     r"__ctype_(b|tolower|toupper)_loc|qsort|bsearch|abs|labs|llabs|u?intdiv|l?l?div|"
     r"(exp|exp2|log|log2|pow|sqrt|sin|cos|floor|ceil|round|fmin|fmax|fabs|ldexp|frexp|isnan|isinf)f?|"
@@ -56,8 +56,8 @@ LOOP_FILE_CALLS = re.compile(
     r"pthread_(timed|clock)?join(_np)?|uv_thread_join|sigwait(info)?|sigtimedwait)(64)?$")
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
-    # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat is read here, which takes no lock of it
-    "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly)$",
+    # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat, status and the links exe and fd/N are read here, which wait for no lock of it
+    "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly|answers|pipe|program|program_id)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # memory
     "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap|is_guarded)$",
@@ -78,7 +78,7 @@ LOOP_ALLOWED = {
 # and of one without a job: whoever waits for warm processes that do not come starts others. What it calls is not looked at.
 SHIM_OTHERS = {"launcherd/shim/preflight.c", "launcherd/shim/stage_unpack.c", "launcherd/shim/log_file.c", "launcherd/shim/warm_main.c", "launcherd/shim/guard.c"}
 SHIM_ALLOWED = {
-    # the kernel's memory; of a process /proc/PID/stat and status, which take no lock of it
+    # the same
     "launcherd/process/proc.c": LOOP_ALLOWED["launcherd/process/proc.c"][:-2] + r"|token_make|dumps_core)$",
     "launcherd/process/cgroup.c": r"cgroup_\w+$", "launcherd/shim/core_file.c": r"core_file_\w+$", "launcherd/shim/terminal.c": r"terminal_\w+$",
     # memory, which is made before the loop runs
@@ -96,6 +96,7 @@ SHIM_ALLOWED = {
     # by the thread of the logs, which is joined when it has ended
     "launcherd/shim/log_file.c": r"log_file_(write|close)$", "launcherd/shim/log_writer.c": r"log_writer_\w+$",
     "launcherd/shim/failures.c": r"failures_\w+$", "launcherd/process/foreign_file.c": r"foreign_file_open$",
+    "launcherd/shim/shm_watch.c": r"shm_watch_\w+$", "launcherd/process/shm_folder.c": r"shm_\w+$",
     # /dev/null; children that are reaped without waiting
     "launcherd/shim/shim_workers.c": r"shim_workers_\w+$", "launcherd/shim/warm_workers.c": r"warm_workers_\w+$",
     # a thread that was told to end
@@ -123,6 +124,8 @@ RENDEZVOUS_ALLOWED = {
     # the files of --store-cert and others: before the loop runs, and once a day while the server stands by. libcurl reads them, too,
     # for each new connection; a server whose loop hangs there gives the lead up (core/leader.h)
     "rendezvous/store/etcd_files.c": r"etcd_files_\w+$", "rendezvous/store/etcd_place.c": r"etcd_place_make$",
+    # /proc is the kernel's memory
+    "common/io/boot_id.c": r"boot_id_read$",
     # before the loop runs
     "rendezvous/store/witness_files.c": r"witness_(open|close)$",
     "rendezvous/store/backup.c": r"backup_jobs_left$", "rendezvous/server/again.c": r"again_(start|bound|is_set)$",

@@ -6,9 +6,6 @@ FOLDERS = ("tests/integration/", "tests/cluster/", "tests/chaos/", "tests/gpu/",
 # The library; what measures; a network whose delays are time; programs whose polling is what is tested (Horovod's, a hang in a script).
 FREE = ("tests/lib/processes/", "tests/lib/edge", "tests/gpu/bench", "tests/cluster/machines.py", "tests/integration/ctl/horovod_test.py",
         "tests/integration/hang/hang_test.py")
-# Not converted yet. This list only becomes shorter: a file of it without findings is a finding.
-NOT_YET = {"tests/gpu/calls.py", "tests/gpu/phases/gpu.py", "tests/gpu/phases/kill.py", "tests/gpu/phases/launcher.py",
-           "tests/gpu/phases/nccl_pair.py", "tests/gpu/processes.py", "tests/gpu/suite.py", "tests/gpu/suite_test.py"}
 CLOCKS = {"sleep": "sleep", "monotonic": "the clock", "monotonic_ns": "the clock", "perf_counter": "the clock", "perf_counter_ns": "the clock"}
 SHELL_LOOP = re.compile(r"\b(while|until)\b[^\n]*[;\n]\s*do\s+[^\n]*?\bsleep\s+[\d.]")
 PYTHON_LOOP = re.compile(r"\bwhile\b[^\n]*:\s*time\.sleep\(")
@@ -57,9 +54,6 @@ def findings(paths, text_of):
         if not path.endswith(".py") and not is_shell:
             continue
         places = list((of_shell if is_shell else of_python)(text_of(path)))
-        if path in NOT_YET:
-            found += [] if places else [f"{path}: it has none any more: take it off the list of tests/lint/waits.py"]
-        else:
-            found += [f"{path}:{line}: {what}" for line, what in places]
-    return found + [f"{path}: it is not there: take it off the list of tests/lint/waits.py" for path in sorted(NOT_YET) if path not in paths]
+        found += [f"{path}:{line}: {what}" for line, what in places]
+    return found
 

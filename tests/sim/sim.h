@@ -120,9 +120,10 @@ struct sim_shim {
     uint32_t warn_signal;
     char cluster[33];
     int64_t submitted_ms;
-    bool is_prepared; /* the port is reserved, or none is needed */
-    bool has_orphans; /* children of its workers that have outlived them */
-    bool is_orphan;   /* its run directory is gone, and no launcherd knows it */
+    bool is_prepared;     /* the port is reserved, or none is needed */
+    bool has_orphans;     /* children of its workers that have outlived them */
+    uint32_t left_signal; /* what they got; 0: none */
+    bool is_orphan;       /* its run directory is gone, and no launcherd knows it */
     struct sim_shim_facts facts;
     bool has_end;
     struct msg_shim_report end; /* recorded when it ended; its ranks: */
@@ -570,7 +571,7 @@ uint32_t shim_slot(const struct sim_shim *shim, uint32_t worker);
 void worker_spawn_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_signal_all(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
 /* The same for processes that the workers left behind. */
-void worker_signal_left(struct sim *sim, uint32_t node, uint32_t shim);
+void worker_signal_left(struct sim *sim, uint32_t node, uint32_t shim, uint32_t signal);
 /* Kills all of them with everything that they started. */
 void worker_kill_all(struct sim *sim, uint32_t node, uint32_t shim);
 void worker_world(struct sim *sim, uint32_t node, uint32_t shim, uint32_t worker);

@@ -235,6 +235,22 @@ static void record_end(struct sim *sim, uint32_t node, struct sim_shim *shim)
         leave(sim, node, (uint32_t)(shim - sim->nodes[node].shims));
 }
 
+static void send_signal(struct sim *sim, uint32_t node, uint32_t index,
+                        const struct shim_action *action)
+{
+    struct sim_shim *shim = shim_at(sim, node, index);
+
+    if (action->type == SHIM_SIGNAL) {
+        shim->facts.was_asked = true;
+        worker_signal_all(sim, node, index, action->signal);
+    } else if (action->type == SHIM_WARN) { /* the workers ignore the signal */
+        oracle_warns(sim, node, shim, action->signal);
+        shim->facts.was_warned = true;
+    } else if (action->type == SHIM_SIGNAL_LEFT) {
+        worker_signal_left(sim, node, index, action->signal);
+    } /* late: nothing here has a program that keeps the signal to itself */
+}
+
 static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
                       const struct shim_action *action)
 {
@@ -258,15 +274,10 @@ static void carry_out(struct sim *sim, uint32_t node, uint32_t index,
         starts_moment(sim, node, shim);
         break;
     case SHIM_SIGNAL:
-        shim->facts.was_asked = true;
-        worker_signal_all(sim, node, index, action->signal);
-        break;
-    case SHIM_WARN: /* the workers ignore the signal */
-        oracle_warns(sim, node, shim, action->signal);
-        shim->facts.was_warned = true;
-        break;
+    case SHIM_WARN:
+    case SHIM_SIGNAL_LATE:
     case SHIM_SIGNAL_LEFT:
-        worker_signal_left(sim, node, index);
+        send_signal(sim, node, index, action);
         break;
     case SHIM_KILL_TREE:
         oracle_kills(sim, node, shim);

@@ -144,10 +144,14 @@ void worker_signal_all(struct sim *sim, uint32_t node, uint32_t index, uint32_t 
                    worker_event(sim, node, index, i, die), BY_SIGNAL + signal);
 }
 
-void worker_signal_left(struct sim *sim, uint32_t node, uint32_t index)
+/* It is asked again and again, and each process gets a signal once. */
+void worker_signal_left(struct sim *sim, uint32_t node, uint32_t index, uint32_t signal)
 {
-    const struct sim_shim *shim = &sim->nodes[node].shims[index];
+    struct sim_shim *shim = &sim->nodes[node].shims[index];
 
+    if (shim->left_signal == signal)
+        return;
+    shim->left_signal = signal;
     if (shim->has_orphans && !sim_chance(sim, 300))
         sim_at(sim, sim->now_us + sim_draw(sim, SECOND_US),
                (struct sim_event){.run = orphans_die,

@@ -62,6 +62,9 @@ struct checkpoint_state {
     uint32_t
         applied; /* optimizer steps that were not skipped: schedules and optimizers count these */
     struct schedule_state schedule;
+    /* The schedule, and the epochs that it goes over; "", 0: the file has none. */
+    char schedule_kind[CHECKPOINT_TEXT_BYTES];
+    uint32_t schedule_epochs;
     bool early_has_best; /* early stopping */
     double early_best;
     uint32_t early_count;

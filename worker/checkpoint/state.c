@@ -68,6 +68,8 @@ static const struct field {
     {"training_rules", FIELD_U64, AT(training_rules), 0, 0},
     {"threads", FIELD_U32, AT(threads), 0, UINT32_MAX},
     {"base_images", FIELD_U64, AT(base_images), 0, 0},
+    {"schedule_kind", FIELD_TEXT, AT(schedule_kind), 0, 0},
+    {"schedule_epochs", FIELD_U32, AT(schedule_epochs), 0, UINT32_MAX},
 #undef AT
 };
 /* FIRST_FIELDS: required. OTHER_FIELDS: schema, safetensors_bytes, safetensors_sha256. Beside these

@@ -132,6 +132,11 @@ static enum status folder_read(struct source *source, void *user, uint64_t epoch
                         options->seed, epoch, (uint64_t)index, image, err);
 }
 
+static int64_t folder_label(const struct source *source, int64_t index)
+{
+    return ((const struct folder *)source)->list.files[index].class;
+}
+
 static void folder_close(struct source *source)
 {
     struct folder *folder = (struct folder *)source;
@@ -165,6 +170,7 @@ static const struct source_ops folder_ops = {
     .read = folder_read,
     .close = folder_close,
     .read_file = folder_read_file,
+    .label = folder_label,
 };
 
 enum status folder_open(struct source **source, const char *path,

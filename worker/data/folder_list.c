@@ -308,6 +308,13 @@ static enum status add_class(struct folder_list *list, size_t *room, const char 
     return list->classes[list->class_count++] != NULL ? STATUS_OK : no_memory(err);
 }
 
+static enum status add_hidden(struct folder_list *list, const char *name, struct err *err)
+{
+    if (list->hidden_count++ == 0)
+        list->hidden = keep_name(&list->names, name);
+    return list->hidden != NULL ? STATUS_OK : no_memory(err);
+}
+
 static enum status find_classes(struct folder_list *list, const char *path, struct err *err)
 {
     DIR *dir;
@@ -319,7 +326,8 @@ static enum status find_classes(struct folder_list *list, const char *path, stru
         return status;
     for (errno = 0; status == STATUS_OK && (entry = readdir(dir)) != NULL; errno = 0)
         if (!is_dots(entry->d_name) && is_folder(dirfd(dir), entry))
-            status = add_class(list, &room, entry->d_name, err);
+            status = entry->d_name[0] == '.' ? add_hidden(list, entry->d_name, err)
+                                             : add_class(list, &room, entry->d_name, err);
     if (status == STATUS_OK && errno != 0)
         status = err_set(err, STATUS_IO, errno, "%.200s: cannot list: %s", path, strerror(errno));
     (void)closedir(dir);
@@ -416,7 +424,7 @@ bool folder_has_classes(const char *path)
     bool found = false;
 
     while (dir != NULL && !found && (entry = readdir(dir)) != NULL)
-        found = !is_dots(entry->d_name) && is_folder(dirfd(dir), entry);
+        found = entry->d_name[0] != '.' && is_folder(dirfd(dir), entry);
     if (dir != NULL)
         (void)closedir(dir);
     return found;

@@ -3,7 +3,8 @@
  * also through symbolic links, whose names end with one of FOLDER_ENDINGS. They are sorted by
  * folder, then by name.
  *
- * Names are compared as bytes, which for UTF-8 is Python's order. Two differences to torchvision: a
+ * Names are compared as bytes, which for UTF-8 is Python's order. Three differences to torchvision: a
+ * hidden folder (.ipynb_checkpoints) is no class, a
  * symbolic link that leads back to a folder above it is not followed, and folders that cannot be
  * listed are reported, not silently left out. */
 #ifndef WORKER_DATA_FOLDER_LIST_H
@@ -34,6 +35,8 @@ struct folder_list {
     /* Reasons why the first of the left-out folders were left out. */
     struct err problems[FOLDER_PROBLEMS];
     uint32_t problem_count;
+    uint32_t hidden_count; /* hidden folders beside the classes; the first one's name */
+    const char *hidden;
     struct names *names; /* what all names point into */
 };
 

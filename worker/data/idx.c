@@ -176,14 +176,41 @@ static enum status read_file(const char *dir, const char *prefix, uint32_t dim_c
     return STATUS_OK;
 }
 
-static enum status check_labels(const struct idx_file *file, const uint8_t *labels, size_t n,
-                                uint32_t classes, struct err *err)
+static uint32_t greatest(const uint8_t *labels, uint32_t count, uint32_t found)
 {
-    for (size_t i = 0; i < n; i++)
-        if (labels[i] >= classes)
-            return err_set(err, STATUS_BAD_INPUT, 0, "%s: expected labels 0 to %u, item %zu has %u",
-                           file->path, classes - 1, i, labels[i]);
-    return STATUS_OK;
+    for (uint32_t i = 0; i < count; i++)
+        if (labels[i] > found)
+            found = labels[i];
+    return found;
+}
+
+/* Both sets have the same classes, also where one has no image of the last ones. A file of the other set that is
+ * missing or damaged says nothing here. */
+static uint32_t count_classes(const char *dir, const char *prefix, const uint8_t *labels,
+                              uint32_t count)
+{
+    const char *other = strcmp(prefix, "train") == 0 ? "t10k" : "train";
+    uint32_t last = greatest(labels, count, 1), other_count = 0;
+    struct idx_file file;
+    uint8_t *others = NULL;
+
+    if (read_file(dir, other, 1, &other_count, &others, &file, NULL) == STATUS_OK)
+        last = greatest(others, other_count, last);
+    free(others);
+    return last + 1;
+}
+
+static struct idx_unused find_unused(const uint8_t *labels, uint32_t count, uint32_t classes)
+{
+    bool is_used[UINT8_MAX + 1] = {false};
+    struct idx_unused unused = {0, 0};
+
+    for (uint32_t i = 0; i < count; i++)
+        is_used[labels[i]] = true;
+    for (uint32_t c = classes; c-- > 0;)
+        if (!is_used[c])
+            unused = (struct idx_unused){unused.count + 1, c};
+    return unused;
 }
 
 /* Makes the set, whose labels have 16 bits. Takes ownership of both arrays. */
@@ -218,8 +245,8 @@ bool idx_is_in(const char *dir)
     return false;
 }
 
-enum status idx_read(struct source **set, const char *dir, const char *prefix, uint32_t classes,
-                     struct err *err)
+enum status idx_read(struct source **set, const char *dir, const char *prefix,
+                     struct idx_unused *unused, struct err *err)
 {
     struct idx_file images_file, labels_file;
     uint32_t dims[DIMS_MAX], label_count = 0;
@@ -232,13 +259,13 @@ enum status idx_read(struct source **set, const char *dir, const char *prefix, u
         status = err_set(err, STATUS_BAD_INPUT, 0,
                          "%s: expected %u labels, one for each image, found %u", labels_file.path,
                          dims[0], label_count);
-    if (status == STATUS_OK)
-        status = check_labels(&labels_file, labels, label_count, classes, err);
     if (status != STATUS_OK) {
         free(pixels);
         free(labels);
         return status;
     }
-    struct dataset_shape shape = {1, dims[1], dims[2], classes};
+    const struct dataset_shape shape = {1, dims[1], dims[2],
+                                        count_classes(dir, prefix, labels, label_count)};
+    *unused = find_unused(labels, label_count, shape.classes);
     return make_set(set, &shape, dims[0], pixels, labels, err);
 }

@@ -16,11 +16,17 @@
 /* Whether the folder has any of the files, plain or compressed. */
 bool idx_is_in(const char *dir);
 
+/* Labels below the greatest that no image of a set has. */
+struct idx_unused {
+    uint32_t count, first;
+};
+
 /* Reads `PREFIX-images-idx3-ubyte` and `PREFIX-labels-idx1-ubyte` (each also with .gz) in `dir`;
- * prefix: "train" or "t10k". Every label must be below `classes`. Errors name the file, what was
+ * prefix: "train" or "t10k". There are as many classes as the greatest label of both sets says, at
+ * least 2. Errors name the file, what was
  * expected and what was found: STATUS_NOT_FOUND, STATUS_IO, STATUS_BAD_INPUT (header, length,
- * label), STATUS_TOO_BIG, STATUS_MEMORY. */
-enum status idx_read(struct source **set, const char *dir, const char *prefix, uint32_t classes,
-                     struct err *err);
+ * labels), STATUS_TOO_BIG, STATUS_MEMORY. */
+enum status idx_read(struct source **set, const char *dir, const char *prefix,
+                     struct idx_unused *unused, struct err *err);
 
 #endif

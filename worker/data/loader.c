@@ -44,7 +44,8 @@ struct loader {
     uint32_t first; /* the slot of batch 0 */
     uint32_t reading;
     bool ending;
-    uint8_t *has_reason; /* [count], one bit per sample */
+    uint8_t *has_reason;      /* [count], one bit per sample */
+    uint32_t *failed_classes; /* [classes] since loader_begin; NULL: not known */
     struct err reasons[LOADER_REASONS];
     uint32_t reason_count, reasons_taken;
 
@@ -70,6 +71,8 @@ static void note(struct loader *loader, int64_t index, const struct err *why)
     const uint8_t bit = (uint8_t)(1U << ((size_t)index % 8));
 
     (void)pthread_mutex_lock(&loader->mutex);
+    if (loader->failed_classes != NULL)
+        loader->failed_classes[loader->source->ops->label(loader->source, index)]++;
     if (loader->reason_count < LOADER_REASONS && (loader->has_reason[byte] & bit) == 0) {
         loader->has_reason[byte] |= bit;
         loader->reasons[loader->reason_count++] = *why;
@@ -315,7 +318,11 @@ static bool new_slots(struct loader *loader)
 
     loader->slots = calloc(loader->slot_count, sizeof *loader->slots);
     loader->has_reason = calloc(loader->source->count / 8 + 1, 1);
-    complete = loader->slots != NULL && loader->has_reason != NULL;
+    if (loader->source->ops->label != NULL)
+        loader->failed_classes =
+            calloc(loader->source->shape.classes, sizeof *loader->failed_classes);
+    complete = loader->slots != NULL && loader->has_reason != NULL &&
+               (loader->failed_classes != NULL || loader->source->ops->label == NULL);
     for (uint32_t i = 0; i < loader->slot_count && complete; i++) {
         struct slot *slot = &loader->slots[i];
 
@@ -343,6 +350,7 @@ static void free_slots(struct loader *loader)
     }
     free(loader->slots);
     free(loader->has_reason);
+    free(loader->failed_classes);
 }
 
 /* How many batches `threads` threads fill at the same time. */
@@ -430,6 +438,9 @@ void loader_begin(struct loader *loader, uint64_t epoch, const int64_t *indices,
     loader->index_count = count;
     loader->claimed = loader->taken = 0;
     loader->unreadable_count = 0;
+    if (loader->failed_classes != NULL)
+        memset(loader->failed_classes, 0,
+               loader->source->shape.classes * sizeof *loader->failed_classes);
     (void)pthread_cond_broadcast(&loader->work);
     (void)pthread_mutex_unlock(&loader->mutex);
 }
@@ -521,6 +532,11 @@ enum status loader_next(struct loader *loader, struct loader_batch *batch, struc
 size_t loader_unreadable_count(const struct loader *loader)
 {
     return loader->unreadable_count;
+}
+
+const uint32_t *loader_unreadable_classes(const struct loader *loader)
+{
+    return loader->failed_classes;
 }
 
 bool loader_take_reason(struct loader *loader, struct err *reason)

@@ -68,6 +68,8 @@ enum status loader_next(struct loader *loader, struct loader_batch *batch, struc
 
 /* How many samples of the batches since loader_begin() could not be read. */
 size_t loader_unreadable_count(const struct loader *loader);
+/* The same by class: [source->shape.classes]; of what was read so far. NULL: the source does not know it. */
+const uint32_t *loader_unreadable_classes(const struct loader *loader);
 /* Takes one reason that was not taken yet. A sample gets a reason only once in the loader's life,
  * and at most LOADER_REASONS samples get one. */
 #define LOADER_REASONS 10

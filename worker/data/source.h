@@ -44,6 +44,8 @@ struct source_ops {
      * not picture files. Errors: as read(). */
     enum status (*read_file)(struct source *source, void *reader, int64_t index,
                              struct source_file *file, struct err *err);
+    /* The label of sample `index`, without reading it. NULL: it is in the sample. */
+    int64_t (*label)(const struct source *source, int64_t index);
 };
 
 /* The first member of every source's own struct. */

@@ -126,15 +126,15 @@ static enum status take_name(struct model_file *file, const cJSON *value, struct
     return STATUS_OK;
 }
 
-static enum status take_count(struct model_file *file, const cJSON *value, uint32_t *count,
-                              struct err *err)
+static enum status take_count(struct model_file *file, const cJSON *value, uint32_t max,
+                              uint32_t *count, struct err *err)
 {
     char what[128];
 
-    if (model_file_whole(value, 1, GRAPH_DIM_MAX, count))
+    if (model_file_whole(value, 1, max, count))
         return STATUS_OK;
-    (void)snprintf(what, sizeof what, "\"%s\" must be a whole number from 1 to %d", value->string,
-                   GRAPH_DIM_MAX);
+    (void)snprintf(what, sizeof what, "\"%s\" must be a whole number from 1 to %u", value->string,
+                   max);
     return fail(file, value, err, what);
 }
 
@@ -156,9 +156,9 @@ static enum status take_top(struct model_file *file, const cJSON *member, const 
     if (strcmp(member->string, "name") == 0)
         return take_name(file, member, err);
     if (strcmp(member->string, "channels") == 0)
-        return take_count(file, member, &file->channels, err);
+        return take_count(file, member, MODEL_FILE_CHANNELS_MAX, &file->channels, err);
     if (strcmp(member->string, "classes") == 0)
-        return take_count(file, member, &file->classes, err);
+        return take_count(file, member, GRAPH_DIM_MAX, &file->classes, err);
     if (strcmp(member->string, "init") == 0)
         return take_init(file, member, err);
     if (strcmp(member->string, "layers") == 0) {

@@ -18,6 +18,7 @@
 #define MODEL_FILE_NAME_MAX 40                     /* characters of the model's name */
 #define MODEL_FILE_WEIGHTS_MAX (UINT64_C(1) << 30) /* in all layers together */
 #define MODEL_FILE_VALUES_MAX (UINT64_C(1) << 28)  /* in the output of a layer for one image */
+#define MODEL_FILE_CHANNELS_MAX 4                  /* of the input, for all backends */
 #define MODEL_FILE_CLASSES 0                       /* model_file_layer.out: the number of classes */
 
 struct model_file_layer {

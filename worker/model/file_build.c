@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "worker/graph/hash.h"
@@ -52,6 +53,10 @@ static enum status fail(const struct model_file *file, const struct model_file_l
                    layer->name, what);
 }
 
+static const char not_scores[] =
+    "the class scores come from a linear layer: put {\"op\": \"linear\", \"name\": ..., "
+    "\"out_features\": \"classes\"} at the end, after a flatten";
+
 /* The error of a graph builder; its text starts with "layer NAME: ". */
 static enum status builder_failed(const struct model_file *file,
                                   const struct model_file_layer *layer, const struct graph *graph,
@@ -59,6 +64,49 @@ static enum status builder_failed(const struct model_file *file,
 {
     return err_set(err, graph->err.status, 0, "%s, line %u, %s", file->path, layer->line,
                    graph->err.text);
+}
+
+/* -- what a layer may read: one rule for all backends, that of docs/models.md -- */
+
+/* What a layer makes. Backends store a flattened image in an order of their own. */
+enum value_kind { VALUE_IMAGES, VALUE_MAPS, VALUE_FLAT, VALUE_FEATURES };
+
+static enum value_kind kind_made(enum graph_op op, enum value_kind in)
+{
+    if (op == GRAPH_LINEAR)
+        return VALUE_FEATURES;
+    if (op == GRAPH_FLATTEN)
+        return in == VALUE_FEATURES ? VALUE_FEATURES : VALUE_FLAT;
+    return in == VALUE_IMAGES ? VALUE_MAPS : in;
+}
+
+/* kinds: [file->layer_count + 1], by layer of the graph; those of the layers above are known */
+static enum status check_inputs(const struct model_file *file, const struct model_file_layer *layer,
+                                const struct graph_layer *made, enum value_kind *kinds,
+                                struct err *err)
+{
+    const enum value_kind in = kinds[made->inputs[0]];
+    const enum value_kind other = made->op == GRAPH_ADD ? kinds[made->inputs[1]] : in;
+    char what[160];
+
+    kinds[layer - file->layers + 1] = kind_made(made->op, in);
+    if ((in == VALUE_IMAGES || other == VALUE_IMAGES) && made->op != GRAPH_CONV2D &&
+        made->op != GRAPH_FLATTEN) {
+        (void)snprintf(what, sizeof what,
+                       "%s cannot read the images: conv2d and flatten can; put one of them first",
+                       graph_op_name(made->op));
+        return fail(file, layer, STATUS_BAD_INPUT, err, what);
+    }
+    if (made->op == GRAPH_BATCH_NORM && in == VALUE_FLAT)
+        return fail(file, layer, STATUS_BAD_INPUT, err,
+                    "batch_norm cannot read a flattened image: put it before the flatten, or after "
+                    "a linear layer");
+    if (in != other)
+        return fail(file, layer, STATUS_BAD_INPUT, err,
+                    "add cannot read a flattened image beside what a linear layer makes");
+    if (made->op == GRAPH_CROSS_ENTROPY && in != VALUE_FEATURES)
+        return fail(file, layer, STATUS_BAD_INPUT, err, not_scores);
+    return STATUS_OK;
 }
 
 static enum status check_size(const struct model_file *file, const struct model_file_layer *layer,
@@ -88,10 +136,12 @@ static enum status check_size(const struct model_file *file, const struct model_
 }
 
 static enum status add_layers(struct graph *graph, const struct model_file *file,
-                              const struct model_shape *shape, struct err *err)
+                              const struct model_shape *shape, enum value_kind *kinds,
+                              struct err *err)
 {
     uint64_t weights = 0;
 
+    kinds[0] = VALUE_IMAGES;
     for (uint32_t i = 0; i < file->layer_count; i++) {
         const struct model_file_layer *layer = &file->layers[i];
         enum status status;
@@ -99,7 +149,9 @@ static enum status add_layers(struct graph *graph, const struct model_file *file
         assert(graph->layer_count == i + 1); /* layer n of the file has index n in the graph */
         if (add(graph, layer, shape) == GRAPH_NONE)
             return builder_failed(file, layer, graph, err);
-        status = check_size(file, layer, graph, &weights, err);
+        status = check_inputs(file, layer, &graph->layers[i + 1], kinds, err);
+        if (status == STATUS_OK)
+            status = check_size(file, layer, graph, &weights, err);
         if (status != STATUS_OK)
             return status;
     }
@@ -108,7 +160,8 @@ static enum status add_layers(struct graph *graph, const struct model_file *file
 
 /* Adds the loss if the file has none, and checks the graph. */
 static enum status finish(struct graph *graph, const struct model_file *file,
-                          const struct model_shape *shape, struct err *err)
+                          const struct model_shape *shape, const enum value_kind *kinds,
+                          struct err *err)
 {
     const struct model_file_layer *last = &file->layers[file->layer_count - 1];
     const struct graph_layer *scores;
@@ -116,9 +169,8 @@ static enum status finish(struct graph *graph, const struct model_file *file,
 
     assert(graph->layer_count == file->layer_count + 1);
     if (last->op != GRAPH_CROSS_ENTROPY) {
-        if (graph->layers[graph->layer_count - 1].out.dim_count != 1)
-            return fail(file, last, STATUS_BAD_INPUT, err,
-                        "the loss after the last layer reads [classes]; put a flatten before it");
+        if (kinds[file->layer_count] != VALUE_FEATURES)
+            return fail(file, last, STATUS_BAD_INPUT, err, not_scores);
         (void)graph_cross_entropy(graph, "loss", graph->layer_count - 1);
     }
     if (graph_check(graph, NULL) != STATUS_OK && graph->err.status != STATUS_OK)
@@ -152,18 +204,20 @@ enum status model_file_build(struct graph **out, const struct model_file *file,
                              const struct model_shape *shape, struct err *err)
 {
     struct graph *graph = graph_new();
+    enum value_kind *kinds = calloc(file->layer_count + 1, sizeof *kinds);
     enum status status;
 
     assert(file->layer_count > 0 && shape->classes > 0);
     *out = graph;
-    if (graph == NULL)
-        return err_set(err, STATUS_MEMORY, 0, "%s: no memory for its graph", file->path);
-    if (graph_input(graph, shape->channels, shape->height, shape->width) == GRAPH_NONE)
+    if (graph == NULL || kinds == NULL)
+        status = err_set(err, STATUS_MEMORY, 0, "%s: no memory for its graph", file->path);
+    else if (graph_input(graph, shape->channels, shape->height, shape->width) == GRAPH_NONE)
         status = err_set(err, graph->err.status, 0, "%s: %s", file->path, graph->err.text);
     else
-        status = add_layers(graph, file, shape, err);
+        status = add_layers(graph, file, shape, kinds, err);
     if (status == STATUS_OK)
-        status = finish(graph, file, shape, err);
+        status = finish(graph, file, shape, kinds, err);
+    free(kinds);
     if (status != STATUS_OK)
         graph_free(out);
     return status;

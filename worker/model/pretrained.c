@@ -2,9 +2,11 @@
 #include "worker/model/pretrained.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/text.h"
 #include "worker/model/weights.h"
@@ -166,8 +168,8 @@ static enum status check_tensor(const struct source *source, uint32_t index, str
                        source->path, here->name, theirs, mine);
     if (!there.is_readable)
         return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "--pretrained %.60s: the type of %s is not fp32, fp16 or bf16", source->path,
-                       here->name);
+                       "--pretrained %.60s: the type of %s is not fp32, fp16, bf16 or fp64",
+                       source->path, here->name);
     return STATUS_OK;
 }
 
@@ -209,12 +211,28 @@ static enum status load_tensor(struct source *source, uint32_t index, struct err
     return status;
 }
 
+/* A model inside of another one, as wrappers save it; not where this model's own names begin so. */
+static void strip_names(struct source *source)
+{
+    static const char *const prefixes[] = {"module.", "_orig_mod.", "model.", "module."};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (source->graph->tensor_count > 0 &&
+            strncmp(source->graph->tensors[0].name, prefixes[i], strlen(prefixes[i])) != 0)
+            weights_strip(&source->file, prefixes[i]);
+}
+
 static uint32_t last_linear(const struct graph *graph)
 {
     for (uint32_t i = graph->layer_count; i > 0; i--)
         if (graph->layers[i - 1].op == GRAPH_LINEAR)
             return i - 1;
     return GRAPH_NONE;
+}
+
+bool pretrained_is_of_torch(const char *path)
+{
+    return pth_is_file(path);
 }
 
 enum status pretrained_load(struct net *net, const struct graph *graph, const char *path,
@@ -225,12 +243,19 @@ enum status pretrained_load(struct net *net, const struct graph *graph, const ch
                             .path = path,
                             .classifier = last_linear(graph),
                             .new_classifier = new_classifier};
+    struct stat now;
     struct err why;
-    enum status status = weights_open(&source.file, path, &why);
+    enum status status;
+
+    if (stat(path, &now) == 0 && S_ISDIR(now.st_mode))
+        return err_set(err, STATUS_BAD_INPUT, EISDIR,
+                       "--pretrained %.120s: a folder: it needs the FILE of the weights", path);
+    status = weights_open(&source.file, path, &why);
 
     assert(graph->tensor_count == net_tensor_count(net));
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "--pretrained: %s", why.text);
+    strip_names(&source);
     status = check_all(&source, err);
     for (uint32_t i = 0; status == STATUS_OK && i < graph->tensor_count; i++)
         if (!is_left_out(&source, i))

@@ -8,8 +8,8 @@
 #include "worker/graph/graph.h"
 #include "worker/net/net.h"
 
-/* Reads every parameter and buffer of `net` from `path`, which is safetensors (in fp32, fp16 or
- * bf16) or a .pth of torch.save (worker/pth/pth.h; all its types).
+/* Reads every parameter and buffer of `net` from `path`, which is safetensors (in fp32, fp16,
+ * bf16 or fp64) or a .pth of torch.save (worker/pth/pth.h; all its types).
  *
  * Names and shapes must match exactly; a missing or an extra tensor is an error. Ignored:
  * num_batches_tracked, and "optimizer." in our own checkpoints.
@@ -20,5 +20,8 @@
  * same), those of opening and reading the file (part of the values may have been changed). */
 enum status pretrained_load(struct net *net, const struct graph *graph, const char *path,
                             bool new_classifier, struct err *taken, struct err *err);
+
+/* Whether the file is one of torch.save, which --pretrained reads and --resume does not. */
+bool pretrained_is_of_torch(const char *path);
 
 #endif

@@ -2,15 +2,23 @@
 #include "worker/model/weights.h"
 
 #include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/half.h"
 
 enum status weights_open(struct weights *weights, const char *path, struct err *err)
 {
+    enum status status;
+
     weights->is_pth = pth_is_file(path);
-    return weights->is_pth ? pth_open(&weights->pth, path, err)
-                           : safetensors_open(&weights->safetensors, path, err);
+    weights->skip = 0;
+    status = weights->is_pth ? pth_open(&weights->pth, path, err)
+                             : safetensors_open(&weights->safetensors, path, err);
+    (void)snprintf(weights->taken, sizeof weights->taken, "%s",
+                   status == STATUS_OK && weights->is_pth ? weights->pth.taken : "");
+    return status;
 }
 
 void weights_close(struct weights *weights)
@@ -34,13 +42,32 @@ struct weights_tensor weights_tensor(const struct weights *weights, size_t index
     if (weights->is_pth) {
         const struct pth_tensor *other = &weights->pth.tensors[index];
 
-        return (struct weights_tensor){other->name, other->dims, other->dim_count, true};
+        return (struct weights_tensor){other->name + weights->skip, other->dims, other->dim_count,
+                                       true};
     }
     tensor = &weights->safetensors.tensors[index];
-    return (struct weights_tensor){tensor->name, tensor->dims, tensor->dim_count,
-                                   tensor->type == SAFETENSORS_F32 ||
-                                       tensor->type == SAFETENSORS_F16 ||
-                                       tensor->type == SAFETENSORS_BF16};
+    return (struct weights_tensor){
+        tensor->name + weights->skip, tensor->dims, tensor->dim_count,
+        tensor->type == SAFETENSORS_F32 || tensor->type == SAFETENSORS_F16 ||
+            tensor->type == SAFETENSORS_BF16 || tensor->type == SAFETENSORS_F64};
+}
+
+void weights_strip(struct weights *weights, const char *prefix)
+{
+    const size_t count = strlen(prefix), used = strlen(weights->taken);
+
+    for (size_t i = 0; i < weights_count(weights); i++) {
+        const char *name = weights_tensor(weights, i).name;
+
+        if (strncmp(name, prefix, count) != 0 || name[count] == '\0')
+            return;
+    }
+    weights->skip += count;
+    (void)snprintf(weights->taken + used, sizeof weights->taken - used, "%s%s",
+                   strstr(weights->taken, "names without") != NULL ? " and "
+                   : used > 0                                      ? ", names without "
+                                                                   : "names without ",
+                   prefix);
 }
 
 bool weights_find(const struct weights *weights, const char *name, size_t *index)
@@ -76,6 +103,22 @@ static void widen(enum safetensors_type type, void *values, size_t count)
     }
 }
 
+static enum status read_doubles(struct weights *weights, const struct safetensors_tensor *tensor,
+                                float *values, size_t count, struct err *err)
+{
+    double *doubles = malloc(tensor->byte_count > 0 ? tensor->byte_count : 1);
+    enum status status;
+
+    assert(tensor->byte_count == count * sizeof *doubles);
+    if (doubles == NULL)
+        return err_set(err, STATUS_MEMORY, 0, "no memory for %zu doubles", count);
+    status = safetensors_read(&weights->safetensors, tensor, doubles, err);
+    for (size_t i = 0; status == STATUS_OK && i < count; i++)
+        values[i] = (float)doubles[i];
+    free(doubles);
+    return status;
+}
+
 enum status weights_read(struct weights *weights, size_t index, float *values, size_t count,
                          struct err *err)
 {
@@ -88,6 +131,8 @@ enum status weights_read(struct weights *weights, size_t index, float *values, s
         return pth_read(&weights->pth, &weights->pth.tensors[index], values, err);
     }
     tensor = &weights->safetensors.tensors[index];
+    if (tensor->type == SAFETENSORS_F64)
+        return read_doubles(weights, tensor, values, count, err);
     assert(tensor->byte_count <= count * sizeof *values);
     status = safetensors_read(&weights->safetensors, tensor, values, err);
     if (status == STATUS_OK)
@@ -97,5 +142,5 @@ enum status weights_read(struct weights *weights, size_t index, float *values, s
 
 const char *weights_taken(const struct weights *weights)
 {
-    return weights->is_pth ? weights->pth.taken : "";
+    return weights->taken;
 }

@@ -14,6 +14,8 @@ struct weights {
     bool is_pth;
     struct safetensors safetensors;
     struct pth pth;
+    size_t skip; /* bytes at the begin of all names that are not part of them */
+    char taken[160];
 };
 
 struct weights_tensor {
@@ -29,6 +31,8 @@ enum status weights_open(struct weights *weights, const char *path, struct err *
 void weights_close(struct weights *weights);
 size_t weights_count(const struct weights *weights);
 struct weights_tensor weights_tensor(const struct weights *weights, size_t index);
+/* Takes `prefix` off all names if all have it, and more. */
+void weights_strip(struct weights *weights, const char *prefix);
 /* false: there is no such tensor */
 bool weights_find(const struct weights *weights, const char *name, size_t *index);
 /* Reads a tensor in C order. values: [count], which is the product of its dimensions */

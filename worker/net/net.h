@@ -119,6 +119,7 @@ struct net_result {
 struct net_outcome {
     struct net_result result;
     struct scaler scaler;
+    uint64_t ended_us; /* mono_us() when the device had done the step, however late it is taken */
 };
 
 /* Outcomes that a net keeps until they are taken. A further net_update drops the oldest. */

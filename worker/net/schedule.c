@@ -153,12 +153,13 @@ static double warmed_up(const struct schedule_options *o, uint32_t epoch, double
 /* The warm-up comes first; then the cosine goes over what is left. */
 static double cosine(const struct schedule_options *o, uint32_t epoch)
 {
-    const uint32_t begin = o->warmup_epochs, length = o->epochs - begin;
-    const double done = epoch < begin ? 0.0 : (double)(epoch - begin);
+    const uint32_t begin = o->warmup_epochs, length = o->epochs > begin ? o->epochs - begin : 0;
+    double done = epoch < begin ? 0.0 : (double)(epoch - begin);
 
-    assert(begin <= o->epochs); /* schedule_check */
     if (length == 0)
         return o->base_lr;
+    if (done > length)
+        done = length; /* after the last epoch the rate stays */
     return o->min_lr + (o->base_lr - o->min_lr) * (1.0 + cos(PI * done / length)) / 2.0;
 }
 

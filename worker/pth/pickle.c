@@ -11,7 +11,7 @@
 #include "worker/pth/machine.h"
 #include "worker/pth/rebuild.h"
 
-enum { PROTOCOL_MAX = 3, SHOWN_BYTES = 60 };
+enum { PROTOCOL_MAX = 3, SHOWN_BYTES = 40, PATH_SHOWN = 36 };
 
 static enum status add_item(struct machine *m, uint32_t container, uint32_t key, uint32_t value,
                             struct err *err)
@@ -278,6 +278,7 @@ static enum status on_global(struct machine *m, uint32_t arg, struct err *err)
 {
     struct machine_text module = {NULL, 0}, name = {NULL, 0};
     char shown_module[SHOWN_BYTES], shown_name[SHOWN_BYTES];
+    const size_t length = strlen(m->what);
     uint32_t index = 0;
     enum status status = take_line(m, &module, err);
 
@@ -291,24 +292,29 @@ static enum status on_global(struct machine *m, uint32_t arg, struct err *err)
     utf8_printable(module.bytes, module.byte_count, shown_module, sizeof shown_module);
     utf8_printable(name.bytes, name.byte_count, shown_name, sizeof shown_name);
     return err_set(err, STATUS_REFUSED, 0,
-                   "%.80s: GLOBAL %s.%s: refused: only tensors are read from it, and no code is "
-                   "run; make a file of tensors alone: torch.save(model.state_dict(), FILE)",
-                   m->what, shown_module, shown_name);
+                   "%s%s: GLOBAL %s.%s: refused: no code is run; if you trust it: python3 -c "
+                   "'import torch; s=torch.load(\"OLD\",\"cpu\",weights_only=False); "
+                   "torch.save(s.get(\"state_dict\",s.get(\"model\",s)),\"NEW\")'",
+                   length > PATH_SHOWN ? "..." : "",
+                   m->what + (length > PATH_SHOWN ? length - PATH_SHOWN : 0), shown_module,
+                   shown_name);
 }
 
 static enum status on_build(struct machine *m, uint32_t arg, struct err *err)
 {
+    enum pickle_kind kind;
     enum status status = need(m, 2, err);
 
     (void)arg;
     if (status != STATUS_OK)
         return status;
-    if (m->out->values[m->stack[m->stack_count - 2]].kind != PICKLE_DICT)
+    kind = m->out->values[m->stack[m->stack_count - 2]].kind;
+    if (kind != PICKLE_DICT && kind != PICKLE_OTHER)
         return err_set(err, STATUS_REFUSED, 0,
                        "%s: its pickle builds an object that is no OrderedDict: refused; only "
                        "tensors are read",
                        m->what);
-    m->stack_count--; /* attributes, such as a state_dict's _metadata: no use for them */
+    m->stack_count--; /* attributes, such as a state_dict's _metadata or a Namespace's options */
     return STATUS_OK;
 }
 
@@ -323,6 +329,43 @@ static enum status on_reduce(struct machine *m, uint32_t arg, struct err *err)
     args = m->stack[--m->stack_count];
     what = m->stack[--m->stack_count];
     return rebuild_call(m, what, args, err);
+}
+
+/* Opcodes of which an error says more than a number: they make or call objects. */
+static const struct {
+    unsigned char code;
+    const char *name;
+} refused[] = {
+    {'i', "INST"},       {'o', "OBJ"},           {0x81, "NEWOBJ"},
+    {0x82, "EXT1"},      {0x83, "EXT2"},         {0x84, "EXT4"},
+    {0x92, "NEWOBJ_EX"}, {0x93, "STACK_GLOBAL"}, {0x8c, "SHORT_BINUNICODE"},
+    {0x95, "FRAME"},
+};
+
+static enum status refuse(const struct machine *m, unsigned char code, struct err *err)
+{
+    const char *name = NULL;
+
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        if (refused[i].code == code)
+            name = refused[i].name;
+    return err_set(
+        err, STATUS_REFUSED, 0,
+        "%s: its pickle has opcode 0x%02x%s%s at byte %zu: refused; torch.save writes no "
+        "such opcode for tensors",
+        m->what, code, name != NULL ? " " : "", name != NULL ? name : "", m->opcode_at);
+}
+
+/* An object of a class that becomes nothing. */
+static enum status on_newobj(struct machine *m, uint32_t arg, struct err *err)
+{
+    enum status status = need(m, 2, err);
+
+    if (status != STATUS_OK)
+        return status;
+    if (!rebuild_is_nothing(m, m->stack[m->stack_count - 2]))
+        return refuse(m, (unsigned char)arg, err);
+    return on_reduce(m, 0, err);
 }
 
 static enum status on_persid(struct machine *m, uint32_t arg, struct err *err)
@@ -380,35 +423,11 @@ static const struct {
     ['j'] = {on_get, 4},                 /* LONG_BINGET */
     ['c'] = {on_global, 0},              /* GLOBAL */
     ['R'] = {on_reduce, 0},              /* REDUCE */
+    [0x81] = {on_newobj, 0x81},          /* NEWOBJ */
     ['b'] = {on_build, 0},               /* BUILD */
     ['Q'] = {on_persid, 0},              /* BINPERSID */
     ['.'] = {on_stop, 0},                /* STOP */
 };
-
-/* Opcodes of which an error says more than a number: they make or call objects. */
-static const struct {
-    unsigned char code;
-    const char *name;
-} refused[] = {
-    {'i', "INST"},       {'o', "OBJ"},           {0x81, "NEWOBJ"},
-    {0x82, "EXT1"},      {0x83, "EXT2"},         {0x84, "EXT4"},
-    {0x92, "NEWOBJ_EX"}, {0x93, "STACK_GLOBAL"}, {0x8c, "SHORT_BINUNICODE"},
-    {0x95, "FRAME"},
-};
-
-static enum status refuse(const struct machine *m, unsigned char code, struct err *err)
-{
-    const char *name = NULL;
-
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
-        if (refused[i].code == code)
-            name = refused[i].name;
-    return err_set(
-        err, STATUS_REFUSED, 0,
-        "%s: its pickle has opcode 0x%02x%s%s at byte %zu: refused; torch.save writes no "
-        "such opcode for tensors",
-        m->what, code, name != NULL ? " " : "", name != NULL ? name : "", m->opcode_at);
-}
 
 static enum status run(struct machine *m, struct err *err)
 {

@@ -2,7 +2,7 @@
  *
  * A pickle is a program for a stack machine (Python's Lib/pickletools.py describes it). Two tables say all that
  * this one does: the opcodes that torch.save writes (protocol 2), and the classes and functions that
- * tensors need. Those are recognised by name; nothing is imported or run. Anything else is refused by
+ * tensors need, and what scripts keep beside them, which becomes nothing. Those are recognised by name; nothing is imported or run. Anything else is refused by
  * its name. Work and memory are proportional to the bytes; nothing recurses.
  *
  * Pure: bytes in, values out. */

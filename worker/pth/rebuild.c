@@ -129,6 +129,12 @@ static const struct global {
                {"collections", "Counter", call_other, PTH_TYPE_COUNT}, /* in MultiStepLR's state */
                {"torch", "Size", call_size, PTH_TYPE_COUNT},
                {"torch", "device", call_other, PTH_TYPE_COUNT},
+               /* What scripts keep beside a state_dict. They become nothing. */
+               {"argparse", "Namespace", call_other, PTH_TYPE_COUNT},
+               {"numpy.core.multiarray", "scalar", call_other, PTH_TYPE_COUNT},
+               {"numpy._core.multiarray", "scalar", call_other, PTH_TYPE_COUNT},
+               {"numpy", "dtype", call_other, PTH_TYPE_COUNT},
+               {"_codecs", "encode", call_other, PTH_TYPE_COUNT},
                {"torch", "float32", NULL, PTH_TYPE_COUNT},
                {"torch", "float16", NULL, PTH_TYPE_COUNT},
                {"torch", "bfloat16", NULL, PTH_TYPE_COUNT},
@@ -165,6 +171,13 @@ enum status rebuild_call(struct machine *m, uint32_t what, uint32_t args_index, 
     if (!take_args(m, args_index, &args))
         return machine_bad(m, err, "it calls something with arguments that no tensor has");
     return globals[function->sub].call(m, &args, err);
+}
+
+bool rebuild_is_nothing(const struct machine *m, uint32_t what)
+{
+    const struct pickle_value *class = &m->out->values[what];
+
+    return class->kind == PICKLE_GLOBAL && globals[class->sub].call == call_other;
 }
 
 /* ("storage", class, key, location, elements); the location does not matter here. */

@@ -17,7 +17,7 @@
 #include "worker/data/padded.h"
 #include "worker/data/shards/shards.h"
 
-enum { CLASSES = 10, DUMMY_TRAIN = 60000, DUMMY_VALIDATION = 10000, DUMMY_BYTES = 256 << 20 };
+enum { DUMMY_TRAIN = 60000, DUMMY_VALIDATION = 10000, DUMMY_BYTES = 256 << 20 };
 enum { PADDING = 4, PICTURE_THREADS = 4 };
 
 /* -- kinds of data -- */
@@ -38,8 +38,15 @@ struct data_kind {
 static enum status open_idx(struct train *train, const char *dir, bool is_training,
                             struct source **set, struct err *err)
 {
-    (void)train;
-    return idx_read(set, dir, is_training ? "train" : "t10k", CLASSES, err);
+    struct idx_unused unused = {0};
+    const enum status status = idx_read(set, dir, is_training ? "train" : "t10k", &unused, err);
+
+    if (status == STATUS_OK && is_training && unused.count > 0 && train->place->rank == 0)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "%s: the labels say that there are %u classes; class %u%s no training image", dir,
+                 (*set)->shape.classes, unused.first,
+                 unused.count > 1 ? " and others have" : " has");
+    return status;
 }
 
 static bool has_folder(const char *dir, const char *name)
@@ -56,10 +63,14 @@ static bool folder_is_in(const char *dir)
     return has_folder(dir, "train") || has_folder(dir, "val");
 }
 
-/* Folders that could not be listed. */
+/* Folders that are no classes, and those that could not be listed. */
 static enum status tell_problems(const struct train *train, const struct folder_list *list,
-                                 struct err *err)
+                                 const char *path, struct err *err)
 {
+    if (list->hidden_count > 0 && train->place->rank == 0)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "%s: hidden folders are no classes: %s%s left out", path, list->hidden,
+                 list->hidden_count > 1 ? " and others are" : " is");
     for (uint32_t i = 0; i < list->problem_count && i < FOLDER_PROBLEMS; i++) {
         if (train->options->images.strict)
             return err_set(err, list->problems[i].status, list->problems[i].code, "%s (--strict)",
@@ -86,7 +97,7 @@ static enum status open_folder(struct train *train, const char *dir, bool is_tra
     if (n < 0 || (size_t)n >= sizeof path)
         return err_set(err, STATUS_TOO_BIG, 0, "%.100s...: the path is too long", dir);
     status = folder_open(set, path, &options, err);
-    return status == STATUS_OK ? tell_problems(train, folder_list_of(*set), err) : status;
+    return status == STATUS_OK ? tell_problems(train, folder_list_of(*set), path, err) : status;
 }
 
 static enum status open_cifar(struct train *train, const char *dir, bool is_training,

@@ -81,11 +81,6 @@ static enum status find_folder(struct train *train, uint64_t *meeting, struct ag
 
 /* -- what this rank has -- */
 
-static void warn_skipped(void *user, const struct err *why)
-{
-    log_line(LOG_WARNING, train_log_about(user), "checkpoint passed over: %s", why->text);
-}
-
 static bool is_resume_auto(const struct train *train)
 {
     return train->options->resume != NULL && strcmp(train->options->resume, "auto") == 0;
@@ -108,7 +103,7 @@ static enum status look(struct train *train, struct agree_report *report, struct
 {
     struct checkpoint_choice choice = {.like = &train->state,
                                        .job_id = train->state.job_id,
-                                       .skipped = warn_skipped,
+                                       .skipped = train_note_skipped,
                                        .user = train};
     const bool takes_any = is_resume_auto(train);
     struct checkpoint found;
@@ -118,10 +113,13 @@ static enum status look(struct train *train, struct agree_report *report, struct
         status = checkpoint_open_newest(&found, train->options->checkpoint_dir, &choice, err);
     report->is_of_job = status == STATUS_OK;
     choice.job_id = NULL;
-    if ((status == STATUS_NOT_FOUND || status == STATUS_BAD_INPUT) && takes_any)
+    if ((status == STATUS_NOT_FOUND || status == STATUS_BAD_INPUT) && takes_any) {
+        train->skipped_count = 0;
         status = checkpoint_open_newest(&found, train->options->checkpoint_dir, &choice, err);
+    }
     if (status != STATUS_OK)
         return status;
+    train_tell_skipped(train);
     report->has_checkpoint = true;
     report->step = found.state.step;
     checkpoint_close(&found);
@@ -147,7 +145,8 @@ static enum status look_if_asked(struct train *train, struct agree_report *repor
         *conflict = why;
     else if (train->place->rank == 0)
         return err_set(err, status, why.code, "%s", why.text);
-    log_line(LOG_WARNING, train_log_about(train), "%s", why.text);
+    if (train->place->rank > 0) /* rank 0's is told with what the ranks agree on */
+        log_line(LOG_WARNING, train_log_about(train), "%s", why.text);
     return STATUS_OK;
 }
 
@@ -486,6 +485,8 @@ enum status train_agree(struct train *train, const struct err *conflict, struct 
     if (status == STATUS_OK && !answer.resumes)
         report_none(train);
     if (status == STATUS_OK && answer.resumes) {
+        if (conflict->status != STATUS_OK && train->place->rank == 0)
+            log_line(LOG_WARNING, train_log_about(train), "%s", conflict->text);
         train->has_copies = true; /* fetch() makes those that are missing */
         train->is_resumed = true; /* its state is read next, by rank 0 */
         train->state.step = answer.step;

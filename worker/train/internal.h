@@ -96,6 +96,9 @@ struct train {
     struct checkpoint_best best;
     bool is_best_wanted; /* best_wanted is better, and becomes the best once it is marked */
     struct checkpoint_best best_wanted;
+    struct err skipped;           /* the newest checkpoint that is of another training */
+    uint32_t skipped_count;       /* how many are */
+    uint32_t unsaved_count;       /* checkpoints in a row that could not be written */
     struct checkpoint_dir *dir;   /* where this rank writes checkpoints or copies; or NULL */
     struct agree_report *reports; /* [world] with --checkpoint-dir, else NULL */
     uint32_t *copy_ranks;         /* rank 0, then the copy_count ranks that get each checkpoint */
@@ -134,6 +137,13 @@ static inline struct log_about train_log_about(const struct train *train)
                               .generation = train->place->generation,
                               .rank = (int32_t)train->place->rank};
 }
+
+/* -- state.c: checkpoints that were passed over -- */
+
+/* A checkpoint_choice.skipped; user: the training. */
+void train_note_skipped(void *user, const struct err *why);
+/* Another one is used: tells what train_note_skipped has kept. */
+void train_tell_skipped(struct train *train);
 
 /* -- position.c: the position in the data -- */
 
@@ -278,8 +288,10 @@ enum status train_loaders_make(struct train *train, struct err *err);
 /* Calls loader_next and logs samples that cannot be read. */
 enum status train_next_batch(struct train *train, struct loader *loader, struct loader_batch *batch,
                              struct err *err);
-/* Prints one line about samples that could not be read, over all ranks. */
-void train_tell_unreadable(const struct train *train, double training, double validation);
+/* Prints one line about samples that could not be read, over all ranks; and collective, where there are some, one
+ * about classes that lost many. Errors: those of the collectives, STATUS_MEMORY. */
+enum status train_tell_unreadable(const struct train *train, double training, double validation,
+                                  struct err *err);
 /* Prints one line if an epoch has waited too long for images. */
 void train_tell_data_bound(const struct train *train);
 

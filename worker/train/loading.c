@@ -2,10 +2,14 @@
 #include "worker/train/internal.h"
 
 #include <assert.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "common/io/mono.h"
 
 enum { BOUND_STEPS = 10, BOUND_PERCENT = 10 };
+/* A class is named that lost a quarter of its pictures or more; so many classes at most. */
+enum { LOST_PART = 4, LOST_NAMED = 5 };
 
 /* -- memory of the net -- */
 
@@ -61,29 +65,91 @@ enum status train_next_batch(struct train *train, struct loader *loader, struct 
     return status;
 }
 
-void train_tell_unreadable(const struct train *train, double training, double validation)
+/* -- samples that cannot be read -- */
+
+/* Appends "class cat lost 4 of 12 training pictures" for each class of `set` that lost many. `lost`: [classes] over
+ * all ranks. */
+static void name_classes(const struct source *set, const double *lost, const char *of, char *text,
+                         size_t room, uint32_t *count)
 {
-    if (train->place->rank != 0 || training + validation == 0)
-        return;
-    log_line(
-        LOG_WARNING, train_log_about(train),
-        "%.0f files could not be read: %.0f samples of this epoch were replaced by others, %.0f of "
-        "the validation left out; --strict makes that an error",
-        training + validation, training, validation);
+    double *all = calloc(set->shape.classes, sizeof *all);
+
+    for (size_t i = 0; all != NULL && i < set->count; i++)
+        all[set->ops->label(set, (int64_t)i)]++;
+    for (uint32_t c = 0; all != NULL && c < set->shape.classes; c++) {
+        const size_t used = strlen(text);
+
+        if (lost[c] == 0 || lost[c] * LOST_PART < all[c] || ++*count > LOST_NAMED)
+            continue;
+        (void)snprintf(text + used, room - used, "%sclass ", used > 0 ? "; " : "");
+        if (set->class_names != NULL)
+            (void)snprintf(text + strlen(text), room - strlen(text), "%.60s", set->class_names[c]);
+        else
+            (void)snprintf(text + strlen(text), room - strlen(text), "%u", c);
+        (void)snprintf(text + strlen(text), room - strlen(text), " lost %s%.0f of %.0f %s pictures",
+                       lost[c] >= all[c] ? "all, " : "", lost[c], all[c], of);
+    }
+    free(all);
 }
+
+/* Collective. */
+static enum status tell_classes(const struct train *train, struct err *err)
+{
+    const struct source *const sets[] = {train->train_set, train->validation_set};
+    const struct loader *const loaders[] = {train->loader, train->validation_loader};
+    static const char *const names[] = {"training", "validation"};
+    char text[LOST_NAMED * 130] = "";
+    uint32_t count = 0;
+    enum status status = STATUS_OK;
+
+    for (int i = 0; status == STATUS_OK && i < 2; i++) {
+        const uint32_t *own = loaders[i] != NULL ? loader_unreadable_classes(loaders[i]) : NULL;
+        const uint32_t classes = own != NULL ? sets[i]->shape.classes : 0;
+        double *lost = calloc(classes > 0 ? classes : 1, sizeof *lost);
+
+        if (lost == NULL)
+            return err_set(err, STATUS_MEMORY, 0, "no memory to count unreadable pictures");
+        for (uint32_t c = 0; c < classes; c++)
+            lost[c] = own[c];
+        if (train->comm != NULL && classes > 0)
+            status = comm_all_reduce_sum_f64(train->comm, lost, classes, err);
+        if (status == STATUS_OK && classes > 0 && train->place->rank == 0)
+            name_classes(sets[i], lost, names[i], text, sizeof text, &count);
+        free(lost);
+    }
+    if (status == STATUS_OK && text[0] != '\0')
+        log_line(LOG_WARNING, train_log_about(train), "%s%s: these files cannot be read", text,
+                 count > LOST_NAMED ? "; and others" : "");
+    return status;
+}
+
+enum status train_tell_unreadable(const struct train *train, double training, double validation,
+                                  struct err *err)
+{
+    if (training + validation == 0)
+        return STATUS_OK;
+    if (train->place->rank == 0)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "%.0f files could not be read: %.0f samples of this epoch were replaced by "
+                 "others, %.0f of the validation left out; --strict makes that an error",
+                 training + validation, training, validation);
+    return tell_classes(train, err);
+}
+
+/* -- time lost by waiting -- */
 
 void train_tell_data_bound(const struct train *train)
 {
     const struct progress *progress = &train->progress;
-    const uint64_t us = mono_us() - progress->begun_us;
+    const uint64_t us = mono_us() - progress->epoch_begun_us;
     const uint32_t threads = train_data_threads(train);
 
-    if (train->place->rank != 0 || progress->steps < BOUND_STEPS ||
-        progress->times.wait_us * 100 <= us * BOUND_PERCENT)
+    if (train->place->rank != 0 || progress->epoch_steps < BOUND_STEPS ||
+        progress->epoch_wait_us * 100 <= us * BOUND_PERCENT)
         return;
     (void)printf("data-bound: %.0f %% of the time was spent waiting for images: more threads may "
                  "help (-j, now %u)%s\n",
-                 100.0 * (double)progress->times.wait_us / (double)us, threads,
+                 100.0 * (double)progress->epoch_wait_us / (double)us, threads,
                  train->has_pictures && train->options->images.cache == NULL ? ", or --cache FILE"
                                                                              : "");
     (void)fflush(stdout);

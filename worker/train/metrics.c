@@ -21,6 +21,7 @@ enum { LINE_FILES = 2 };
 struct writer {
     const char *option, *path;
     bool has_failed;
+    uint32_t failed_step; /* of the newest failure */
 };
 
 struct train_metrics {
@@ -53,6 +54,10 @@ static void tell(const struct train *train, struct writer *writer, enum status s
         log_line(LOG_WARNING, train_log_about(train),
                  "%s %s: %s; training goes on without it, from step %u", writer->option,
                  writer->path, why->text, train->state.step);
+    if (failed)
+        writer->failed_step = train->state.step;
+    else if (writer->has_failed && train->state.step == writer->failed_step)
+        return; /* a shorter record may fit into what is left of a full disk */
     if (!failed && writer->has_failed)
         log_line(LOG_INFO, train_log_about(train), "%s %s: written again, from step %u",
                  writer->option, writer->path, train->state.step);

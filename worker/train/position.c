@@ -115,6 +115,29 @@ void train_set_base_rate(struct train *train)
     if (train->state.world > 0) /* else it is not known yet what is gone on from */
         rate *= rate_factor(train, &train->state);
     train->schedule.base_lr = rate;
+    if (train->state.schedule_epochs > 0)
+        train->schedule.epochs = train->state.schedule_epochs;
+}
+
+/* A schedule that goes over all epochs keeps those with which it began, as PyTorch's does after
+ * load_state_dict: over others the rate would jump. */
+static void take_schedule_epochs(struct train *train, const struct checkpoint_state *from)
+{
+    const enum schedule_kind kind = train->schedule.kind;
+    const uint32_t began = from->schedule_epochs, now = train->options->epochs;
+
+    if ((kind != SCHEDULE_ONECYCLE && kind != SCHEDULE_COSINE) || began == 0 ||
+        strcmp(from->schedule_kind, train->state.schedule_kind) != 0)
+        return;
+    train->state.schedule_epochs = began;
+    if (began == now || train->options->evaluate)
+        return;
+    log_line(LOG_WARNING, train_log_about(train),
+             "--lr-schedule %s goes over the %u epochs with which it began, so that the rate does "
+             "not jump: --epochs %u %s; for a new schedule begin with --pretrained FILE, this "
+             "checkpoint's .safetensors",
+             from->schedule_kind, began, now,
+             now > began ? "trains the others at its last rate" : "ends before its last rate");
 }
 
 /* A rate that the schedule computed from metrics was computed for another world. */
@@ -238,6 +261,7 @@ static enum status take(struct train *train, const struct checkpoint_state *from
     state->skipped_in_a_row = from->skipped_in_a_row;
     state->applied = from->applied;
     state->schedule = from->schedule;
+    take_schedule_epochs(train, from);
     take_rate(train, from);
     state->early_has_best = from->early_has_best;
     state->early_best = from->early_best;

@@ -5,6 +5,11 @@
 #include <math.h>
 #include <stdio.h>
 
+double progress_number(double value)
+{
+    return isnan(value) ? copysign(value, 1.0) : value;
+}
+
 double progress_percent(uint32_t right, uint32_t images)
 {
     return images > 0 ? 100.0 * right / images : 0.0;
@@ -12,17 +17,20 @@ double progress_percent(uint32_t right, uint32_t images)
 
 static void begin_window(struct progress *progress, uint64_t now_us)
 {
-    *progress = (struct progress){.begun_us = now_us,
-                                  .finished_us = now_us,
-                                  .images_per_s = progress->images_per_s,
-                                  .epoch = progress->epoch,
-                                  .finite_images = progress->finite_images};
+    progress->begun_us = progress->finished_us = now_us;
+    progress->images = 0;
+    progress->times = (struct progress_times){0};
+    progress->steps = 0;
 }
 
 void progress_begin(struct progress *progress, uint64_t now_us)
 {
     progress->epoch = (struct net_result){0};
     progress->finite_images = 0;
+    progress->has_line = false;
+    progress->epoch_begun_us = now_us;
+    progress->epoch_wait_us = 0;
+    progress->epoch_steps = 0;
     begin_window(progress, now_us);
 }
 
@@ -30,7 +38,8 @@ void progress_count(struct progress *progress, uint64_t now_us, const struct net
                     uint32_t world, const struct progress_times *times)
 {
     struct net_result *epoch = &progress->epoch;
-    const uint64_t us = now_us - progress->begun_us;
+    const uint64_t ended_us = now_us > progress->finished_us ? now_us : progress->finished_us;
+    const uint64_t us = ended_us - progress->begun_us;
 
     if (isfinite(sums->loss_sum)) {
         epoch->loss_sum += sums->loss_sum;
@@ -39,12 +48,14 @@ void progress_count(struct progress *progress, uint64_t now_us, const struct net
     epoch->images += sums->images;
     epoch->top1 += sums->top1;
     epoch->top5 += sums->top5;
-    progress->finished_us = now_us;
+    progress->finished_us = ended_us;
     progress->images += (uint64_t)sums->images * world;
     progress->times.wait_us += times->wait_us;
     progress->times.comm_us += times->comm_us;
     progress->times.exposed_us += times->exposed_us;
     progress->steps++;
+    progress->epoch_wait_us += times->wait_us;
+    progress->epoch_steps++;
     progress->images_per_s = us > 0 ? (double)progress->images * 1e6 / (double)us : 0;
 }
 
@@ -70,8 +81,8 @@ void progress_print(struct progress *progress, const struct progress_place *plac
     (void)printf(
         "Epoch [%u/%u], Step [%u/%u], Loss: %.4f, %.0f images/s, lr %.6g, Acc@1 %.2f Acc@5 %.2f, "
         "time %.2f ms/step, data %.2f ms/step",
-        place->epoch, place->epochs, place->step, place->steps, loss, progress->images_per_s,
-        place->lr, progress_percent(epoch->top1, epoch->images),
+        place->epoch, place->epochs, place->step, place->steps, progress_number(loss),
+        progress->images_per_s, place->lr, progress_percent(epoch->top1, epoch->images),
         progress_percent(epoch->top5, epoch->images), means.step_ms, means.data_ms);
     if (progress->times.comm_us > 0)
         (void)printf(", comm %.2f ms/step, exposed %.2f ms/step", means.comm_ms, means.exposed_ms);
@@ -85,7 +96,7 @@ static void print_result(const struct net_result *sums, uint32_t images)
 {
     (void)printf("Acc@1 %.2f Acc@5 %.2f Loss %.4f\n", progress_percent(sums->top1, sums->images),
                  progress_percent(sums->top5, sums->images),
-                 sums->loss_sum / (images > 0 ? images : 1));
+                 progress_number(sums->loss_sum / (images > 0 ? images : 1)));
     (void)fflush(stdout);
 }
 

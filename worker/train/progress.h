@@ -3,6 +3,7 @@
 #ifndef WORKER_TRAIN_PROGRESS_H
 #define WORKER_TRAIN_PROGRESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "worker/net/net.h"
@@ -27,6 +28,9 @@ struct progress {
     /* Of this rank since the beginning of the epoch or the resume: */
     struct net_result epoch; /* loss_sum: only of finite losses */
     uint32_t finite_images;  /* how many images loss_sum is over */
+    bool has_line;           /* one was printed */
+    uint64_t epoch_begun_us, epoch_wait_us;
+    uint32_t epoch_steps;
 };
 
 /* Means per step over the window. */
@@ -45,10 +49,13 @@ struct progress_place {
 /* Begins an epoch and a new window, so that the window does not include a validation. `now_us`, here
  * and below: mono_us(). */
 void progress_begin(struct progress *progress, uint64_t now_us);
-/* A step is finished: this rank's sums, and its times. */
+/* A step is finished: this rank's sums, and its times. `now_us`: when the device ended it; an earlier
+ * one than the last is taken for that. */
 void progress_count(struct progress *progress, uint64_t now_us, const struct net_result *sums,
                     uint32_t world, const struct progress_times *times);
 struct progress_means progress_means(const struct progress *progress);
+/* A NaN without a sign, which printf would show. */
+double progress_number(double value);
 /* As percent of `images`; 0 if there are none. */
 double progress_percent(uint32_t right, uint32_t images);
 /* "Epoch [1/10], Step [100/600], Loss: 2.1626, 5210 images/s, lr 0.01, Acc@1 11.20 Acc@5 50.12,

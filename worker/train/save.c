@@ -79,15 +79,23 @@ static enum status look(struct train *train, int64_t step, bool wait, enum word 
     if (!checkpoint_writer_take(train->writer, wait, &outcome))
         return STATUS_OK;
     *word = outcome.status == STATUS_OK ? WORD_COMMITTED : WORD_NONE;
-    if (outcome.status == STATUS_OK)
+    if (outcome.status == STATUS_OK) {
+        if (train->unsaved_count > 0)
+            log_line(LOG_INFO, train_log_about(train),
+                     "the checkpoint of step %lld is written, %u before it could not be",
+                     (long long)step, train->unsaved_count);
+        train->unsaved_count = 0;
         return STATUS_OK;
+    }
     if (outcome.status == STATUS_BAD_INPUT)
         return diverged(&outcome, err);
     if (outcome.status == STATUS_CONFLICT)
         return err_set(err, outcome.status, outcome.code, "%s", outcome.text);
-    log_line(LOG_WARNING, train_log_about(train),
-             "no checkpoint at step %lld: %s; training goes on, the earlier checkpoints stand",
-             (long long)step, outcome.text);
+    if (train->unsaved_count++ == 0) /* the others fail alike */
+        log_line(LOG_WARNING, train_log_about(train),
+                 "no checkpoint at step %lld: %s; training goes on, the earlier checkpoints "
+                 "stand, and a line says when one is written again",
+                 (long long)step, outcome.text);
     return STATUS_OK;
 }
 

@@ -7,6 +7,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 
 #include "common/log.h"
 #include "worker/graph/graph.h"
@@ -145,7 +147,9 @@ static void describe(struct train *train)
         .seed = options->seed,
         .loss_scale = net_scaler(train->net).scale,
         .threads = net_threads(train->net),
+        .schedule_epochs = options->epochs,
     };
+    (void)snprintf(state->schedule_kind, sizeof state->schedule_kind, "%s", options->lr_schedule);
     state->base_images = train_world_images(state);
     (void)snprintf(state->opt_level, sizeof state->opt_level, "O%u%s", options->amp.level,
                    options->amp.half == GRAPH_BF16 ? " bf16" : "");
@@ -258,9 +262,18 @@ static enum status make_equal(struct train *train, struct err *err)
     return status;
 }
 
-/* `option`: its name, `name`: its value, or NULL. */
+/* Whether another process has this file as its log; else it is this one's from now on. */
+static bool is_taken(int fd)
+{
+    struct stat now;
+
+    return fstat(fd, &now) == 0 && S_ISREG(now.st_mode) && flock(fd, LOCK_EX | LOCK_NB) != 0 &&
+           errno == EWOULDBLOCK;
+}
+
+/* `option`: its name, `name`: its value, or NULL. `taken` is increased where another rank has the file. */
 static enum status open_log(struct train *train, const char *option, const char *name, FILE **log,
-                            struct err *err)
+                            double *taken, struct err *err)
 {
     char path[OPTIONS_PATH_BYTES];
     struct append_file file;
@@ -275,6 +288,8 @@ static enum status open_log(struct train *train, const char *option, const char 
     status = append_open(&file, path, train->is_resumed ? APPEND_KEEP : APPEND_REPLACE, &why);
     if (status != STATUS_OK)
         return err_set(err, status, why.code, "%s %s: %.80s", option, path, why.text);
+    if (train->place->world > 1)
+        *taken += is_taken(file.fd);
     *log = fdopen(file.fd, "a");
     if (*log == NULL) {
         append_close(&file);
@@ -284,14 +299,24 @@ static enum status open_log(struct train *train, const char *option, const char 
     return STATUS_OK;
 }
 
+/* All ranks tell of a file that two of them would write: which one comes second is a matter of luck. */
 static enum status open_logs(struct train *train, struct err *err)
 {
+    const struct options *options = train->options;
+    double taken = 0;
     enum status status =
-        open_log(train, "--loss-log", train->options->loss_log, &train->loss_log, err);
+        open_log(train, "--loss-log", options->loss_log, &train->loss_log, &taken, err);
 
-    return status == STATUS_OK ? open_log(train, "--sample-log", train->options->sample_log,
-                                          &train->sample_log, err)
-                               : status;
+    if (status == STATUS_OK)
+        status =
+            open_log(train, "--sample-log", options->sample_log, &train->sample_log, &taken, err);
+    if (status == STATUS_OK && train->comm != NULL)
+        status = comm_all_reduce_sum_f64(train->comm, &taken, 1, err);
+    if (status != STATUS_OK || taken == 0)
+        return status;
+    return err_set(err, STATUS_BAD_INPUT, EWOULDBLOCK,
+                   "--%s: another rank writes into this file: put %%r, the rank, into its name",
+                   options->loss_log != NULL ? "loss-log" : "sample-log");
 }
 
 /* How this CPU emulates 16-bit types. */
@@ -329,11 +354,16 @@ static void announce_amp(const struct train *train)
 
 static void warn_idle(const struct train *train)
 {
+    const struct options_facts facts = {
+        .world = train->place->world,
+        .has_pictures = train->has_pictures,
+        .has_shards = strcmp(train->data_kind, "shards") == 0,
+        .is_on_gpu = train->device->runtime != NULL,
+    };
     char text[OPTIONS_IDLE_BYTES];
     uint32_t at = 0;
 
-    while (train->place->rank == 0 &&
-           options_next_idle(train->options, train->place->world, &at, text))
+    while (train->place->rank == 0 && options_next_idle(train->options, &facts, &at, text))
         log_line(LOG_WARNING, train_log_about(train), "%s", text);
 }
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/log.h"
+#include "worker/model/pretrained.h"
 
 void train_load_scaler(struct train *train)
 {
@@ -130,9 +131,27 @@ static enum status load_net(struct train *train, const struct checkpoint *checkp
     return status;
 }
 
-static void warn_skipped(void *user, const struct err *why)
+/* A damaged one is told at once. Of those of other trainings the newest is, and nothing where all are: then it is the
+ * error. */
+void train_note_skipped(void *user, const struct err *why)
 {
-    log_line(LOG_WARNING, train_log_about(user), "checkpoint passed over: %s", why->text);
+    struct train *train = user;
+
+    if (why->status != STATUS_CONFLICT)
+        log_line(LOG_WARNING, train_log_about(train), "checkpoint passed over: %s", why->text);
+    else if (train->skipped_count++ == 0)
+        train->skipped = *why;
+}
+
+void train_tell_skipped(struct train *train)
+{
+    if (train->skipped_count == 1)
+        log_line(LOG_WARNING, train_log_about(train), "checkpoint passed over: %s",
+                 train->skipped.text);
+    if (train->skipped_count > 1)
+        log_line(LOG_WARNING, train_log_about(train), "%u checkpoints passed over, the newest: %s",
+                 train->skipped_count, train->skipped.text);
+    train->skipped_count = 0;
 }
 
 static bool is_folder(const char *path)
@@ -147,7 +166,7 @@ static const char *asked_path(const struct train *train)
     const struct options *options = train->options;
 
     if (options->resume == NULL)
-        return options->evaluate && train->place->generation > 1 ? options->checkpoint_dir : NULL;
+        return options->evaluate && options->pretrained == NULL ? options->checkpoint_dir : NULL;
     if (strcmp(options->resume, "none") == 0)
         return NULL;
     if (strcmp(options->resume, "auto") == 0)
@@ -172,7 +191,7 @@ static enum status open_asked(struct train *train, const char *path, struct chec
     const bool is_best = strcmp(path, "best") == 0;
     const struct checkpoint_choice choice = {.like =
                                                  train->options->evaluate ? NULL : &train->state,
-                                             .skipped = warn_skipped,
+                                             .skipped = train_note_skipped,
                                              .user = train};
     struct err why;
     enum status status;
@@ -183,8 +202,17 @@ static enum status open_asked(struct train *train, const char *path, struct chec
                        "--resume: there is no %s; give a checkpoint, step-00000100.safetensors, or "
                        "the folder of some",
                        path);
-    if (!is_best && (path == train->options->checkpoint_dir || is_folder(path)))
-        return checkpoint_open_newest(checkpoint, path, &choice, err);
+    if (!is_best && (path == train->options->checkpoint_dir || is_folder(path))) {
+        status = checkpoint_open_newest(checkpoint, path, &choice, err);
+        if (status == STATUS_OK)
+            train_tell_skipped(train);
+        return status;
+    }
+    if (!is_best && pretrained_is_of_torch(path))
+        return err_set(err, STATUS_UNSUPPORTED, 0,
+                       "--resume %s: a file of torch.save, and --resume takes checkpoints of "
+                       "ddp-worker: --pretrained FILE begins with its weights",
+                       path);
     status = is_best ? open_best(train, checkpoint, err) : checkpoint_open(checkpoint, path, err);
     if (status == STATUS_OK && choice.like != NULL &&
         checkpoint_check(&checkpoint->state, choice.like, &why) != STATUS_OK) {
@@ -197,7 +225,8 @@ static enum status open_asked(struct train *train, const char *path, struct chec
 /* Rank 0: loads the checkpoint that the ranks agreed on, or else the one that was asked for. */
 static enum status load(struct train *train, struct err *err)
 {
-    const char *folder = train->options->checkpoint_dir;
+    const struct options *options = train->options;
+    const char *folder = options->checkpoint_dir;
     const bool is_agreed = train->is_resumed;
     const char *path = is_agreed ? folder : asked_path(train);
     struct checkpoint checkpoint;
@@ -206,6 +235,11 @@ static enum status load(struct train *train, struct err *err)
     if (path == NULL && train_resumes_from_dir(train))
         log_line(LOG_INFO, train_log_about(train),
                  "no checkpoint to go on from in %s: from the start", folder);
+    if (path == NULL && options->evaluate && options->resume == NULL &&
+        options->pretrained == NULL && !options->dummy)
+        log_line(LOG_WARNING, train_log_about(train),
+                 "--evaluate: no weights are given, so random ones are validated: --resume FILE "
+                 "takes a checkpoint, --pretrained FILE PyTorch's weights");
     if (path == NULL)
         return STATUS_OK;
     status = is_agreed ? checkpoint_open_step(&checkpoint, path, train->state.step, err)
@@ -221,6 +255,9 @@ static enum status load(struct train *train, struct err *err)
         train->is_from_file = !is_agreed;
         log_line(LOG_INFO, train_log_about(train), "resumed at step %u (epoch %u, step %u) from %s",
                  train->state.step, train->state.epoch + 1, train->state.step_in_epoch, path);
+        if (options->pretrained != NULL)
+            log_line(LOG_INFO, train_log_about(train),
+                     "--pretrained has no effect here: the weights are those of the checkpoint");
     }
     checkpoint_close(&checkpoint);
     return status;

@@ -42,7 +42,7 @@ static enum status check_rate(const struct train *train, const struct schedule_n
         err, STATUS_BAD_INPUT, 0,
         "step %u: the learning rate is %g and the momentum %g: they must be finite; look "
         "at --lr and the options of the schedule",
-        train->state.step + 1, now->lr, now->momentum);
+        train->state.step + 1, progress_number(now->lr), progress_number(now->momentum));
 }
 
 /* A loss that is not finite makes weights that are not finite, and no later step repairs them. */
@@ -57,7 +57,7 @@ static enum status check_loss(struct train *train, const struct train_pending *p
     return err_set(err, STATUS_BAD_INPUT, 0,
                    "step %u: the loss is %g; the first infinity or NaN is in %.100s: training ends "
                    "without a checkpoint of it; a lower --lr or --opt-level O0 may help",
-                   pending->step, loss, where);
+                   pending->step, progress_number(loss), where);
 }
 
 /* The schedule's rate, and its momentum: beta1 where that is Adam's, as in PyTorch's OneCycleLR. */
@@ -106,7 +106,8 @@ static enum status report_progress(struct train *train, const struct train_pendi
 /* With as many digits as a double has. The first failure is printed and ends the log. */
 static void log_loss(struct train *train, const struct progress_place *place, double loss)
 {
-    if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step, loss) >= 0 &&
+    if (fprintf(train->loss_log, "%u %u %.17g\n", place->epoch, place->step,
+                progress_number(loss)) >= 0 &&
         fflush(train->loss_log) == 0)
         return;
     log_line(LOG_WARNING, train_log_about(train),
@@ -116,12 +117,21 @@ static void log_loss(struct train *train, const struct progress_place *place, do
     train->loss_log = NULL;
 }
 
+/* Each epoch has a line: of its last step, where it has fewer steps than --print-freq. */
+static bool is_due(const struct train *train, const struct train_pending *pending)
+{
+    if (pending->step_in_epoch % train->options->print_freq == 0)
+        return true;
+    return !train->progress.has_line && (pending->step_in_epoch == train->epoch_steps ||
+                                         pending->step == train_total_steps(train));
+}
+
 static enum status report_step(struct train *train, const struct train_report *report,
                                struct err *err)
 {
     const struct options *options = train->options;
     const struct train_pending *pending = report->pending;
-    const bool is_due = pending->step_in_epoch % options->print_freq == 0;
+    const bool prints = is_due(train, pending);
     const struct progress_place place = {pending->epoch, options->epochs, pending->step_in_epoch,
                                          train->epoch_steps, pending->lr};
 
@@ -129,8 +139,9 @@ static enum status report_step(struct train *train, const struct train_report *r
         log_loss(train, &place, report->loss);
     if (report_progress(train, pending, report->loss) != STATUS_OK)
         return err_set(err, STATUS_CLOSED, 0, "the shim is gone: this generation is over");
-    train_metrics_step(train, report, is_due);
-    if (train->place->rank == 0 && is_due)
+    train_metrics_step(train, report, prints);
+    train->progress.has_line |= prints;
+    if (train->place->rank == 0 && prints)
         progress_print(&train->progress, &place, report->loss);
     return STATUS_OK;
 }
@@ -154,7 +165,7 @@ static enum status finish(struct train *train, const struct net_outcome *outcome
     }
     if (status == STATUS_OK && !outcome->scaler.was_skipped)
         status = check_loss(train, &pending, report.loss, err);
-    progress_count(&train->progress, mono_us(), sums, train->place->world, &pending.times);
+    progress_count(&train->progress, outcome->ended_us, sums, train->place->world, &pending.times);
     return status == STATUS_OK ? report_step(train, &report, err) : status;
 }
 

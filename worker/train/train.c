@@ -136,7 +136,9 @@ static enum status add_ranks(struct train *train, struct net_result *sums, struc
     if (status != STATUS_OK)
         return status;
     *sums = (struct net_result){all[0], (uint32_t)all[1], (uint32_t)all[2], (uint32_t)all[3]};
-    train_tell_unreadable(train, all[4], all[5]);
+    status = train_tell_unreadable(train, all[4], all[5], err);
+    if (status != STATUS_OK)
+        return status;
     return sums->images > 0
                ? STATUS_OK
                : err_set(err, STATUS_BAD_INPUT, 0, "none of the %zu validation samples can be read",

@@ -1,7 +1,11 @@
 """What nvidia-smi says of the GPU: memory in use, processes; and the wait until it is as it was."""
 import ctypes
+import os
 import subprocess
-import time
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
+from processes.waiting import Stopwatch, let_pass, wait_for  # noqa: E402
 
 FREE_WITHIN_S = 5.0  # what launcherd allows, too
 SLACK_MIB = 64
@@ -44,11 +48,11 @@ class Baseline:
 
     def settle(self):
         """The smallest of some looks: what came before may just be leaving."""
-        end = time.monotonic() + FREE_WITHIN_S
+        watch = Stopwatch()
         self.mib = used_mib()
         still = 0
-        while still < 3 and time.monotonic() < end:
-            time.sleep(0.2)
+        while still < 3 and watch.passed_s < FREE_WITHIN_S:
+            let_pass(0.2)
             now = used_mib()
             still = still + 1 if now >= self.mib else 0
             self.mib = min(self.mib, now)
@@ -58,10 +62,9 @@ class Baseline:
 
     def seconds_until_back(self, limit_s=FREE_WITHIN_S):
         """How long until memory and processes are those of the baseline; None: they are not."""
-        begin = time.monotonic()
-        while True:
-            if used_mib() <= self.mib + SLACK_MIB and not self.strangers():
-                return time.monotonic() - begin
-            if time.monotonic() - begin > limit_s:
-                return None
-            time.sleep(0.02)
+        watch = Stopwatch()
+        try:
+            wait_for("the GPU as it was", lambda: used_mib() <= self.mib + SLACK_MIB and not self.strangers(), limit_s)
+        except AssertionError:
+            return None
+        return watch.passed_s

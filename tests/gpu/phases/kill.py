@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import gpu
 import common
@@ -81,7 +80,7 @@ def at_start(victim):
 def in_plans(victim):
     victim.wait_for("training on")
     if not common.IS_STANDIN:
-        time.sleep(0.5)
+        gpu.let_pass(0.5)
     return "" if victim.has(PLANS_DONE) else "on the GPU, the net is not made yet"
 
 
@@ -154,13 +153,13 @@ def terminate(checks, where, data, baseline, place, wait, code, model):
     """As kill_in, but what the worker says to it is its exit code."""
     for attempt in range(TRIES):
         victim = Victim(where, [data], f"term {place} {attempt}".replace(" ", "-"), None, model)
-        evidence, begin = "", time.monotonic()
+        evidence, watch = "", gpu.Stopwatch()
         try:
             evidence = wait(victim)
-            begin = time.monotonic()
+            watch = gpu.Stopwatch()
         finally:
             got = victim.end(signal.SIGTERM, TERM_WITHIN_S)
-        took = time.monotonic() - begin
+        took = watch.passed_s
         if evidence and not (wait is in_plans and victim.has(PLANS_DONE)):
             checks.that(got == code, f"SIGTERM {place} ({evidence}): exit code {got} after {took:.2f} s")
             checks.that(baseline.seconds_until_back() is not None, f"SIGTERM {place}: the GPU is as before")

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 
 import gpu
 import common
@@ -13,17 +12,6 @@ MODEL = ["-a", "convnet", "-b", "8"] if common.IS_STANDIN else ["-a", "resnet50"
 STEPS = 24 if common.IS_STANDIN else 300
 WAIT_S = 20
 JOB_LIMIT_S = 45
-
-
-def wait_until(what, condition):
-    end = time.monotonic() + WAIT_S
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not within {WAIT_S} s")
-        time.sleep(0.02)
 
 
 def workers(token):
@@ -63,16 +51,16 @@ def slot_of(server):
 
 def kill_one(checks, server, token, log):
     """Kills the worker in training, waits for the next; seconds between."""
-    wait_until("training", lambda: steps_in(log) >= 4)
+    gpu.wait_for("training", lambda: steps_in(log) >= 4)
     gpus, state = slot_of(server)
     checks.that(gpus == 1 or (gpus or 0) > 1, f"launcherd found the GPU by itself: {gpus}")
     checks.that(state == "busy", f"its slot is busy: {state}")
     victim = workers(token)
     assert len(victim) == 1, f"workers {victim}"
     os.kill(victim[0], signal.SIGKILL)
-    begin = time.monotonic()
-    wait_until("the next generation", lambda: [pid for pid in workers(token) if pid != victim[0]])
-    return time.monotonic() - begin
+    watch = gpu.Stopwatch()
+    gpu.wait_for("the next generation", lambda: [pid for pid in workers(token) if pid != victim[0]])
+    return watch.passed_s
 
 
 def finish(job, limit_s):

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import common
 import device
@@ -83,20 +82,20 @@ def stat(pid):
 def kill_rank_1(token, log):
     """In training. Its shim stands still meanwhile, else it would end rank 0 before that knows of the loss. Seconds until rank 0 has
     ended by itself, and from then until the next generation is there."""
-    launcher.wait_until("training", lambda: launcher.steps_in(log) >= 4)
+    gpu.wait_for("training", lambda: launcher.steps_in(log) >= 4)
     old = {rank_of(pid): pid for pid in launcher.workers(token)}
     assert sorted(old) == [0, 1], f"workers {old}"
     shim = stat(old[0])[1]
     os.kill(shim, signal.SIGSTOP)
     try:
         os.kill(old[1], signal.SIGKILL)
-        begin = time.monotonic()
-        launcher.wait_until("the end of rank 0", lambda: stat(old[0])[0] in "ZX")
-        ended = time.monotonic()
+        watch = gpu.Stopwatch()
+        gpu.wait_for("the end of rank 0", lambda: stat(old[0])[0] in "ZX")
+        ended_s = watch.passed_s
     finally:
         os.kill(shim, signal.SIGCONT)
-    launcher.wait_until("the next generation", lambda: len(set(launcher.workers(token)) - set(old.values())) == 2)
-    return ended - begin, time.monotonic() - ended
+    gpu.wait_for("the next generation", lambda: len(set(launcher.workers(token)) - set(old.values())) == 2)
+    return ended_s, watch.passed_s - ended_s
 
 
 def survive_a_kill(checks, where, data):

@@ -190,6 +190,19 @@ def a_user_s_programs_find_one_another():
             done = run_as(user, environ, "ps")
             equal(done.returncode, 5, done.stdout)
             assert f"{case.dir}/{place}/rendezvous.sock" in done.stderr and "rendezvous & launcherd &" in done.stderr, done.stderr
+            runs_here_without_a_server(user, environ, f"{case.dir}/{place}/rendezvous.sock")
+
+
+def runs_here_without_a_server(user, environ, socket):
+    environ = {**environ, "TMPDIR": environ["HOME"]}
+    here = f"-- no server is here ({socket}): the job runs on this machine, as with --standalone --"
+    for nodes in ((), ("--nnodes", "1:4"), ("--nnodes=1", "--rdzv-endpoint=h:29400", "--rdzv-id=7")):
+        done = run_as(user, environ, "run", "-n", "2", *nodes, "--", "sh", "-c", "echo rank $RANK of $WORLD_SIZE")
+        equal((done.returncode, sorted(done.stdout.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), done.stderr)
+        equal([line for line in done.stderr.splitlines() if line.startswith("-- no server")], [here])
+    done = run_as(user, environ, "run", "--nnodes", "2", "-n", "4", "--rdzv-endpoint", "h:29400", "train.py", "--lr", "1")
+    equal((done.returncode, done.stdout), (125, ""), done.stderr)  # as on each of two nodes: what to type once
+    assert "--nodes 2 needs a server" in done.stderr and "then once, on any machine: ddpctl run --nodes 2 --nproc-per-node 4 train.py --lr 1;" in done.stderr, done.stderr
 
 
 def root_s_programs_find_one_another():
@@ -327,12 +340,15 @@ def log_dir_of_a_private_run_keeps_the_logs():
         where = f"{case.dir}/kept/logs"
         done = case.ctl(*RUN, "--nodes", "2", "--log-dir", where, "--", "sh", "-c", 'echo "rank $RANK"')
         equal(done.returncode, 0, done.stderr)
-        assert f"-- the logs of the ranks are in {where} --" in done.stderr, done.stderr
-        equal(len(os.listdir(where)), 2, "a folder for the job on each node")
-        for rank in range(2):
-            (log,) = glob.glob(f"{where}/*/g1-rank{rank}.log")
-            with open(log, encoding="ascii") as file:
-                equal(file.read(), f"rank {rank}\n")
+        assert f"-- the logs of the ranks are in {where}/1 --" in done.stderr, done.stderr
+        equal(len(os.listdir(where)), 3, "a folder for the job on each node, and one for the run")
+        done = case.ctl(*RUN, "--nodes", "2", "--log-dir", where, "--", "sh", "-c", 'echo "rank $RANK again"')
+        assert f"-- the logs of the ranks are in {where}/2 --" in done.stderr, done.stderr
+        for run, text in ((1, "rank {}\n"), (2, "rank {} again\n")):
+            equal(sorted(os.listdir(f"{where}/{run}")), ["g1-rank0.log", "g1-rank1.log"])
+            for rank in range(2):
+                with open(f"{where}/{run}/g1-rank{rank}.log", encoding="ascii") as file:
+                    equal(file.read(), text.format(rank))
 
 
 # --- ddp-worker ----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def said(text, name):
         time.sleep(1)
         say("written")
         sys.exit(0)
-for name in ("USR1", "TERM"):
+for name in ("USR1", "QUIT", "TERM"):
     signal.signal(getattr(signal, "SIG" + name), lambda *_, name=name: said(name, name))
 is_up = False
 while True:
@@ -72,6 +72,14 @@ def each_ctrl_c_goes_a_step_further():
         process.send_signal(signal.SIGINT)
         end(process, 130, "-- SIGINT to every rank: the job has its grace to end; Ctrl-C again sends SIGTERM --",
             "-- SIGTERM to every rank: the job has its grace to end; Ctrl-C again kills it --", "-- killing the job")
+
+
+def ctrl_backslash_goes_to_the_ranks_first():
+    with Case() as case:
+        process = begin(case, *ALONE, last="TERM", preexec_fn=lambda: signal.signal(signal.SIGQUIT, signal.SIG_DFL))
+        send(process, signal.SIGQUIT, "QUIT")
+        send(process, signal.SIGQUIT, "TERM")
+        end(process, 131, "-- SIGQUIT to every rank: the job has its grace to end; Ctrl-C again sends SIGTERM --")
 
 
 def a_job_that_ends_well_after_ctrl_c_is_cancelled():
@@ -164,6 +172,6 @@ def ctrl_c_lets_ddp_worker_write_its_checkpoint():
 
 
 if __name__ == "__main__":
-    run_and_exit([each_ctrl_c_goes_a_step_further, a_job_that_ends_well_after_ctrl_c_is_cancelled, the_first_signal_can_be_chosen,
+    run_and_exit([each_ctrl_c_goes_a_step_further, ctrl_backslash_goes_to_the_ranks_first, a_job_that_ends_well_after_ctrl_c_is_cancelled, the_first_signal_can_be_chosen,
                sigterm_leaves_the_grace, the_grace_ends, a_hangup_stops_a_standalone_run, nohup_survives_a_hangup,
                ctrl_c_lets_ddp_worker_write_its_checkpoint])

@@ -147,6 +147,7 @@ def a_node_joins_once_and_comes_back_without_a_key():
         url = URL.search(done.stdout)[0]
         equal(done.stdout, f"launcherd --join '{url}'\n")
         assert secret_of(url) not in done.stderr, "the key stands there twice"
+        assert f"no other machine reaches the server at {server.address}" in done.stderr, done.stderr
         assert url.startswith(f"ddp://{server.address}/gpu01#"), "another server or name"
         node = server.node("--join", url)
         assert node.ready().startswith("launcherd: ready gpu01, 2 slots"), "another line"

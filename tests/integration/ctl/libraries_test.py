@@ -55,5 +55,21 @@ def a_server_with_tls_needs_openssl():
         equal(loaded(cluster.daemons["rendezvous"].pid), ["libcrypto", "libssl"])
 
 
+def libraries_of_an_environment_do_not_replace_ours():
+    """A conda environment in LD_LIBRARY_PATH has libraries of the same names. Here none is one at all, and the ranks get the variable."""
+    with Case() as case:
+        others = os.path.join(case.dir, "lib")
+        os.mkdir(others)
+        for program in (DDPCTL, LAUNCHERD, RENDEZVOUS):
+            text = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+            for name in (line.split()[0] for line in text.splitlines() if " => " in line):
+                if not name.startswith(("libc.", "libm.", "libdl.", "libpthread.", "librt.", "libgcc_s.", "libstdc++.")):  # which the shell needs, too
+                    open(os.path.join(others, name), "w", encoding="ascii").close()
+        assert os.listdir(others)
+        done = subprocess.run([DDPCTL, "run", "--standalone", "--max-restarts", "0", "--", "sh", "-c", "echo $LD_LIBRARY_PATH"], text=True,
+                              capture_output=True, stdin=subprocess.DEVNULL, timeout=60, env=case.environ(LD_LIBRARY_PATH=others))
+        equal((done.returncode, done.stdout), (0, others + "\n"), done.stderr)
+
+
 if __name__ == "__main__":
-    run_and_exit([the_programs_start_without_them, a_shim_needs_none, daemons_on_a_unix_socket_need_none, a_server_with_tls_needs_openssl])
+    run_and_exit([libraries_of_an_environment_do_not_replace_ours, the_programs_start_without_them, a_shim_needs_none, daemons_on_a_unix_socket_need_none, a_server_with_tls_needs_openssl])

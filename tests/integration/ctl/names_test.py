@@ -30,7 +30,7 @@ def said(case, state, words):
 
 def a_twin_is_refused_and_shown(case, cluster, first):
     launch(case, cluster, "n", "twin", ready=False)
-    wait_for("the refusal", lambda: said(case, "twin", f"a node named n is connected already: pid {first.pid} at 127.0.0.1; choose"))
+    wait_for("the refusal", lambda: said(case, "twin", f"a node named n is connected already: pid {first.pid} at 127.0.0.1; make a key for this machine"))
     shown = cluster.ctl("nodes").stdout
     assert f"n: another launcherd wants this name: pid {cluster.daemons['twin'].pid} at 127.0.0.1" in shown, shown
     end(cluster, "twin", kill=True)

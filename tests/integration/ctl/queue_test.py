@@ -2,12 +2,13 @@
 """Jobs that wait for other jobs, job arrays, preemption, the warning before the end of --time: ddpctl against a private cluster."""
 import json
 import os
+import subprocess
 import sys
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
-from processes.case import Case, Cluster
+from processes.case import Case, Cluster, DDPCTL
 from processes.runner import equal, run_and_exit
-from processes.waiting import Gate, idle_words, wait_for
+from processes.waiting import PATIENCE_S, Gate, idle_words, wait_for
 
 
 def states(cluster, *jobs):
@@ -128,6 +129,35 @@ def arrays():
         assert "only one can be followed" in refused.stderr, refused.stderr
 
 
+def room_in_the_queue():
+    with Case() as case, Cluster(case, nodes=0, server_options=("--max-queued-per-user", "2")) as cluster:
+        jobs = [cluster.submit("--wait-for-nodes", "--", "true") for _ in range(2)]
+        full = "2 jobs of root wait already, a user may have 2 (--max-queued-per-user of the server): submit again when some have started"
+        full = full.replace("root", cluster.status(jobs[0])["user"])
+        for verb in ("submit", "run"):
+            refused = cluster.ctl(verb, "--wait-for-nodes", "--", "true")
+            equal((refused.returncode, refused.stdout, refused.stderr), (1 if verb == "submit" else 125, "",
+                  f"ddpctl: {full}\n  ddpctl ps lists the jobs; --wait-for-room submits it when there is room\n"))
+        refused = cluster.ctl("submit", "--wait-for-room", "--array", "0-2", "--wait-for-nodes", "--", "true")
+        equal(refused.returncode, 4, refused.stderr)  # there never is room for it
+        assert "submit the array in parts" in refused.stderr, refused.stderr
+        waiting = [subprocess.Popen([DDPCTL, "--server", cluster.address, *words, "--wait-for-room", "--wait-for-nodes", "--", "true"], env=case.environ(),
+                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for words in (("submit",), ("run", "--name", "later"))]
+        for process in waiting:
+            equal(process.stderr.readline(), f"-- waits for room: {full} --\n")
+        for job in jobs:
+            equal(cluster.ctl("cancel", "--now", "--wait", job).returncode, 0)
+        equal((waiting[0].wait(PATIENCE_S), waiting[0].stdout.read() in ("3\n", "4\n")), (0, True))
+        assert waiting[1].stderr.readline().startswith("queued later: 1 rank on 1 node"), waiting[1].stderr.read()
+        equal(cluster.ctl("cancel", "--now", "--wait", "later").returncode, 0)
+        equal(waiting[1].wait(PATIENCE_S), 125)
+        for process in waiting:
+            process.stdout.close()
+            process.stderr.close()
+        refused = cluster.ctl("submit", "--array", "0-9999", "--", "true")
+        assert "an array has 1000 jobs at most: submit several, as --array 0-999 and --array 1000-1999" in refused.stderr, refused.stderr
+
+
 def preemption():
     with Case() as case, Cluster(case, nodes=2, slots=2, server_options=("--preempt", "priority")) as cluster:
         gate = Gate(f"{case.dir}/gate")
@@ -169,4 +199,4 @@ def a_warning_before_the_end_of_the_time():
         equal(cluster.ctl("submit", "--warn", "60s:USR1", "--time", "60s", "--", "true").returncode, 2)
 
 
-run_and_exit([jobs_after_others, arrays, preemption, a_warning_before_the_end_of_the_time], side_by_side=4)
+run_and_exit([jobs_after_others, arrays, room_in_the_queue, preemption, a_warning_before_the_end_of_the_time], side_by_side=4)

@@ -161,6 +161,46 @@ def keys_let_go_of_a_job():
         equal(cluster.ctl("cancel", "1", "--now", "--wait").returncode, 0)
 
 
+def several_ranks_share_our_terminal():
+    with Case() as case:
+        program = ("if [ $RANK = 0 ]; then printf '\\033[34mblue\\033[0m\\nname? '; read -r name; echo \"hello $name $TERM\"; "
+                   "else exec sleep 600; fi")
+        one = Terminal(case, *RUN[:-1], "-n", "2", "--tty", "--stdin", "0", "--", "sh", "-c", program)
+        one.wait_for(b"|\x1b[0m \x1b[34mblue\x1b[0m\r\n")
+        one.wait_for(b"|\x1b[0m name? ")  # behind its prefix, although its line has no end
+        one.type(b"bob\r")
+        one.wait_for(b"name? bob\r\n")
+        one.wait_for(b"hello bob xterm\r\n")
+        wait_for("Ctrl-C is ours when rank 0 has ended", lambda: termios.tcgetattr(one.slave)[3] & termios.ISIG)
+        one.type(b"\x03")
+        one.wait_for(b"-- SIGINT to every rank")
+        equal(one.end(), 130, one.text)
+        equal(re.findall(rb"[^\r]\n", one.text), [], one.text)  # no staircase
+
+
+def both_streams_of_a_rank_keep_their_order():
+    with Case() as case:
+        program = "i=0; while [ $i -lt 100 ]; do i=$((i+1)); echo out$i; echo err$i >&2; done"
+        one = Terminal(case, *RUN, "--", "sh", "-c", program)
+        equal(one.end(), 0, one.text)
+        equal(one.text.split(), [f"{stream}{i}".encode() for i in range(1, 101) for stream in ("out", "err")])
+        one = Terminal(case, *RUN, "--stream", "err", "--", "sh", "-c", "echo out; echo err >&2")  # who wants one of them gets it
+        one.wait_for(b"err\r\n")
+        equal((one.end(), one.text), (0, b"err\r\n"))
+
+
+def width_is_that_of_our_terminal():
+    with Case() as case:
+        one = Terminal(case, *RUN, "--", "sh", "-c", "echo $COLUMNS $LINES $TERM", size=(33, 120))
+        one.wait_for(b"120 33 xterm\r\n")
+        equal(one.end(), 0, one.text)
+        one = Terminal(case, *RUN, "-n", "2", "--env", "LINES=7", "--", "sh", "-c", "printf '%0*d\\n' $COLUMNS $LINES", size=(33, 120))
+        one.wait_for(b"7\r\n", 2)
+        equal(one.end(), 0, one.text)
+        equal([len(re.sub(rb"\x1b\[[0-9]*m", b"", line)) for line in one.text.split(b"\r\n")[:2]], [120] * 2, one.text)  # a prefix before it
+        equal(feed(case, b"", *RUN, "--", "sh", "-c", "echo ${COLUMNS-none}")[1], b"none\n")  # no terminal
+
+
 def terminals_without_a_keyboard():
     with Case() as case:
         code, out, errors = feed(case, b"", *RUN, "-n", "2", "--tty", "--", "sh", "-c", "test -t 0; echo $? $(stty size < /dev/tty)")
@@ -187,4 +227,4 @@ def only_the_owner_types():
 if __name__ == "__main__":
     run_and_exit([nobody_gets_any_unless_asked, every_byte_arrives_once, a_file_is_read_from_where_the_caller_is, lost_connections_lose_nothing,
                who_writes_to_a_rank_that_has_enough_hears_of_it, a_restart_begins_at_the_end, a_rank_has_our_terminal,
-               keys_let_go_of_a_job, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)
+               keys_let_go_of_a_job, several_ranks_share_our_terminal, width_is_that_of_our_terminal, both_streams_of_a_rank_keep_their_order, terminals_without_a_keyboard, only_the_owner_types], side_by_side=4)

@@ -4,6 +4,7 @@ Compared with the real torchrun where it is installed. torchrun_test.py [BUILD]"
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytorch  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "lib"))
 from processes.case import Case, clean_environ, Cluster, DDPCTL
 from processes.runner import equal, run_and_exit
+from processes.waiting import Gate, wait_for
 
 # What a rank gets: its arguments, and the variables of torchrun's contract.
 SHOW = ("import json, os, sys\n"
@@ -88,6 +90,49 @@ def streams_are_chosen_as_with_torchrun():
         equal(sorted(shown(cluster.ctl("logs", "@last", "--prefix", "never").stdout)), [0, 1])
 
 
+def lines_have_torchruns_prefix():
+    """Streams of --tee have it in a pipe, too; of the others no line has one there."""
+    with Case() as case:
+        put(case, "import os, sys\nprint('out', flush=True)\nprint('err', file=sys.stderr)\n")
+        command = [DDPCTL, "run", "--standalone", "-n", "2", "--role", "r"]
+        for options, out, err in ((("-t", "3"), ["[r0]:out", "[r1]:out"], ["[r0]:err", "[r1]:err"]),
+                                  (("-t", "1:1"), ["[r1]:out", "out"], ["err", "err"]),
+                                  (("-t", "1", "--log-line-prefix-template", "${rank}/$local_rank ${x}: "), ["0/0 ${x}: out", "1/1 ${x}: out"], ["err", "err"]),
+                                  (("--log_line_prefix_template=<$rank>",), ["out", "out"], ["err", "err"]),
+                                  (("--prefix=always", "--log_line_prefix_template=<$rank>"), ["<0>out", "<1>out"], ["<0>err", "<1>err"]),
+                                  (("--prefix=never", "-t", "3"), ["out", "out"], ["err", "err"])):
+            done = subprocess.run([*command, *options, "show.py"], capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=case.dir, timeout=60,
+                                  env=clean_environ(TMPDIR=case.temp, HOME=case.dir))
+            equal((sorted(done.stdout.splitlines()), sorted(line for line in done.stderr.splitlines() if line.endswith("err"))), (out, err), str(options))
+
+
+def lines_with_words_go_to_a_file_too():
+    with Case() as case:
+        put(case, "import sys\nprint('an apple')\nprint('a pear')\nprint('a,b', file=sys.stderr)\n")
+        words = ("--log-dir", f"{case.dir}/logs", "--duplicate-stdout-filters", "apple,plum", "--duplicate_stderr_filters=a,,b", "-n", "2", "show.py")
+        done = run(case, "--standalone", *words)
+        equal(sorted(done.stdout.splitlines()), ["a pear", "a pear", "an apple", "an apple"])
+        with Cluster(case) as cluster:  # with a server ddpctl writes these files, although the nodes keep the logs
+            cluster.do("run", "--cwd", case.dir, *words)
+        for number in (1, 2):
+            for name, text in (("out", "an apple"), ("err", "a,b")):
+                with open(f"{case.dir}/logs/{number}/filtered_std{name}.log", encoding="utf-8") as file:
+                    equal(sorted(file.read().splitlines()), [f"[default{rank}]:{text}" for rank in range(2)])
+        done = run(case, "--standalone", *words[2:])
+        assert "--duplicate-stdout-filters has no effect without --log-dir" in done.stderr, done.stderr
+
+
+def signals_of_the_list_reach_the_ranks():
+    with Case() as case:
+        put(case, "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda n, f: print('got', n))\nprint('ready', flush=True)\nsignal.pause()\n")
+        process = subprocess.Popen([DDPCTL, "run", "--standalone", "--signals-to-handle", "SIGTERM,SIGUSR1", "show.py"], cwd=case.dir, text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=clean_environ(TMPDIR=case.temp, HOME=case.dir))
+        equal(process.stdout.readline(), "ready\n")
+        process.send_signal(signal.SIGUSR1)
+        out, err = process.communicate(timeout=60)
+        equal((process.returncode, out), (128 + signal.SIGUSR1, f"got {int(signal.SIGUSR1)}\n"), err)
+
+
 def a_program_is_started_as_torchrun_does():
     with Case() as case:
         put(case)
@@ -127,10 +172,10 @@ def what_has_no_effect_is_said():
     with Case() as case:
         done = run(case, "--standalone", "--rdzv-backend=c10d", "--rdzv_endpoint", "h:1", "--rdzv-conf", "timeout=9", "--master-addr",
                    "h", "--master_port=1", "--monitor-interval", "1", "--start-method", "fork", "--local-addr", "h", "--logs-specs",
-                   "x", "--event-log-handler", "x", "--signals-to-handle", "SIGUSR1", "--numa-binding", "node", "--node-rank", "0", "--use_env", "--", "true")
+                   "x", "--event-log-handler", "x", "--numa-binding", "node", "--node-rank", "0", "--use_env", "--", "true")
         said = re.findall(r"^--([a-z-]+) has no effect here: ", done.stderr, re.MULTILINE)
         equal(sorted(said), sorted(["rdzv-backend", "rdzv-endpoint", "rdzv-conf", "master-addr", "master-port", "monitor-interval",
-                                    "start-method", "local-addr", "logs-specs", "event-log-handler", "signals-to-handle", "numa-binding"]))
+                                    "start-method", "local-addr", "logs-specs", "event-log-handler", "numa-binding"]))
 
 
 def other_launchers_variables_are_there_on_request():
@@ -151,6 +196,32 @@ def the_server_says_how_many_ranks_a_node_can_have():
         done = cluster.ctl("run", "--nproc-per-node", "gpu", "--", "true")
         equal(done.returncode, 125)
         assert "the server has no node with a GPU" in done.stderr, done.stderr
+
+
+def one_command_on_two_nodes_is_one_job():
+    """As torchrun wants it, at one time or after another, and from any directory. When its job has ended it is a new command."""
+    with Case() as case, Cluster(case, nodes=2, slots=1) as cluster:
+        go = Gate(f"{case.dir}/go")
+        words = [DDPCTL, "--server", cluster.address, "run", "--prefix", "never", "--nnodes=2", "--nproc_per_node=1", "--rdzv_id=7", "--rdzv_backend=c10d",
+                 "--rdzv_endpoint=node0:29400", "--max-restarts=0", "--", "sh", "-c", f"echo rank $RANK of $WORLD_SIZE; {go.wait}"]
+        processes = [subprocess.Popen(words, cwd=folder, env=case.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                     for folder in (case.dir, "/")]
+        wait_for("the job runs", lambda: cluster.ctl("status", "1").stdout.count("running") >= 1)
+        processes.append(subprocess.Popen(words, env=case.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        for line in processes[2].stderr:
+            if "has made job 1 from another terminal" in line:
+                break
+        go.open()
+        ends = [process.communicate(timeout=60) for process in processes]
+        for process, (out, err) in zip(processes, ends):
+            equal((process.returncode, sorted(out.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), err)
+        equal(sum("has made job 1" in err for _, err in ends[:2]), 1, str(ends))  # one of the first two has made it
+        equal([job["id"] for job in json.loads(cluster.do("ps", "-a", "--json"))["jobs"]], [1])
+        again = subprocess.run(words, env=case.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        equal((again.returncode, sorted(again.stdout.splitlines())), (0, ["rank 0 of 2", "rank 1 of 2"]), again.stderr)
+        assert "logs -f 2 " in again.stderr, again.stderr
+        cluster.do("run", "--nnodes=2", "--rdzv_id=8", "--rdzv_endpoint=node0:29400", "--", "true")
+        equal([job["id"] for job in sorted(json.loads(cluster.do("ps", "-a", "--json"))["jobs"], key=lambda job: job["id"])], [1, 2, 3])
 
 
 def page_text(name):
@@ -190,6 +261,6 @@ def every_option_of_torchrun_is_in_the_table():
 
 
 if __name__ == "__main__":
-    run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, a_program_is_started_as_torchrun_does,
+    run_and_exit([the_pages_name_verbs_and_options_that_exist, every_option_of_torchrun_is_in_the_table, ranks_are_told_what_torchrun_tells, streams_are_chosen_as_with_torchrun, lines_have_torchruns_prefix, lines_with_words_go_to_a_file_too, signals_of_the_list_reach_the_ranks, a_program_is_started_as_torchrun_does,
                scripts_of_the_old_launcher_get_their_argument, variables_stand_for_options, what_has_no_effect_is_said,
-               other_launchers_variables_are_there_on_request, the_server_says_how_many_ranks_a_node_can_have])
+               other_launchers_variables_are_there_on_request, one_command_on_two_nodes_is_one_job, the_server_says_how_many_ranks_a_node_can_have])

@@ -5,7 +5,8 @@ import signal
 import sys
 import time
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+LIBRARY = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../lib"))
+sys.path.insert(0, LIBRARY)
 from processes.runner import run_tests
 from processes.waiting import wait_for
 from processes.world import World
@@ -73,6 +74,18 @@ def test_a_traceback_in_the_output_gives_cause_and_error():
         report = world.server.run(2, [SHELL, "-c", "echo no traceback; exit 1"])
         assert (report["cause"], report["error"]) == ("rank 0 exited with code 1", ""), report
         for job in (1, 2):
+            world.forget(node, job, 1)
+
+
+def test_a_program_tells_that_it_lost_another_rank():
+    """By the protocol on DDP_SHIM_FD, as ddp-worker does."""
+    script = (f"import os, socket, sys\nsys.path.insert(0, {LIBRARY!r})\nfrom processes.wire import Link\n"
+              "Link(socket.socket(fileno=int(os.environ['DDP_SHIM_FD']))).send('worker_error', text=sys.argv[1])\nsys.exit(1)\n")
+    with World(LAUNCHERD) as world:
+        node = world.node()
+        for job, (text, is_peers) in enumerate((("all-reduce: Connection closed by peer [10.0.0.2]", True), ("the loss is not a number", False)), 1):
+            report = world.server.run(job, [sys.executable, "-c", script, text])
+            assert (report["cause"], report["failed_by_peer"]) == (f"rank 0 exited with code 1: {text}", is_peers), report
             world.forget(node, job, 1)
 
 

@@ -4,12 +4,14 @@
 What docs/from-torchrun.md says is the same must be; each difference that is intended has its reason beside it. The
 programs import no torch, so that this takes seconds. The environment's names are compared in pytorch_test.py.
 """
+import glob
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import zipapp
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "lib"), os.path.join(HERE, "..", "..", "pytorch")]
@@ -160,6 +162,55 @@ def test_the_same_ends():
             assert "SIGKILL" in run.err or "signal 9" in run.err, run.err
 
 
+SCRIPT = """import os, sys
+print("rank", os.environ["RANK"], *sys.argv[1:], flush=True)
+print("a pear of", os.environ["LOCAL_RANK"], file=sys.stderr, flush=True)
+"""
+
+
+def write(path, text, mode=0o644):
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        file.write(text)
+    os.chmod(path, mode)
+
+
+def test_the_same_scripts():
+    """What torchrun runs with its Python, whatever its name, its first line and its bits; and what it puts before lines."""
+    with Case() as case:
+        write(f"{case.dir}/train", "#!/opt/gone/python\n" + SCRIPT, 0o755)
+        write(f"{case.dir}/windows.py", "#!/usr/bin/env python3\r\n" + SCRIPT.replace("\n", "\r\n"), 0o755)
+        os.mkdir(f"{case.dir}/package")
+        write(f"{case.dir}/package/__main__.py", SCRIPT)
+        zipapp.create_archive(f"{case.dir}/package", f"{case.dir}/app.pyz")
+        lines = {"train": ("--log_dir", "LOGS", "-t", "3", "--duplicate-stderr-filters", "apple,of 1"),
+                 "app.pyz": ("--tee=1", "--log-line-prefix-template", "$role_name ${rank}: ", "--role", "r")}
+
+        def begin(launcher, script, options):
+            options = [f"{case.dir}/logs-{len(launcher)}" if word == "LOGS" else word for word in options]
+            return subprocess.Popen([*launcher, "--standalone", "--nproc-per-node", "2", *options, script, "--lr", "1"], cwd=case.dir, text=True,
+                                    env=case.environ(TMPDIR=case.dir, PYTHONWARNINGS="ignore"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+        def said(process):
+            out, err = process.communicate(timeout=LIMIT_S)
+            equal(process.returncode, 0, err)
+            return sorted(out.splitlines()), sorted(line for line in err.splitlines() if "a pear of" in line)
+
+        theirs = {script: begin([TORCHRUN], script, options) for script, options in lines.items()}
+        for script in ("windows.py", "./package"):  # as its neighbours, which are compared
+            equal(said(begin([program("ddpctl"), "run"], script, ())), (["rank 0 --lr 1", "rank 1 --lr 1"], ["a pear of 0", "a pear of 1"]), script)
+        ours = {script: begin([program("ddpctl"), "run"], script, options) for script, options in lines.items()}
+        shown = {script: said(process) for script, process in ours.items()}
+        for script, process in theirs.items():
+            equal(shown[script], said(process), script)
+        equal(shown["train"], (["[default0]:rank 0 --lr 1", "[default1]:rank 1 --lr 1"], ["[default0]:a pear of 0", "[default1]:a pear of 1"]))
+        filtered = []
+        for pattern in (f"{case.dir}/logs-1/*/attempt_0/filtered_stderr.log", f"{case.dir}/logs-2/1/filtered_stderr.log"):
+            (path,) = glob.glob(pattern)
+            with open(path, encoding="utf-8") as file:
+                filtered.append(file.read())
+        equal(filtered, ["[default1]:a pear of 1\n"] * 2)
+
+
 def test_sigterm_reaches_every_rank():
     with Case() as case:
         runs = {launcher: Run(case, launcher, "waits", *RESTARTS) for launcher in ("torchrun", "ours")}
@@ -173,4 +224,4 @@ def test_sigterm_reaches_every_rank():
         equal({launcher: run.code for launcher, run in runs.items()}, {"torchrun": 1, "ours": 128 + signal.SIGTERM})
 
 
-run_and_exit([test_the_same_ends, test_sigterm_reaches_every_rank])
+run_and_exit([test_the_same_ends, test_the_same_scripts, test_sigterm_reaches_every_rank])

@@ -2,6 +2,7 @@
 prints one line with its result, which is the same under every launcher."""
 import datetime
 import os
+import socket
 import sys
 import threading
 
@@ -149,6 +150,42 @@ def restart():
             raise ValueError("once")
         threading.Event().wait(60)
     say(f"restarted, old keys {here}")
+
+
+def add_ranks(rank, world):
+    """The sum of all ranks, in a process group that ends."""
+    tensor = torch.full((1,), float(rank))
+    dist.all_reduce(tensor)
+    dist.destroy_process_group()
+    return f"{tensor.item()} of {world}"
+
+
+def second_stores():
+    """A process group, a second one, one at an address of its own, and a store that a library would make."""
+    begin()
+    listener = socket.create_server(("127.0.0.1", 0))
+    ports = [listener.getsockname()[1]] if RANK == 0 else [0]
+    dist.broadcast_object_list(ports)
+    listener.close()
+    first = add_ranks(RANK, WORLD)
+    begin()
+    second = add_ranks(RANK, WORLD)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{ports[0]}", rank=RANK, world_size=WORLD, timeout=LIMIT)
+    say(f"{first}, {second}, {add_ranks(RANK, WORLD)}")
+
+
+def spawned(rank, port):
+    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", str(port)
+    dist.init_process_group("gloo", rank=rank, world_size=2, timeout=LIMIT)
+    sys.stdout.write(f"rank {rank} of the second kind: {add_ranks(rank, 2)}\n")
+    leave()
+
+
+def spawns():
+    """The ranks are processes of the one that was started, and meet at an address that it has chosen."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    torch.multiprocessing.start_processes(spawned, args=(port,), nprocs=2, start_method="fork")
 
 
 @record

@@ -53,6 +53,16 @@ def fsdp2_and_a_distributed_checkpoint():
         equal(words[words.index("weights") + 1], words[words.index("loaded") + 1], line)
 
 
+def second_stores_are_served():
+    code, lines, errors = ours("second_stores", "--nproc-per-node", "2", "--max-restarts", "0")
+    equal((code, lines), (0, [f"rank {r}: 1.0 of 2, 1.0 of 2, 1.0 of 2" for r in range(2)]), errors)
+
+
+def one_rank_that_spawns_others():
+    code, lines, errors = ours("spawns", "--max-restarts", "0")
+    equal((code, lines), (0, [f"rank {r} of the second kind: 1.0 of 2" for r in range(2)]), errors)
+
+
 def same_as_torchrun(name):
     torchrun = os.path.join(os.path.dirname(PYTHON), "torchrun")
 
@@ -68,6 +78,6 @@ def same_as_torchrun(name):
     return test
 
 
-EVERY = ("collectives", "missing_rank", "store_by_hand", "fsdp_and_checkpoint", "rpc", "loader_workers", "fails_with_record")
+EVERY = ("collectives", "missing_rank", "store_by_hand", "fsdp_and_checkpoint", "rpc", "loader_workers", "second_stores", "fails_with_record")
 run_and_exit([same_as_torchrun(name) for name in EVERY] if sys.argv[1:] == ["--all"] else
-          [rank_0_may_leave_while_others_use_the_store, a_restart_finds_an_empty_store, fsdp2_and_a_distributed_checkpoint])
+          [rank_0_may_leave_while_others_use_the_store, a_restart_finds_an_empty_store, second_stores_are_served, one_rank_that_spawns_others, fsdp2_and_a_distributed_checkpoint])

@@ -93,8 +93,7 @@ def test_a_full_disk_keeps_the_old_ones(folder):
             return "skip"
         done = train("--max-steps", "4", "--checkpoint-every", "1", "--print-freq", "1", folder=disk)
         check(done.returncode == 1 and "Step [4/" in done.stdout, done)
-        for step in (2, 3, 4):
-            check(f"no checkpoint at step {step}: " in done.stderr, done)
+        check("no checkpoint at step 2: " in done.stderr and done.stderr.count("no checkpoint at step") == 1, done)
         assert checkpoints(disk) == [1] and not glob.glob(f"{disk}/*.tmp"), os.listdir(disk)
         done = train("-e", "--resume", disk)
         check(done.returncode == 0, done)

@@ -116,6 +116,22 @@ def test_files_that_cannot_be_read(folder):
     check_fails(train(data, "--strict"), spoilt[2], "not a regular file")
 
 
+def test_a_class_that_lost_its_pictures_is_named(folder):
+    data = small_pictures.write_folder(f"{folder}/data", train=4, val=4)
+    for path in glob.glob(f"{data}/train/class1/*") + glob.glob(f"{data}/val/class2/*")[:1] + glob.glob(f"{data}/train/class0/*")[:1]:
+        with open(path, "wb"):
+            pass
+    for place in ("train", "val"):
+        os.makedirs(f"{data}/{place}/.ipynb_checkpoints")
+    shutil.copy(glob.glob(f"{data}/train/class2/*")[0], f"{data}/train/.ipynb_checkpoints")
+    words = ("class class0 lost 1 of 4 training pictures; class class1 lost all, 4 of 4 training pictures; "
+             "class class2 lost 1 of 4 validation pictures: these files cannot be read")
+    for ranks in ([], ["ddpctl", "run", "--standalone", "--nproc-per-node", "2", "--"]):
+        done = run(*ranks, *COMMAND, "-b", "4", "--epochs", "1", data) if ranks else train(data, "--epochs", "1")
+        check(done.returncode == 0 and (done.stderr + done.stdout).count(words) == 1, done)
+        check((done.stderr + done.stdout).count("hidden folders are no classes: .ipynb_checkpoints is left out") == 2, done)
+
+
 def test_nothing_can_be_read(folder):
     data = small_pictures.write_folder(f"{folder}/data", classes=2, train=3, val=2)
     for path in glob.glob(f"{data}/val/*/*"):

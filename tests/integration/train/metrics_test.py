@@ -77,6 +77,13 @@ def test_lines_say_what_is_printed(folder):
     assert steps[0]["acc1"] != steps[1]["acc1"] and lines[3]["acc1"] == steps[1]["acc1"], "means over the epoch"
 
 
+def test_an_epoch_of_few_steps_has_a_line(folder):
+    path = f"{folder}/m.jsonl"
+    done = train(folder, "--epochs", "3", "--max-steps", "40", "--metrics", path)
+    assert re.findall(r"Step \[(\d+)/16\]", done.stdout) == ["16", "16", "8"], done.stdout
+    assert [line["step"] for line in read(path) if line["kind"] == "step"] == [1, 16, 32, 40], read(path)
+
+
 def test_the_end_says_how_long_it_took(folder):
     watch = Stopwatch()
     said = train(folder, "--max-steps", "3").stdout

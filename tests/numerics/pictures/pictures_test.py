@@ -184,6 +184,21 @@ def write_others(folder, add):
             file.write(raw_png(83, 61, depth, kind, rows))
     for mode in ("L", "P", "RGB", "RGBA"):
         add(f"{mode}.bmp", picture.convert(mode), "BMP")
+    for mode in ("1", "L", "P", "RGB", "RGBA", "LA", "CMYK"):
+        add(f"{mode}.tif", picture.convert(mode), "TIFF")
+    for compression in ("tiff_lzw", "tiff_adobe_deflate", "packbits", "jpeg"):
+        add(f"{compression}.tiff", picture, "TIFF", compression=compression)
+    add("deep-grey.tif", Image.fromarray((np.arange(61 * 83, dtype=np.uint16) * 13 % 700).reshape(61, 83)), "TIFF")
+    for orientation in range(1, 9):
+        add(f"turned-{orientation}.tif", picture, "TIFF", tiffinfo={274: orientation})
+    add("pages.tif", picture, "TIFF", save_all=True, append_images=[noise(83, 61, 5)])
+    add("lossy.webp", picture, "WEBP", quality=80)
+    add("lossless.webp", picture, "WEBP", lossless=True)
+    for quality in (60, 100):
+        with_alpha = picture.copy()
+        with_alpha.putalpha(alpha)
+        add(f"alpha-{quality}.webp", with_alpha, "WEBP", quality=quality, lossless=quality == 100)
+    add("animated.webp", picture, "WEBP", save_all=True, append_images=[noise(83, 61, 5)])
     add("colour.ppm", picture, "PPM")
     add("grey.pgm", picture.convert("L"), "PPM")
     with open(os.path.join(folder, "few.pgm"), "wb") as file:

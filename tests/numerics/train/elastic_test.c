@@ -136,4 +136,36 @@ TEST(a_cycle_ends_with_the_training)
     CHECK_NEAR(last_rate(), whole, 1e-9);
 }
 
+/* With more epochs than it began with, a schedule that goes over all epochs keeps its rates, and then its last: `end`,
+ * 0: that of the last step. */
+static void check_more_epochs(const char *name, const char *schedule, double end)
+{
+    double next, last;
+    char args[128], other[32];
+
+    (void)snprintf(other, sizeof other, "%s-whole", name);
+    (void)snprintf(args, sizeof args, "--epochs 2 --lr 0.1 --max-steps 70 %s", schedule);
+    train(other, 1, args);
+    next = last_rate();
+    (void)snprintf(args, sizeof args, "--epochs 2 --lr 0.1 %s", schedule);
+    train(other, 1, args);
+    last = last_rate();
+    (void)snprintf(args, sizeof args, "--epochs 2 --lr 0.1 --max-steps 66 %s", schedule);
+    train(name, 1, args);
+    (void)snprintf(args, sizeof args, "--epochs 4 --lr 0.1 --max-steps 70 %s", schedule);
+    train(name, 1, args);
+    CHECK(strstr(gang_output(), "goes over the 2 epochs with which it began") != NULL);
+    CHECK_NEAR(last_rate(), next, 1e-9);
+    (void)snprintf(args, sizeof args, "--epochs 4 --lr 0.1 --max-steps 200 %s", schedule);
+    train(name, 1, args);
+    CHECK_NEAR(last_rate(), end > 0 ? end : last, 1e-9);
+}
+
+TEST(more_epochs_make_no_rate_jump)
+{
+    small_data_digits(IMAGES, 25);
+    check_more_epochs("cycle", "--lr-schedule onecycle", 0);
+    check_more_epochs("cosine", "--lr-schedule cosine --min-lr 0.01", 0.01);
+}
+
 TEST_MAIN

@@ -147,12 +147,20 @@ TEST(every_level_resumes_bit_identical)
 
 TEST(another_optimizer_is_refused)
 {
+    const char *at;
+    char log[1024];
+
     write_data();
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 1 --lookahead 5")), 0);
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto")), 1);
     CHECK(strstr(gang_output(), "--optimizer sgd + lookahead (paper), now it is sgd") != NULL);
     CHECK_EQ(gang_run(1, arguments("a", "--epochs 2 --resume auto --optimizer larc")), 1);
-    CHECK(strstr(gang_output(), "now it is larc") != NULL);
+    at = strstr(gang_output(),
+                "now it is larc"); /* as the error, and not as a warning before it too */
+    CHECK(at != NULL && strstr(at + 1, "now it is larc") == NULL);
+    (void)snprintf(log, sizeof log, "-b 16 --max-steps 1 --loss-log %s/losses.txt", test_dir());
+    CHECK_EQ(gang_run(2, log), 1);
+    CHECK(strstr(gang_output(), "another rank writes into this file: put %r") != NULL);
 }
 
 /* By 3 the 16 batches make 6 steps, the last of 1 batch. */
@@ -280,8 +288,11 @@ TEST(the_loader_changes_nothing)
     gang_check_same("a", "b", 16);
 }
 
+/* Without --resume the newest of --checkpoint-dir is validated; random weights are named. */
 TEST(evaluation_needs_the_file_alone)
 {
+    static const char *const ways[] = {"--resume", "/a/step-00000016.safetensors",
+                                       "--checkpoint-dir", "/a"};
     char args[1024], accuracy[64];
     const char *at;
 
@@ -291,11 +302,16 @@ TEST(evaluation_needs_the_file_alone)
     at = strstr(at + 1, "Val: ");
     CHECK(at != NULL);
     (void)snprintf(accuracy, sizeof accuracy, "%.*s", (int)strcspn(at, "\n"), at);
-    (void)snprintf(args, sizeof args, "-e --resume %s/a/step-00000016.safetensors %s/data",
-                   test_dir(), test_dir());
+    for (int i = 0; i < 4; i += 2) {
+        (void)snprintf(args, sizeof args, "-e %s %s%s %s/data", ways[i], test_dir(), ways[i + 1],
+                       test_dir());
+        CHECK_EQ(gang_run(1, args), 0);
+        if (strstr(gang_output(), accuracy) == NULL)
+            FAIL("%s: expected %s, got %s", args, accuracy, gang_output());
+    }
+    (void)snprintf(args, sizeof args, "-e %s/data", test_dir());
     CHECK_EQ(gang_run(1, args), 0);
-    if (strstr(gang_output(), accuracy) == NULL)
-        FAIL("expected %s, got %s", accuracy, gang_output());
+    CHECK(strstr(gang_output(), "so random ones are validated") != NULL);
 }
 
 TEST(a_torn_checkpoint_costs_only_itself)

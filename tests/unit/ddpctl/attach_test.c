@@ -1,6 +1,8 @@
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "ddpctl/attach_parts.h"
 #include "tests/lib/test.h"
@@ -96,6 +98,37 @@ TEST(a_job_that_waits_to_start_again_has_prefixes)
     take_info(1, NULL, NULL);
     check_view(1, 1, " 1 | ", "");
     free(attach.ranks);
+}
+
+TEST(colours_are_those_that_were_asked_for)
+{
+    static const struct {
+        const char *name, *value, *option;
+        bool is_colored; /* stdout is no terminal */
+    } cases[] = {
+        {"NO_COLOR", "1", NULL, false},      {"FORCE_COLOR", "1", NULL, true},
+        {"FORCE_COLOR", "0", NULL, false},   {"FORCE_COLOR", "3", "auto", true},
+        {"CLICOLOR_FORCE", "1", NULL, true}, {"CLICOLOR_FORCE", "1", "never", false},
+        {"NO_COLOR", "1", "always", true},   {"CLICOLOR", "1", NULL, false},
+    };
+    static const char *const names[] = {"NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR"};
+    struct screen screen;
+    struct err err;
+    int out = dup(1), null = open("/dev/null", O_WRONLY);
+
+    CHECK(out >= 0 && null >= 0 && dup2(null, 1) == 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
+            (void)unsetenv(names[k]);
+        (void)setenv(cases[i].name, cases[i].value, 1);
+        CHECK_EQ(screen_open(&screen, false, false, cases[i].option, &err), STATUS_OK);
+        CHECK_EQ(screen.color, cases[i].is_colored);
+    }
+    (void)setenv("NO_COLOR", "1", 1); /* wins */
+    (void)setenv("FORCE_COLOR", "1", 1);
+    CHECK_EQ(screen_open(&screen, false, false, NULL, &err), STATUS_OK);
+    CHECK(!screen.color);
+    CHECK(dup2(out, 1) == 1 && close(out) == 0 && close(null) == 0);
 }
 
 TEST_MAIN

@@ -110,4 +110,20 @@ TEST(a_terminal_goes_on_in_the_next_generation)
     expect(&feed, 0, "c", false);
 }
 
+/* A terminal is made raw once the rank takes input. */
+TEST(it_can_be_asked_whether_the_rank_takes_input)
+{
+    struct feed feed = {.rank = 3, .is_terminal = true};
+    struct msg_input request;
+
+    feed_probe(&feed);
+    CHECK(!feed_next(&feed, &request)); /* nothing runs yet */
+    CHECK(!feed_generation(&feed, 1));
+    expect(&feed, 0, "", false);
+    CHECK_EQ(answer(&feed, 0, false, "the rank does not run now"), FEED_WAITS);
+    expect(&feed, 0, "", false);
+    CHECK_EQ(answer(&feed, 0, false, ""), FEED_GOES_ON);
+    CHECK(!feed_next(&feed, &request));
+}
+
 TEST_MAIN

@@ -1,4 +1,5 @@
-/* Why a job waits, and which GPUs the nodes of a private run get. */
+/* Why a job waits, who still runs, and which GPUs the nodes of a private run get. */
+#include "ddpctl/done_note.h"
 #include "ddpctl/standalone_gpus.h"
 #include "ddpctl/wait_note.h"
 #include "tests/lib/test.h"
@@ -32,6 +33,37 @@ TEST(a_reason_is_told_once_when_it_has_lasted)
     wait_note_take(&note, &job, 10000);
     CHECK_STR(wait_note_due(&note, 10100, 100),
               "r50 (12) waits to start again: rank 3 exited with code 1");
+}
+
+TEST(who_still_runs_when_others_are_done_is_told_once)
+{
+    struct done_note note = {0};
+    struct part_job job = {.job_id = 12, .name = "r50", .state = JOB_RUNNING, .generation = 1};
+    struct part_job_rank ranks[5];
+    struct msg_job_info info = {.jobs = {.items = &job, .count = 1},
+                                .ranks = {.items = ranks, .count = 5}};
+
+    for (uint32_t i = 0; i < 5; i++)
+        ranks[i] = (struct part_job_rank){.rank = i, .state = RANK_RUNNING};
+    done_note_take(&note, &info, 100);
+    CHECK(done_note_due(&note, 1000, 100) == NULL);
+    ranks[0].state = RANK_EXITED;
+    done_note_take(&note, &info, 1000);
+    CHECK(done_note_due(&note, 1099, 100) == NULL);
+    ranks[2].state = ranks[3].state = RANK_EXITED; /* the first of them counts for the time */
+    done_note_take(&note, &info, 1090);
+    CHECK_STR(done_note_due(&note, 1100, 100), "ranks 0, 2-3 have ended, ranks 1, 4 still run");
+    CHECK(done_note_due(&note, 9000, 100) == NULL);
+    for (uint32_t i = 1; i < 5; i++)
+        ranks[i].state = RANK_RUNNING;
+    ranks[1].state = ranks[2].state = ranks[4].state = RANK_EXITED;
+    job.generation = 2;
+    done_note_take(&note, &info, 10000);
+    CHECK_STR(done_note_due(&note, 11000, 100), "ranks 0-2, 4 have ended, rank 3 still runs");
+    job.generation = 3; /* a failure: the end says it */
+    ranks[1].exit_code = 1;
+    done_note_take(&note, &info, 20000);
+    CHECK(done_note_due(&note, 90000, 100) == NULL);
 }
 
 static void expect_share(const struct standalone_gpus *gpus, uint32_t nodes, uint32_t workers,

@@ -58,7 +58,8 @@ TEST(a_torchrun_command_line_is_accepted)
     CHECK_STR(options->nodes, "1:1");
     CHECK_STR(options->nproc_per_node, "4");
     CHECK_EQ(options->max_restarts, 2);
-    CHECK_EQ(options->ignored_count, 2);
+    CHECK_EQ(options->ignored_count, 1);
+    CHECK_STR(options->rdzv_endpoint, "h:1"); /* joint.h */
     CHECK_EQ(parsed.ctl.word_count, 5); /* everything after the first word belongs to the command */
     CHECK_STR(parsed.ctl.words[0], "train.py");
     CHECK_STR(parsed.ctl.words[3], "--nnodes");

@@ -1,8 +1,11 @@
-/* Parsing of Slurm's variables, and the lines between `run --slurm` and its tasks. */
+/* Parsing of Slurm's variables, the lines between `run --slurm` and its tasks, and the addresses in them. */
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "ddpctl/slurm_env.h"
+#include "ddpctl/slurm_reach.h"
 #include "ddpctl/slurm_talk.h"
 #include "tests/lib/test.h"
 
@@ -250,6 +253,50 @@ TEST(addresses_are_taken_from_a_list)
     CHECK(!slurm_address("a:1,b:2,c:3", 3, address, sizeof address));
     CHECK(!slurm_address("", 0, address, sizeof address));
     CHECK(!slurm_address("0123456789abcdef", 0, address, sizeof address));
+}
+
+struct own {
+    struct ifaddrs list[8];
+    struct sockaddr_storage addresses[8];
+    uint32_t count;
+};
+
+static void add_own(struct own *own, const char *host)
+{
+    const uint32_t i = own->count++;
+    struct sockaddr_in *v4 = (struct sockaddr_in *)&own->addresses[i];
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&own->addresses[i];
+
+    v4->sin_family = AF_INET;
+    if (inet_pton(AF_INET, host, &v4->sin_addr) != 1) {
+        v6->sin6_family = AF_INET6;
+        CHECK_EQ(inet_pton(AF_INET6, host, &v6->sin6_addr), 1);
+    }
+    own->list[i] = (struct ifaddrs){.ifa_addr = (struct sockaddr *)v4, .ifa_flags = IFF_UP};
+    if (i > 0)
+        own->list[i - 1].ifa_next = &own->list[i];
+}
+
+TEST(nodes_with_ipv6_alone)
+{
+    char list[SLURM_LINE_BYTES_MAX];
+    struct own own = {0};
+
+    add_own(&own, "127.0.0.1");
+    add_own(&own, "::1");
+    add_own(&own, "fe80::1");
+    CHECK_STR(slurm_reach_any(own.list), "0.0.0.0");
+    slurm_reach_list(own.list, NULL, 7, list);
+    CHECK_STR(list, "127.0.0.1:7");
+    add_own(&own, "fd77::1");
+    add_own(&own, "fd88::1");
+    CHECK_STR(slurm_reach_any(own.list), "[::]");
+    slurm_reach_list(own.list, "fd88::1", 7, list);
+    CHECK_STR(list, "[fd88::1]:7,[fd77::1]:7,127.0.0.1:7,[::1]:7");
+    add_own(&own, "10.0.0.1");
+    CHECK_STR(slurm_reach_any(own.list), "0.0.0.0");
+    slurm_reach_list(own.list, NULL, 7, list);
+    CHECK_STR(list, "10.0.0.1:7,127.0.0.1:7");
 }
 
 TEST_MAIN

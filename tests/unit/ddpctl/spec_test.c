@@ -288,22 +288,49 @@ static const char *store_of(const char *text, bool none)
     return launch_value(&launch, LAUNCH_STORE);
 }
 
+static const char *store_with_styles(const char *styles)
+{
+    struct spec spec;
+    struct err err = {0};
+    const struct msg_pair_list launch = {.items = spec.launch, .count = 2};
+
+    CHECK_EQ(parse(&spec, "{\"argv\":[\"x\"]}", &err), STATUS_OK);
+    CHECK_EQ(spec_set_launch(&spec, LAUNCH_ENV_STYLE, styles, &err), STATUS_OK);
+    CHECK_EQ(spec_choose_store(&spec, false, &err), STATUS_OK);
+    return launch_value(&launch, LAUNCH_STORE);
+}
+
 TEST(who_gets_a_store)
 {
-    CHECK_STR(store_of("{\"argv\":[\"python3\",\"train.py\"]}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"python3\",\"ddp-worker\"]}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"]}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"/opt/bin/ddp-worker\"]}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"ddp-worker\"],\"launch\":{\"store\":\"on\"}}", false), "on");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"off\"}}", false), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", true), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"]}", true), "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"1\"}}",
-                       false),
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"python3\",\"train.py\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"python3\",\"ddp-worker\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"ddp-worker\"]}", false), "off");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"/opt/bin/ddp-worker\"]}", false), "off");
+    CHECK_STR(
+        store_of("{\"nodes\":2,\"argv\":[\"ddp-worker\"],\"launch\":{\"store\":\"on\"}}", false),
+        "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"],\"launch\":{\"store\":\"off\"}}", false),
               "off");
-    CHECK_STR(store_of("{\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"0\"}}",
-                       false),
-              "on");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", true),
+              "off");
+    CHECK_STR(store_of("{\"nodes\":2,\"argv\":[\"x\"]}", true), "off");
+    CHECK_STR(
+        store_of(
+            "{\"nodes\":2,\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"1\"}}",
+            false),
+        "off");
+    CHECK_STR(
+        store_of(
+            "{\"nodes\":2,\"argv\":[\"x\"],\"env\":{\"TORCH_DISABLE_SHARE_RDZV_TCP_STORE\":\"0\"}}",
+            false),
+        "on");
+    /* The one rank of a job may start others, which meet in a store of its own. */
+    CHECK_STR(store_of("{\"argv\":[\"python3\",\"train.py\"]}", false), "off");
+    CHECK_STR(store_of("{\"nproc_per_node\":2,\"argv\":[\"python3\",\"train.py\"]}", false), "on");
+    CHECK_STR(store_of("{\"nodes_min\":1,\"nodes\":2,\"argv\":[\"x\"]}", false), "on");
+    CHECK_STR(store_of("{\"argv\":[\"x\"],\"launch\":{\"store\":\"on\"}}", false), "on");
+    CHECK_STR(store_with_styles("horovod"), "on");
+    CHECK_STR(store_with_styles("slurm,mpi"), "off");
     arena_reset(&arena);
 }
 

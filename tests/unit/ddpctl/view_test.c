@@ -97,8 +97,12 @@ TEST(a_progress_bar_of_one_rank_stays_in_its_place)
     struct buf out = {0};
 
     view_init(&view, VIEW_PLAIN, "");
-    feed(&view, "\r 10%\r 20%\x1b[A", &out);
-    expect(&out, "\r 10%\r 20%\\x1b[A");
+    view.rules = (struct sequence_rules){.has_moves = true, .has_climbs = true};
+    feed(&view, "\r 10%\r 20%\x1b[A\x1b[2K\b", &out); /* as tqdm does in nested loops */
+    expect(&out, "\r 10%\r 20%\x1b[A\x1b[2K\b");
+    view.rules.has_climbs = false; /* a log of others */
+    feed(&view, "\x1b[A\x1b[2K", &out);
+    expect(&out, "\x1b[2K");
     view_tick(&view, 9 * SECOND_US, &out);
     CHECK_EQ(out.byte_count, 0);
     feed(&view, "\r100%\nnext\r\n", &out);
@@ -239,6 +243,130 @@ TEST(prefixes_line_up)
     CHECK_STR(prefix, " 3 | ");
     view_prefix(0, "", 2, 0, true, prefix);
     CHECK_STR(prefix, "\x1b[36m 0 |\x1b[0m ");
+}
+
+TEST(colours_pass_and_end_with_the_line)
+{
+    struct view view;
+    struct buf out = {0};
+
+    view_init(&view, VIEW_PREFIXED, "p ");
+    view.rules.has_styles = true;
+    feed(&view, "\x1b[34mblue\x1b[0m\n\x1b[1;31mtwo\nlines\x1b[39m.\x1b[m\n", &out);
+    expect(&out, "p \x1b[34mblue\x1b[0m\n"
+                 "p \x1b[1;31mtwo\x1b[0m\n"
+                 "p \x1b[0;1;31mlines\x1b[39m.\x1b[m\n");
+    feed(&view, "\r\x1b[38;5;17;4m10%\r20%\n", &out); /* what was drawn over counts, too */
+    view_end(&view, &out);
+    expect(&out, "p \x1b[0;4;38;5;17m20%\x1b[0m\n");
+    view.rules.has_styles = false; /* NO_COLOR, or no terminal */
+    feed(&view, "\x1b[34mblue\x1b[0m\n", &out);
+    expect(&out, "p blue\n");
+    view_close(&view);
+    view_init(&view, VIEW_PLAIN, "");
+    view.rules.has_styles = true;
+    feed(&view, "a\x1b[3", &out); /* the sequence comes in two pieces */
+    expect(&out, "a");
+    feed(&view, "1mb\nc", &out); /* what others write behind a piece is not red */
+    expect(&out, "\x1b[31mb\x1b[0m\n\x1b[0;31mc\x1b[0m");
+    feed(&view, "\x1b[0md\n", &out);
+    expect(&out, "\x1b[0;31m\x1b[0md\n");
+    view_close(&view);
+}
+
+TEST(what_a_log_may_not_do_to_a_terminal_is_left_out)
+{
+    struct sequence_rules rules = {true, true, true};
+    struct style style = {0};
+    struct buf out = {0};
+    static const char hostile[] = "a\x1b]0;title\x07"
+                                  "b\x1b]52;c;cm0=\x1b\\c\x1b[2Jd\x1b[6ne\x1b[?1049hf\x1b(Bg\x1b"
+                                  "ch\x1bP1$r\x1b\\i\x1b[1;1Hj";
+    char long_one[SEQUENCE_BYTES_MAX + 8] = "\x1b]";
+
+    sequence_write(&rules, &style, hostile, sizeof hostile - 1, &out);
+    expect(&out, "abcdefghij");
+    sequence_write(&rules, &style, "x\x1b[3\x07y\x1b\xff", 8, &out); /* no sequences */
+    expect(&out, "x\\x1b[3\\x07y\\x1b\\xff");
+    memset(long_one + 2, 'x', sizeof long_one - 3);
+    long_one[sizeof long_one - 2] = '\a';
+    sequence_write(&rules, &style, long_one, sizeof long_one - 1, &out);
+    CHECK_BYTES(out.bytes, "\\x1b]xxx", 8);
+    buf_free(&out);
+}
+
+TEST(a_line_that_rests_is_shown_without_its_end)
+{
+    struct view view;
+    struct buf out = {0};
+
+    view_init(&view, VIEW_PREFIXED, "p ");
+    view.shows_parts = true;
+    feed(&view, "name? ", &out);
+    view_tick(&view, 1, &out);
+    CHECK_EQ(out.byte_count, 0); /* it may be going on */
+    view_tick(&view, 2, &out);
+    expect(&out, "p name? ");
+    CHECK(view.is_open);
+    feed(&view, "bob\nhe", &out);
+    expect(&out, "bob\n");
+    feed(&view, "llo", &out);
+    view_tick(&view, 3, &out);
+    view_tick(&view, 4, &out);
+    expect(&out, "p hello");
+    view_cut(&view); /* another rank has written */
+    feed(&view, "\n", &out);
+    CHECK_EQ(out.byte_count, 0);
+    view.is_typed = true;
+    feed(&view, "ab", &out);
+    expect(&out, "p ab");
+    feed(&view, "\b \b", &out); /* the backspace key */
+    expect(&out, "\b \b");
+    view_cut(&view);
+    feed(&view, "c\n", &out);
+    expect(&out, "p c\n");
+    feed(&view, "50%", &out);
+    expect(&out, "p 50%");
+    feed(&view, "\r60%\n", &out);
+    view_end(&view, &out);
+    expect(&out, "\np 60%\n");
+    view_close(&view);
+}
+
+/* As tqdm draws the bars of a loop in a loop: each draws its own line and goes back. */
+TEST(bars_of_nested_loops_show_their_last_states)
+{
+    struct view view;
+    struct buf out = {0};
+
+    view_init(&view, VIEW_PREFIXED, "");
+    feed(&view, "\router 0%\n\rinner 0%\x1b[A\n\rinner 1%\x1b", &out);
+    feed(&view, "[A", &out);
+    CHECK_EQ(out.byte_count, 0);
+    view_tick(&view, 5 * SECOND_US, &out);
+    expect(&out, "outer 0%\ninner 1%\n");
+    feed(&view, "\n\rinner 2%\x1b[A\n\rinner 3%\x1b[A", &out);
+    view_tick(&view, 5 * SECOND_US + 1000, &out);
+    CHECK_EQ(out.byte_count, 0); /* too soon */
+    view_tick(&view, 7 * SECOND_US, &out);
+    expect(&out, "inner 3%\n");
+    feed(&view, "\n\r        \x1b[A\router 100%\n", &out); /* the inner one is wiped */
+    view_settle(&view, &out);                              /* "done" is printed to stdout */
+    expect(&out, "outer 100%\n");
+    feed(&view, "\rnext 0%\n\n\rthird\x1b[A\x1b[A\rnext 9%\n\n\nend\n", &out);
+    expect(&out, "next 9%\nthird\nend\n");
+    feed(&view, "\x1b[2Kone 0%\ntwo 0%", &out); /* as rich does */
+    for (int i = 0; i < 3; i++)
+        feed(&view, "\r\x1b[2K\x1b[1A\x1b[2Kone 1%\ntwo 1%", &out);
+    feed(&view, "\nend\n", &out);
+    expect(&out, "one 1%\ntwo 1%\nend\n");
+    for (int i = 0; i < 20; i++)
+        feed(&view, "\rx\n", &out); /* more than are kept */
+    view_end(&view, &out);
+    CHECK_EQ(out.byte_count, 40);
+    buf_free(&out);
+    out = (struct buf){0};
+    view_close(&view);
 }
 
 TEST_MAIN

@@ -177,6 +177,13 @@ TEST(what_was_done_is_not_advised)
     CHECK(!has_hint(11, "Fatal Python error: Segmentation fault\n", "PYTHONFAULTHANDLER"));
 }
 
+TEST(a_full_dev_shm_is_named_before_a_crash_or_a_disk)
+{
+    CHECK(has_hint(7, "/dev/shm of node n0 is full", "hint: /dev/shm is full there"));
+    CHECK(has_hint(0, "No space left on device\n/dev/shm of node n0 is full", "hint: /dev/shm is"));
+    CHECK(has_hint(11, "/dev/shm of node n0 is full", "PYTHONFAULTHANDLER"));
+}
+
 TEST(a_collective_that_timed_out_is_explained)
 {
     CHECK(has_hint(6, "[rank0]: Watchdog caught collective operation timeout: WorkNCCL(\n",

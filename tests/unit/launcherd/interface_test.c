@@ -29,4 +29,16 @@ TEST(the_address_of_an_interface)
     CHECK_EQ(interface_address("l", address, &err), STATUS_NOT_FOUND); /* not a prefix */
 }
 
+TEST(the_choice_of_the_operator)
+{
+    char address[ADDRESS_BYTES_MAX];
+    struct err err;
+
+    CHECK_EQ(interface_choose(NULL, NULL, address, &err), STATUS_OK);
+    CHECK_STR(address, "127.0.0.1");
+    CHECK_EQ(interface_choose("127.0.0.1", "lo", address, &err), STATUS_BAD_INPUT);
+    CHECK_EQ(interface_choose("192.0.2.77", NULL, address, &err), STATUS_NOT_FOUND);
+    CHECK(strstr(err.text, "--address 192.0.2.77: no interface") != NULL);
+}
+
 TEST_MAIN

@@ -260,14 +260,58 @@ TEST(a_name_may_have_spaces_and_parentheses)
     do /* until it has its name */
         CHECK(proc_stat_of(pid, &stat));
     while (strcmp(stat.is.name, "a) R 1 (b) 2") != 0 && sched_yield() == 0 &&
-           stat.ppid == getpid());
+           stat.is.parent == getpid());
     CHECK_STR(stat.is.name, "a) R 1 (b) 2");
-    CHECK_EQ(stat.ppid, getpid());
+    CHECK_EQ(stat.is.parent, getpid());
     CHECK_EQ(stat.is.group, getpgrp());
     CHECK_EQ(stat.is.session, getsid(0));
     CHECK(stat.is.start_ticks > 0 && stat.is.start_ticks == proc_start_ticks(pid));
     CHECK(kill(pid, SIGUSR1) == 0);
     CHECK_EQ(end_of(pid), SIGUSR1);
+}
+
+static void ignore(int number)
+{
+    (void)number;
+}
+
+TEST(a_process_answers_a_signal_with_a_handler_or_by_waiting_for_it)
+{
+    char *const environment[] = {NULL};
+    const struct child child = start(environment);
+    sigset_t set;
+
+    CHECK(!proc_answers(child.pid, SIGTERM) && !proc_answers(child.pid, SIGHUP));
+    CHECK(!proc_answers(getpid(), SIGTERM) && !proc_answers(getpid(), SIGHUP));
+    CHECK(signal(SIGTERM, ignore) != SIG_ERR);
+    CHECK(proc_answers(getpid(), SIGTERM) && !proc_answers(getpid(), SIGHUP));
+    CHECK(signal(SIGTERM, SIG_IGN) == ignore && !proc_answers(getpid(), SIGTERM));
+    CHECK(signal(SIGTERM, SIG_DFL) == SIG_IGN);
+    CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGHUP) == 0);
+    CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);
+    CHECK(proc_answers(getpid(), SIGHUP) && !proc_answers(getpid(), SIGTERM));
+    CHECK(sigprocmask(SIG_UNBLOCK, &set, NULL) == 0);
+    end(&child);
+}
+
+TEST(the_program_and_the_pipes_of_a_process)
+{
+    char *const environment[] = {NULL};
+    const struct child child = start(environment), other = start(environment);
+    char name[PROC_PROGRAM_BYTES];
+
+    proc_program(child.pid, name);
+    CHECK_STR(name, "cat");
+    CHECK(proc_program_id(child.pid) != 0 &&
+          proc_program_id(child.pid) == proc_program_id(other.pid));
+    CHECK(proc_program_id(child.pid) != proc_program_id(getpid()));
+    CHECK(proc_pipe(child.pid, 0) != 0 && proc_pipe(child.pid, 0) == proc_pipe(getpid(), child.in));
+    CHECK(proc_pipe(child.pid, 0) != proc_pipe(other.pid, 0));
+    CHECK_EQ(proc_pipe(child.pid, 200), 0);
+    end(&other);
+    end(&child);
+    proc_program(child.pid, name);
+    CHECK(name[0] == '\0' && proc_program_id(child.pid) == 0);
 }
 
 TEST_MAIN

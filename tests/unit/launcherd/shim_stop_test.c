@@ -12,6 +12,9 @@ TEST(survivors_of_a_failure_have_the_grace)
     running(3);
     CHECK_STR(exited(at_us, 1, 3, 0), "signal(15) report(stopping)");
     ack(at_us + 1, shim.revision);
+    CHECK_EQ(actions.timer_at_us, at_us + GRACE_US / 4 * 3);
+    CHECK_STR(event(at_us + GRACE_US / 4 * 3 - 1, SHIM_EVENT_TICK), "");
+    CHECK_STR(event(at_us + GRACE_US / 4 * 3, SHIM_EVENT_TICK), "late(15)");
     CHECK_EQ(actions.timer_at_us, at_us + GRACE_US);
     CHECK_STR(event(at_us + GRACE_US - 1, SHIM_EVENT_TICK), "");
     CHECK_STR(exited(at_us + GRACE_US - 1, 0, 0, 15), "report(stopping)");
@@ -28,6 +31,38 @@ TEST(it_ends_when_the_last_has_ended)
     CHECK_STR(event(at_us + 3 * SECOND_US, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(report(at_us).ranks.items[0].state, RANK_STOPPED);
     CHECK_EQ(report(at_us).ranks.items[1].state, RANK_EXITED);
+}
+
+/* The program of a shell that the signal has ended saves, and leaves its DataLoader's workers. */
+TEST(what_is_left_gets_the_signal_as_long_as_something_is_left)
+{
+    running(1);
+    stop(at_us, SIGINT, GRACE_US);
+    CHECK_STR(exited(at_us, 0, 0, SIGINT), "left(2) check report(stopping)");
+    ack(at_us, shim.revision);
+    CHECK_STR(event(at_us + SHIM_LEFT_LOOK_US - 1, SHIM_EVENT_TICK), "check");
+    CHECK_STR(event(at_us + SHIM_LEFT_LOOK_US, SHIM_EVENT_TICK), "left(2)");
+    CHECK_STR(event(at_us + 2 * SHIM_LEFT_LOOK_US, SHIM_EVENT_TICK), "left(2) check");
+    CHECK_STR(event(at_us + GRACE_US, SHIM_EVENT_TICK), "kill(told)");
+    CHECK_STR(event(at_us + GRACE_US + SECOND_US, SHIM_EVENT_TICK), "");
+}
+
+/* Of a long grace the last seconds; of one that a second stop has cut the last quarter. */
+TEST(when_others_get_the_signal_too)
+{
+    running(1);
+    stop(at_us, SIGTERM, 10 * GRACE_US);
+    CHECK_EQ(actions.timer_at_us, at_us + SECOND_US);
+    ack(at_us, shim.revision);
+    shim.lease_until_us = UINT64_MAX;
+    event(at_us, SHIM_EVENT_TICK);
+    CHECK_EQ(actions.timer_at_us, at_us + 10 * GRACE_US - SHIM_LATE_US);
+    CHECK_STR(stop(at_us + SECOND_US, SIGTERM, 20 * GRACE_US), "");
+    CHECK_EQ(actions.timer_at_us, at_us + 10 * GRACE_US - SHIM_LATE_US);
+    CHECK_STR(stop(at_us + SECOND_US, SIGTERM, 4 * SECOND_US), "");
+    CHECK_EQ(actions.timer_at_us, at_us + 4 * SECOND_US);
+    CHECK_STR(event(at_us + 4 * SECOND_US, SHIM_EVENT_TICK), "late(15)");
+    CHECK_STR(event(at_us + 5 * SECOND_US, SHIM_EVENT_TICK), "kill(told)");
 }
 
 TEST(a_second_failure_in_the_grace_is_not_the_cause)
@@ -81,7 +116,10 @@ TEST(what_is_left_after_success)
     ack(at_us, shim.revision);
     CHECK_STR(event(at_us + 20000, SHIM_EVENT_TICK), "check");
     CHECK_STR(event(at_us + SHIM_QUIET_US, SHIM_EVENT_TICK), "left(15, told) check");
-    CHECK_STR(event(at_us + SHIM_QUIET_US + SHIM_LEFT_GRACE_US - 1, SHIM_EVENT_TICK), "check");
+    CHECK_STR(event(at_us + SHIM_QUIET_US + SHIM_LEFT_GRACE_US / 4 * 3, SHIM_EVENT_TICK),
+              "late(15) left(15) check");
+    CHECK_STR(event(at_us + SHIM_QUIET_US + SHIM_LEFT_GRACE_US - 1, SHIM_EVENT_TICK),
+              "left(15) check");
     CHECK_STR(event(at_us + SHIM_QUIET_US + SHIM_LEFT_GRACE_US, SHIM_EVENT_TICK), "kill(told)");
     CHECK_STR(event(at_us + 9 * SECOND_US, SHIM_EVENT_TREE_EMPTY), "report(ended)");
     CHECK_EQ(report(at_us).failed_rank, -1);

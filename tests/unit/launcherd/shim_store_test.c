@@ -116,4 +116,34 @@ TEST(a_store_outlives_a_failed_rank_until_no_process_is_left)
     CHECK_EQ(shim.phase, SHIM_ENDED);
 }
 
+static const char *unreached(uint64_t now_us)
+{
+    return step(now_us, (struct shim_event){.type = SHIM_EVENT_STORE_UNREACHED,
+                                            .text = "nothing answers at 10.77.0.1:4000"});
+}
+
+TEST(a_store_that_is_not_reached_fails_the_part_and_no_restart_helps)
+{
+    running(1);
+    CHECK_STR(unreached(10), "signal(15) report(stopping)");
+    CHECK_STR(report(10).cause, "nothing answers at 10.77.0.1:4000");
+    CHECK_EQ(report(10).failed_errno_exit, 126);
+    CHECK_EQ(report(10).failed_rank, -1);
+    (void)unreached(11);
+    (void)exited(12, 0, 0, 15);
+    CHECK_STR(report(12).cause, "nothing answers at 10.77.0.1:4000");
+}
+
+/* All of its ranks have ended: they did not need the store. */
+TEST(a_store_that_is_not_reached_is_no_cause_after_the_end)
+{
+    running(1);
+    (void)exited(10, 0, 0, 0);
+    (void)unreached(11);
+    CHECK_STR(report(11).cause, "");
+    ready(1);
+    CHECK_STR(unreached(4), "");
+    CHECK_STR(report(4).cause, "");
+}
+
 TEST_MAIN

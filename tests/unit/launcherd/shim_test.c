@@ -209,6 +209,8 @@ TEST(stop_signals_waits_and_kills)
     CHECK_STR(stop(at_us + 1, 15, 2 * SECOND_US), "");
     CHECK_STR(exited(at_us + 2, 0, 0, 15), "report(stopping)");
     ack(at_us + 3, shim.revision);
+    CHECK_EQ(actions.timer_at_us, at_us + SECOND_US / 2 * 3);
+    CHECK_STR(event(at_us + SECOND_US / 2 * 3, SHIM_EVENT_TICK), "late(15)");
     CHECK_EQ(actions.timer_at_us, at_us + 2 * SECOND_US);
     CHECK_STR(event(at_us + 2 * SECOND_US - 1, SHIM_EVENT_TICK), "");
     CHECK_STR(event(at_us + 2 * SECOND_US, SHIM_EVENT_TICK), "kill(told)");

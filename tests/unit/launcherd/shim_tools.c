@@ -28,6 +28,9 @@ static const char *action_text(const struct shim_action *action)
     case SHIM_SIGNAL:
         (void)snprintf(text, sizeof text, "signal(%u)", action->signal);
         return text;
+    case SHIM_SIGNAL_LATE:
+        (void)snprintf(text, sizeof text, "late(%u)", action->signal);
+        return text;
     case SHIM_WARN:
         (void)snprintf(text, sizeof text, "warn(%u)", action->signal);
         return text;

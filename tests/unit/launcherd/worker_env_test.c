@@ -277,6 +277,8 @@ TEST(launch_options_are_checked)
         {"local-rank-arg", "2:", false},
         {"local-rank-arg", "2:-x", false},
         {"local-rank-arg", "2:a b", false},
+        {"streams", "one", true},
+        {"streams", "two", false},
         {"rolle", "x", false},
         {"umask", "0027", true},
         {"umask", "", false},

@@ -419,7 +419,8 @@ TEST(an_array_is_taken_whole_or_not_at_all)
     CHECK_EQ(submit_array("0-4"), 0);
     CHECK_STR(find(RDZV_REPLY_ERROR)->text,
               "its 5 jobs are more than may wait for a user at a time: 4 (--max-queued-per-user of "
-              "the server)");
+              "the server): submit the array in parts");
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_REFUSED);
     CHECK_EQ(rdzv_job_count(core), 0);
     CHECK(actions.timer_at_us != UINT64_MAX); /* the core still watches its nodes */
     CHECK_EQ(submit_array("0-2"), 1);         /* one runs, two wait */

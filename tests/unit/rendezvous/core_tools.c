@@ -68,6 +68,14 @@ void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max
     begin_options(options);
 }
 
+void begin_at(uint32_t jobs_max, uint32_t nodes_max, const char *boot_id)
+{
+    struct rdzv_options options = usual(jobs_max, nodes_max);
+
+    (void)snprintf(options.boot_id, sizeof options.boot_id, "%s", boot_id);
+    begin_options(options);
+}
+
 void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max)
 {
     struct rdzv_options options = usual(jobs_max, nodes_max);
@@ -178,6 +186,11 @@ void step_node(uint64_t conn, const struct msg *msg)
 
 void step_hello(uint64_t conn, struct msg_node_hello hello)
 {
+    step_hello_at(conn, hello, NULL);
+}
+
+void step_hello_at(uint64_t conn, struct msg_node_hello hello, const char *called)
+{
     struct msg msg = {.type = MSG_TYPE_NODE_HELLO, .node_hello = hello};
 
     msg.node_hello.protocol = PROTOCOL_VERSION;
@@ -188,8 +201,10 @@ void step_hello(uint64_t conn, struct msg_node_hello hello)
         msg.node_hello.machine_id = hello.name;
     if (hello.state_id == NULL)
         msg.node_hello.state_id = hello.name;
-    msg.node_hello.address = "127.0.0.1";
-    step_node(conn, &msg);
+    if (hello.address == NULL)
+        msg.node_hello.address = "127.0.0.1";
+    step((struct rdzv_event){
+        .type = RDZV_EVENT_NODE_MSG, .conn = conn, .msg = &msg, .text = called});
 }
 
 static uint64_t submit_as(struct msg_submit submit, const char *user, bool is_admin,

@@ -18,6 +18,8 @@ void begin_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots, uin
 void begin_store_quota(uint32_t jobs_max, uint32_t nodes_max, uint64_t max_stored);
 /* With preemption: a job of a higher priority may stop others. */
 void begin_preempting(uint32_t jobs_max, uint32_t nodes_max);
+/* On the machine with that id of its boot. */
+void begin_at(uint32_t jobs_max, uint32_t nodes_max, const char *boot_id);
 void begin_one_machine(uint32_t jobs_max, uint32_t nodes_max);
 void begin_preempting_quotas(uint32_t jobs_max, uint32_t nodes_max, uint32_t max_slots);
 /* With the rule that after a lost node a job without a fence of its own waits for the lease. */
@@ -44,6 +46,8 @@ bool says(const char *text); /* whether an event of the last step has these word
 /* `hello` with what it leaves empty filled in: protocol, version, address, and ids that belong to
  * the node's name: the same machine, boot and state directory each time. */
 void step_hello(uint64_t conn, struct msg_node_hello hello);
+/* `called`: the address of the server; NULL: its unix socket. */
+void step_hello_at(uint64_t conn, struct msg_node_hello hello, const char *called);
 void step_node(uint64_t conn, const struct msg *msg);
 void step_beat(uint64_t conn, const struct part_beat_shim *shims, uint32_t count);
 /* A report of a part with one rank, of generation 1 unless given. The rank failed if exit_code is not

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "rendezvous/core/failure.h"
+#include "rendezvous/core/failure_alike.h"
 #include "tests/lib/test.h"
 
 #define USAGE "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: --lr0.1\n"
@@ -106,6 +107,162 @@ TEST(the_rank_before_the_line_does_not_count)
     fail_by_usage(0, "No module named 'flash_attn'");
     CHECK_EQ(job()->state, JOB_FAILED);
     CHECK_EQ(job()->generation, 3);
+}
+
+#define RAISED(line, function, message)                                                            \
+    "  File \"/home/ada/train.py\", line " line ", in " function "\n    step(batch)\n" message "\n"
+
+static void fail_raised(uint64_t ran_us, const char *error)
+{
+    fail_after(ran_us, (struct rank_report){.exit_code = 1, .error = error, .tail = "bye"});
+}
+
+/* Also long after the start, and whatever rank or number the message names. */
+TEST(the_same_exception_at_the_same_line_is_not_tried_a_third_time)
+{
+    begin(3);
+    fail_raised(100 * SECOND_US, RAISED("9", "main", "ValueError: batch 17 of rank 3 at 0x7f11ab"));
+    CHECK(job()->state != JOB_FAILED);
+    fail_raised(90 * SECOND_US, RAISED("9", "main", "ValueError: batch 23 of rank 0 at 0x7e"));
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 2);
+    CHECK(strstr(job()->reason, "rank 0 has failed: the same exception came at the same line twice "
+                                "in a row: not tried again (--max-restarts 3)") != NULL);
+}
+
+/* Each of the two in turn, until the budget is used up. */
+static void expect_all_tries(const char *odd, const char *even, uint64_t ran_us)
+{
+    begin(3);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(job()->state != JOB_FAILED);
+        fail_raised(ran_us, i % 2 == 0 ? odd : even);
+    }
+    CHECK_EQ(job()->generation, 4);
+    CHECK_EQ(job()->state, JOB_FAILED);
+}
+
+TEST(another_place_or_exception_is_tried_again)
+{
+    const char *const one = RAISED("9", "main", "ValueError: no");
+
+    expect_all_tries(one, RAISED("10", "main", "ValueError: no"), 100 * SECOND_US);
+    expect_all_tries(one, RAISED("9", "load", "ValueError: no"), 100 * SECOND_US);
+    expect_all_tries(one, RAISED("9", "main", "KeyError: no"), 100 * SECOND_US);
+    expect_all_tries(one, RAISED("9", "main", "ValueError: not"), 100 * SECOND_US);
+}
+
+/* A machine or a network that lacks something may have it a minute later. */
+TEST(what_may_pass_is_tried_again)
+{
+    const char *const refused =
+        RAISED("9", "main", "ConnectionRefusedError: [Errno 111] Connection refused");
+    const char *const memory = RAISED("9", "main", "OSError: [Errno 12] Cannot allocate memory");
+
+    expect_all_tries(refused, refused, 100 * SECOND_US);
+    expect_all_tries(memory, memory, 100 * SECOND_US);
+}
+
+TEST(an_exception_for_a_lost_rank_is_tried_again)
+{
+    begin(3);
+    for (uint32_t i = 0; i < 4; i++) {
+        CHECK(job()->state != JOB_FAILED);
+        fail_after(100 * SECOND_US, (struct rank_report){.exit_code = 1,
+                                                         .by_peer = true,
+                                                         .error = RAISED("9", "main", "E: gone"),
+                                                         .tail = "bye"});
+    }
+    CHECK_EQ(job()->generation, 4);
+}
+
+/* It comes back after an hour: whatever makes it fail is rare, and the script may have checkpoints of its own. */
+TEST(an_exception_after_an_hour_is_tried_again)
+{
+    begin(3);
+    for (uint32_t i = 0; i < 6; i++)
+        fail_raised(RESTARTS_RENEWED_US + SECOND_US, RAISED("9", "main", "E: no"));
+    CHECK(job()->state != JOB_FAILED);
+}
+
+TEST(a_checkpoint_between_two_equal_exceptions_counts)
+{
+    begin(3);
+    for (uint32_t i = 1; i < 5; i++) {
+        struct msg msg = {.type = MSG_TYPE_PROGRESS,
+                          .progress = {.rank = 0, .step = i, .epochs = 1, .checkpoint_step = i}};
+
+        for (uint32_t k = 0; k < 100 && job()->state == JOB_RESTARTING; k++)
+            pass(SECOND_US);
+        report(SHIM_READY, (struct rank_report){.joined = true});
+        report(SHIM_RUNNING, (struct rank_report){.joined = true});
+        msg.progress.job_id = id;
+        msg.progress.generation = job()->generation;
+        step_node(1, &msg);
+        report(SHIM_ENDED, (struct rank_report){.exit_code = 1,
+                                                .cause = "no",
+                                                .joined = true,
+                                                .error = RAISED("9", "main", "E: no")});
+        CHECK(job()->state != JOB_FAILED);
+    }
+    CHECK_EQ(job()->checkpoint_step, 4);
+}
+
+TEST(a_given_number_of_restarts_is_kept_for_exceptions)
+{
+    begin_job(2, true);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(job()->state != JOB_FAILED);
+        fail_raised(SECOND_US, RAISED("9", "main", "E: no"));
+        CHECK(i == 2 || strstr(job()->reason, "in a row") == NULL);
+    }
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK_EQ(job()->generation, 3);
+}
+
+TEST(a_program_that_does_not_exist_is_not_tried_again)
+{
+    static const struct rank_report none[] = {
+        {.exit_code = 2,
+         .tail = "python3: can't open file '/home/ada/trian.py': [Errno 2] No such file or "
+                 "directory\n"},
+        {.exit_code = 127, .tail = "bash: trian.sh: No such file or directory\n"},
+        {.exit_code = 127,
+         .cause = "rank 0 exited with code 127: run.sh: line 3: nvcc: command not found"},
+    };
+    static const struct rank_report others[] = {
+        {.exit_code = 2, .tail = "No such file or directory\n"},
+        {.exit_code = 3, .tail = "can't open file 'x': No such file or directory\n"},
+        {.exit_code = 127, .tail = "bye\n"},
+    };
+
+    for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
+        begin_job(3, i == 0); /* no number of tries will find it */
+        fail_after(0, none[i]);
+        CHECK_EQ(job()->state, JOB_FAILED);
+        CHECK_EQ(job()->generation, 1);
+    }
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        begin(3);
+        fail_after(0, others[i]);
+        CHECK(job()->state != JOB_FAILED);
+    }
+}
+
+TEST(a_missing_file_of_a_single_rank_is_not_tried_again)
+{
+    const struct rank_report missing = {.exit_code = 1,
+                                        .tail = "bye",
+                                        .cause = "rank 0 exited with code 1: FileNotFoundError: "
+                                                 "[Errno 2] No such file or directory: 'x'"};
+
+    begin(3);
+    fail_after(SECOND_US, missing);
+    CHECK_EQ(job()->state, JOB_FAILED);
+    CHECK(strstr(job()->reason, "no file of that name exists: not tried again") != NULL);
+    begin(3);
+    fail_after(EARLY_US + SECOND_US, missing); /* it was there, or is made by somebody */
+    CHECK(job()->state != JOB_FAILED);
 }
 
 /* Each of these uses the whole budget of 3. */
@@ -274,8 +431,8 @@ TEST(it_is_stored)
     fail_by_usage(0, USAGE);
     record = *job();
     CHECK(record.early_failure > 2 && record.early_failure <= INT64_MAX);
-    /* Servers of all versions store this number. */
-    CHECK_EQ(record.early_failure, UINT64_C(8743627270451223633));
+    /* Servers of all versions since 0.3 store this number. */
+    CHECK_EQ(record.early_failure, UINT64_C(8743627820207037737));
 }
 
 TEST_MAIN

@@ -97,14 +97,16 @@ TEST(one_that_beats_is_named_to_the_second)
     hello_as(3, other_machine, NULL, 0);
     CHECK_EQ(find(RDZV_CLOSE_NODE)->status, STATUS_CONFLICT);
     CHECK_STR(find(RDZV_CLOSE_NODE)->text,
-              "a node named a is connected already: pid 1 at 127.0.0.1, on another machine; choose "
-              "another --name, or make a key for this machine");
+              "a node named a is connected already: pid 1 at 127.0.0.1, on another machine; make "
+              "a key for this machine (ddpctl node add NAME), or without a key choose another "
+              "--name");
     CHECK_EQ(count_of(RDZV_LOG_EVENT), 1);
     CHECK_STR(node_a().notice, "another launcherd wants this name: pid 3 at 127.0.0.1, on another "
                                "machine; it is refused");
     hello_as(4, other_state, NULL, 0);
     CHECK_STR(find(RDZV_CLOSE_NODE)->text,
-              "a node named a is connected already: pid 1 at 127.0.0.1; choose another --name");
+              "a node named a is connected already: pid 1 at 127.0.0.1; make a key for this "
+              "machine (ddpctl node add NAME), or without a key choose another --name");
     CHECK_EQ(count_of(RDZV_LOG_EVENT), 0); /* one line for a series */
     CHECK_STR(node_a().notice, "another launcherd wants this name: pid 4 at 127.0.0.1, on the same "
                                "machine; it is refused");

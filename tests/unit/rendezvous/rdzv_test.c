@@ -325,13 +325,21 @@ TEST(a_command_that_is_not_there_is_not_tried_again)
 
 TEST(too_many_ranks_and_a_full_queue_are_answers)
 {
+    char full[REASON_BYTES_MAX];
+
     begin_empty();
     CHECK_EQ(submit(NODES_PER_JOB_MAX, SLOTS_PER_NODE_MAX, 0), 0);
-    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_TOO_BIG);
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_BAD_INPUT);
     for (uint32_t i = 0; i < JOBS_MAX; i++)
         CHECK(submit(1, 1, 0) != 0);
     CHECK_EQ(submit(1, 1, 0), 0);
-    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_TOO_BIG);
+    CHECK_EQ(find(RDZV_REPLY_ERROR)->status, STATUS_TOO_BIG); /* there may be room later */
+    (void)snprintf(
+        full, sizeof full,
+        "the queue is full: %u jobs wait or run, %u of them are of ann; submit again when "
+        "some have ended",
+        JOBS_MAX, JOBS_MAX);
+    CHECK_STR(find(RDZV_REPLY_ERROR)->text, full);
 }
 
 /* A job of one rank that runs on node0, as it is stored. */

@@ -141,6 +141,50 @@ TEST(names_of_the_examples)
     CHECK(options.help);
 }
 
+/* pytorch/examples imagenet, Apex main_amp.py, torchvision references: whole lines. */
+TEST(command_lines_of_other_programs)
+{
+    struct options options;
+    struct err err;
+
+    CHECK_EQ(parse(&options,
+                   "-a resnet50 --multiprocessing-distributed --dist-url tcp://127.0.0.1:2345 "
+                   "--dist-backend nccl --world-size 1 --rank 0 --start-epoch 0 -j 4 --gpu 3 /data",
+                   &err),
+             STATUS_OK);
+    CHECK_STR(options.data, "/data");
+    CHECK_STR(options.comm, "auto");
+    CHECK_EQ(options_take_world(&options, 1, &err), STATUS_OK);
+    CHECK_STR(options.device, "cuda:3");
+    CHECK_EQ(parse(&options,
+                   "--arch resnet50 -b 128 --workers 4 --print-freq 10 --prof 20 --local_rank=1 "
+                   "--sync_bn --opt-level O2 --keep-batchnorm-fp32 True --channels-last False ./",
+                   &err),
+             STATUS_OK);
+    CHECK_STR(options.data, "./");
+    CHECK(options.sync_bn && options.channels_last);
+    CHECK_EQ(options.profile_steps, 20);
+    CHECK_EQ(parse(&options,
+                   "--model resnet18 --data-path=/x --opt adamw --lr-scheduler cosineannealinglr "
+                   "--lr-min 0.1 --output-dir . --test-only --use-deterministic-algorithms",
+                   &err),
+             STATUS_OK);
+    CHECK_STR(options.arch, "resnet18");
+    CHECK_STR(options.data, "/x");
+    CHECK_STR(options.checkpoint_dir, ".");
+    CHECK_EQ(options.schedule.kind, SCHEDULE_COSINE);
+    CHECK(options.evaluate && options.deterministic && options.schedule.min_lr == 0.1);
+    CHECK_EQ(parse(&options, "--dist-backend GLOO --no-accel -- --amp", &err), STATUS_OK);
+    CHECK_STR(options.comm, "gloo");
+    CHECK_STR(options.device, "cpu");
+    CHECK_STR(options.data, "--amp");
+    CHECK_EQ(parse(&options, "--world-size=2 --device cpu --gpu 0", &err), STATUS_OK);
+    CHECK_EQ(options_take_world(&options, 1, &err), STATUS_BAD_INPUT);
+    CHECK(strstr(err.text, "ddpctl run --nodes M") != NULL);
+    CHECK_EQ(options_take_world(&options, 2, &err), STATUS_OK);
+    CHECK_STR(options.device, "cpu");
+}
+
 TEST(what_is_done_to_pictures)
 {
     struct options options;
@@ -230,6 +274,19 @@ TEST(refusals_name_the_option)
         const char *word;
     } cases[] = {
         {"--bacth-size 3", STATUS_BAD_INPUT, "did you mean --batch-size?"},
+        {"--gpus 3", STATUS_BAD_INPUT, "unknown option --gpus; see ddp-worker --help"},
+        {"--amp", STATUS_BAD_INPUT, "--amp: use --opt-level O1 or O2"},
+        {"--start-epoch 5", STATUS_BAD_INPUT, "--start-epoch: --resume goes on"},
+        {"--weights IMAGENET1K_V2", STATUS_BAD_INPUT, "--weights: use --pretrained FILE"},
+        {"--nproc_per_node=4", STATUS_BAD_INPUT, "ddpctl run --nodes M --nproc-per-node N"},
+        {"--model-ema", STATUS_BAD_INPUT, "--model-ema: there is no average"},
+        {"--lr-scheduler exponentiallr", STATUS_BAD_INPUT, "--lr-step-epochs 1"},
+        {"--optimizer sgd_nesterov", STATUS_BAD_INPUT, "--optimizer sgd --nesterov"},
+        {"--pretrained", STATUS_BAD_INPUT, "--pretrained needs the FILE of the weights"},
+        {"--pretrained --epochs 3", STATUS_BAD_INPUT, "--pretrained needs the FILE"},
+        {"--dist-backend mpi", STATUS_BAD_INPUT, "--dist-backend mpi: expected nccl or gloo"},
+        {"--dist-url", STATUS_BAD_INPUT, "--dist-url needs a value"},
+        {"--gpu 99", STATUS_BAD_INPUT, "--gpu: 99 is not in 0..15"},
         {"--tune-seconds -1", STATUS_BAD_INPUT, "--tune-seconds: -1 is not in 0..86400"},
         {"--tune --deterministic", STATUS_BAD_INPUT, "leave one of them out"},
         {"--tune -e", STATUS_BAD_INPUT, "leave --evaluate out"},
@@ -322,6 +379,8 @@ TEST(optimizers_that_make_no_sense)
 }
 
 /* The sentences about options without effect, joined. */
+static struct options_facts facts = {.has_pictures = true, .is_on_gpu = true};
+
 static const char *idle(const char *line, uint32_t world)
 {
     static char all[2048];
@@ -333,7 +392,8 @@ static const char *idle(const char *line, uint32_t world)
     all[0] = '\0';
     if (parse(&options, line, &err) != STATUS_OK)
         FAIL("%s: %s", line, err.text);
-    while (options_next_idle(&options, world, &at, text))
+    facts.world = world;
+    while (options_next_idle(&options, &facts, &at, text))
         (void)snprintf(all + strlen(all), sizeof all - strlen(all), "%s;", text);
     return all;
 }
@@ -361,8 +421,50 @@ TEST(options_without_effect_are_named)
     CHECK_STR(idle("--best val_loss --checkpoint-dir x", 1), "");
     CHECK_STR(idle("--low-type bf16", 1),
               "--low-type has no effect here: it needs --opt-level O1, O2 or O3;");
+    CHECK_STR(idle("--dist-url x --rank 0 --backend PIL --device cpu --gpu 0", 1),
+              "--dist-url, --rank have no effect here: the launcher starts and connects the ranks: "
+              "ddpctl run --nodes M --nproc-per-node N -- ddp-worker ...;"
+              "--backend has no effect here: pictures are read as Pillow reads them;"
+              "--gpu has no effect here: --device says where;");
+    CHECK_STR(idle("--dist-url x --rank 0 --gpu 1", 2),
+              "--gpu has no effect here: the launcher gives each rank its GPU;");
     CHECK_STR(idle("-e --epochs 3", 1),
-              "--epochs has no effect here: it needs a training, and --evaluate is none;");
+              "--epochs has no effect here: it needs a training, and --evaluate and --profile are "
+              "none;");
+    CHECK_STR(idle("-e --lookahead 5 --sync-bn --augment cifar", 1), /* one line for each */
+              "--lookahead has no effect here: it needs a training, and --evaluate is none;"
+              "--sync-bn has no effect here: it needs a training, and --evaluate is none;");
+    CHECK_STR(idle("--profile 5 --metrics x", 1),
+              "--metrics has no effect here: it needs a training or a validation, and --profile is "
+              "none;");
+    CHECK_STR(idle("--pretrained x --zero-init-residual", 1),
+              "--zero-init-residual has no effect here: it needs weights that are drawn, and "
+              "--pretrained has them all;");
+}
+
+/* With the kind of data, and where the net computes. */
+TEST(options_that_this_data_or_device_does_not_use_are_named)
+{
+    static const char pictures[] =
+        "--resize 300 --crop-scale 0.5,1 --allow-empty --strict --dct-scaling";
+    static const char none[] = "--image-size 32 --resize 40 --strict --tf32 --nccl-max-ctas 4";
+
+    CHECK_STR(idle(pictures, 1), "");
+    CHECK_STR(idle("--threads 2", 1), "--threads has no effect here: it needs --device cpu;");
+    CHECK_STR(idle("--crop-scale 0.5,1 --augment none --shuffle-window 5", 1),
+              "--crop-scale has no effect here: it needs pictures with --augment imagenet, their "
+              "default;--shuffle-window has no effect here: it needs tar shards;");
+    facts = (struct options_facts){.has_pictures = false};
+    CHECK_STR(idle(none, 2),
+              "--tf32 has no effect here: it needs a GPU;"
+              "--image-size has no effect here: it needs pictures in folders or shards, or --dummy;"
+              "--resize has no effect here: it needs pictures in folders or shards;"
+              "--strict has no effect here: it needs pictures in folders or shards;"
+              "--nccl-max-ctas has no effect here: it needs a GPU;");
+    CHECK_STR(idle("--dummy --image-size 32 --threads 1", 1), "");
+    facts = (struct options_facts){.has_pictures = true, .has_shards = true};
+    CHECK_STR(idle("--allow-empty --shuffle-window 4", 1),
+              "--allow-empty has no effect here: it needs pictures in folders;");
 }
 
 /* "NAME=VALUE;" of all that ranks must have alike. */

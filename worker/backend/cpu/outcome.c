@@ -4,6 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/io/mono.h"
 #include "kernels/kernels.h"
 #include "worker/net/clip.h"
 #include "worker/net/optim.h"
@@ -185,7 +186,7 @@ void cpu_step_end(void *state, const struct scaler *scaler)
     }
     assert(cpu->outcome_first < NET_OUTCOMES && cpu->outcome_count < NET_OUTCOMES);
     cpu->outcomes[(cpu->outcome_first + cpu->outcome_count++) % NET_OUTCOMES] =
-        (struct net_outcome){cpu->result, *scaler};
+        (struct net_outcome){cpu->result, *scaler, mono_us()};
 }
 
 enum status cpu_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,

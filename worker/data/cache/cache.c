@@ -293,6 +293,14 @@ static uint64_t foretell(struct cache *cache)
     return probed > 0 ? bytes / probed * cache->source.count : 0;
 }
 
+/* Caches are in front of folders and shards, which know it. */
+static int64_t cache_label(const struct source *source, int64_t index)
+{
+    const struct source *from = ((const struct cache *)source)->from;
+
+    return from->ops->label(from, index);
+}
+
 static void cache_close(struct source *source)
 {
     struct cache *cache = (struct cache *)source;
@@ -307,6 +315,7 @@ static const struct source_ops cache_ops = {
     .reader_free = reader_free,
     .read = cache_read,
     .close = cache_close,
+    .label = cache_label,
 };
 
 static enum status open_file(struct cache *cache, const char *path, struct err *err)
@@ -326,7 +335,7 @@ enum status cache_open(struct source **out, struct source *from, const char *pat
     struct err failed = {.text = ""};
     enum status status;
 
-    assert(from->ops->read_file != NULL && options->rules.resize > 0);
+    assert(from->ops->read_file != NULL && from->ops->label != NULL && options->rules.resize > 0);
     if (cache == NULL) {
         source_free(&from);
         return err_set(err, STATUS_MEMORY, 0, "no memory for a cache");

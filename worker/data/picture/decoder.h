@@ -46,5 +46,7 @@ extern const struct picture_format picture_jpeg;
 extern const struct picture_format picture_png;
 extern const struct picture_format picture_pnm;
 extern const struct picture_format picture_bmp;
+extern const struct picture_format picture_tiff;
+extern const struct picture_format picture_webp;
 
 #endif

@@ -9,8 +9,8 @@
 #include "worker/data/picture/resample.h"
 #include "worker/data/picture/view.h"
 
-static const struct picture_format *const formats[] = {&picture_jpeg, &picture_png, &picture_pnm,
-                                                       &picture_bmp};
+static const struct picture_format *const formats[] = {&picture_jpeg, &picture_png,  &picture_pnm,
+                                                       &picture_bmp,  &picture_tiff, &picture_webp};
 enum { FORMAT_COUNT = sizeof formats / sizeof formats[0] };
 
 struct picture_reader {
@@ -68,11 +68,13 @@ static const char *foreign_name(const struct picture_file *file)
         const char *name;
         size_t at, byte_count;
         const char *bytes;
-    } rows[] = {{"GIF", 0, 4, "GIF8"},          {"WebP", 8, 4, "WEBP"},
-                {"TIFF", 0, 4, "II*\0"},        {"TIFF", 0, 4, "MM\0*"},
-                {"AVIF or HEIF", 4, 4, "ftyp"}, {"JPEG 2000", 4, 4, "jP  "},
-                {"JPEG XL", 0, 2, "\xff\x0a"},  {"PostScript or PDF", 0, 2, "%P"},
-                {"gzip", 0, 2, "\x1f\x8b"},     {"zip", 0, 4, "PK\3\4"},
+    } rows[] = {{"GIF", 0, 4, "GIF8"},
+                {"AVIF or HEIF", 4, 4, "ftyp"},
+                {"JPEG 2000", 4, 4, "jP  "},
+                {"JPEG XL", 0, 2, "\xff\x0a"},
+                {"PostScript or PDF", 0, 2, "%P"},
+                {"gzip", 0, 2, "\x1f\x8b"},
+                {"zip", 0, 4, "PK\3\4"},
                 {"HTML or XML", 0, 1, "<"}};
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -95,11 +97,12 @@ static enum status find_format(const struct picture_file *file, size_t *format, 
         }
     }
     if (foreign != NULL)
-        return err_set(err, STATUS_UNSUPPORTED, 0,
-                       "%s: its content is %s, not JPEG, PNG, PNM or BMP: convert or remove it",
-                       file->name, foreign);
-    return err_set(err, STATUS_BAD_INPUT, 0, "%s: its content is no picture (JPEG, PNG, PNM, BMP)",
-                   file->name);
+        return err_set(
+            err, STATUS_UNSUPPORTED, 0,
+            "%s: its content is %s, not JPEG, PNG, PNM, BMP, TIFF or WebP: convert or remove it",
+            file->name, foreign);
+    return err_set(err, STATUS_BAD_INPUT, 0,
+                   "%s: its content is no picture (JPEG, PNG, PNM, BMP, TIFF, WebP)", file->name);
 }
 
 static enum status open_picture(struct picture_reader *reader, const struct picture_file *file,

@@ -148,6 +148,11 @@ static enum status read_sample(struct source *source, void *user, uint64_t epoch
                         err);
 }
 
+static int64_t label_of(const struct source *source, int64_t index)
+{
+    return ((const struct shards *)source)->index.samples[index].label;
+}
+
 static void close_shards(struct source *source)
 {
     struct shards *shards = (struct shards *)source;
@@ -166,6 +171,7 @@ static const struct source_ops shards_ops = {
     .read = read_sample,
     .read_file = read_file,
     .close = close_shards,
+    .label = label_of,
 };
 
 bool shards_is(const struct source *source)

@@ -65,11 +65,18 @@ static void made_close(struct source *source)
     ((struct made *)source)->is_closed = true;
 }
 
+static int64_t made_label(const struct source *source, int64_t index)
+{
+    (void)source;
+    return index % 5;
+}
+
 static const struct source_ops made_ops = {
     .reader_new = made_reader_new,
     .reader_free = free,
     .read_file = made_read_file,
     .close = made_close,
+    .label = made_label,
 };
 
 static struct made made_new(uint64_t hash)

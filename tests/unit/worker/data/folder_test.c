@@ -140,6 +140,8 @@ TEST(order_is_that_of_names)
     make_file("set/a/x.jp", "", 0);
     make_file("set/a/x.", "", 0);
     make_file("set/top.jpg", "", 0); /* of no class */
+    make_folder("set/.hidden");
+    make_picture("set/.hidden/1.png", 1);
     memcpy(sorted, expected, sizeof sorted);
     sorted[1] = "a/.jpg"; /* '.' is before the digits */
     sorted[2] = "a/1.png";

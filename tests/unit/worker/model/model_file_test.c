@@ -47,7 +47,8 @@ static void expect_layer(const char *layer, const char *error)
     char text[1024], whole[320];
 
     (void)snprintf(text, sizeof text,
-                   "{\"layers\": [\n{\"op\": \"relu\", \"name\": \"first\"},\n%s,\n"
+                   "{\"layers\": [\n{\"op\": \"conv2d\", \"name\": \"first\", "
+                   "\"out_channels\": 1, \"kernel\": 3, \"padding\": 1},\n%s,\n"
                    "{\"op\": \"flatten\", \"name\": \"flat\"},\n"
                    "{\"op\": \"linear\", \"name\": \"fc\", \"out_features\": \"classes\"}]}",
                    layer);
@@ -76,7 +77,9 @@ TEST(fields_of_the_file)
     expect("{\"layers\": {}}", "net.json, line 1: \"layers\" must be a list of at least one layer");
     expect("{\"layers\": []}", "net.json, line 1: \"layers\" must be a list of at least one layer");
     expect("{\n\"channels\": 0}",
-           "net.json, line 2: \"channels\" must be a whole number from 1 to 65536");
+           "net.json, line 2: \"channels\" must be a whole number from 1 to 4");
+    expect("{\n\"channels\": 5}",
+           "net.json, line 2: \"channels\" must be a whole number from 1 to 4");
     expect("{\"classes\": 2.5}",
            "net.json, line 1: \"classes\" must be a whole number from 1 to 65536");
     expect("{\"init\": \"he\"}", "net.json, line 1: \"init\" must be \"torch\" or \"torchvision\"");
@@ -175,12 +178,9 @@ TEST(shapes)
     expect_layer("{\"op\": \"relu\", \"name\": \"x\"},\n"
                  "{\"op\": \"relu\", \"name\": \"y\", \"input\": \"first\"}",
                  "x: no other layer reads it");
-    expect("{\"layers\": [\n{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": 2},\n"
-           "{\"op\": \"add\", \"name\": \"sum\", \"inputs\": [\"p\", \"input\"]}]}",
-           "net.json, line 3, layer sum: adds p and input, whose shapes differ");
-    expect("{\"layers\": [\n{\"op\": \"relu\", \"name\": \"r\"}]}",
-           "net.json, line 2, layer r: the loss after the last layer reads [classes]; put a "
-           "flatten before it");
+    expect_layer("{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": 2}, "
+                 "{\"op\": \"add\", \"name\": \"sum\", \"inputs\": [\"p\", \"first\"]}",
+                 "sum: adds p and first, whose shapes differ");
     expect("{\"layers\": [{\"op\": \"flatten\", \"name\": \"f\"},\n"
            "{\"op\": \"linear\", \"name\": \"fc\", \"out_features\": 9}]}",
            "net.json, line 2, layer fc: the loss gets 9 scores from fc, for 10 classes; "
@@ -189,6 +189,56 @@ TEST(shapes)
            "{\"op\": \"linear\", \"name\": \"fc\", \"out_features\": 10}]}",
            "net.json, line 2, layer fc: the loss gets 10 scores from fc, for 12 classes; "
            "\"out_features\": \"classes\" is always as many as there are");
+}
+
+/* One rule for all backends: the CPU and CUDA each take some of these, and not the same. */
+TEST(what_a_layer_may_read)
+{
+    static const char *const ops[] = {"relu", "batch_norm", "avg_pool"};
+    char text[256], error[256];
+
+    for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
+        (void)snprintf(text, sizeof text, "{\"op\": \"%s\", \"name\": \"x\", \"input\": \"input\"}",
+                       ops[i]);
+        (void)snprintf(error, sizeof error,
+                       "x: %s cannot read the images: conv2d and flatten can; put one of them "
+                       "first",
+                       ops[i]);
+        expect_layer(text, error);
+    }
+    expect_layer("{\"op\": \"add\", \"name\": \"x\", \"inputs\": [\"first\", \"input\"]}",
+                 "x: add cannot read the images: conv2d and flatten can; put one of them first");
+    expect_layer("{\"op\": \"flatten\", \"name\": \"f\"}, {\"op\": \"relu\", \"name\": \"r\"}, "
+                 "{\"op\": \"batch_norm\", \"name\": \"x\"}",
+                 "x: batch_norm cannot read a flattened image: put it before the flatten, or after "
+                 "a linear layer");
+    expect_layer("{\"op\": \"flatten\", \"name\": \"f\"}, "
+                 "{\"op\": \"linear\", \"name\": \"l\", \"out_features\": 784}, "
+                 "{\"op\": \"add\", \"name\": \"x\", \"inputs\": [\"l\", \"f\"]}",
+                 "x: add cannot read a flattened image beside what a linear layer makes");
+}
+
+/* avg_pool and flatten make no scores. */
+TEST(scores_come_from_a_linear_layer)
+{
+    static const char *const ends[] = {"{\"op\": \"avg_pool\", \"name\": \"x\"}",
+                                       ("{\"op\": \"avg_pool\", \"name\": \"p\"}, "
+                                        "{\"op\": \"flatten\", \"name\": \"x\"}"),
+                                       ("{\"op\": \"flatten\", \"name\": \"f\"}, "
+                                        "{\"op\": \"relu\", \"name\": \"x\"}"),
+                                       ("{\"op\": \"flatten\", \"name\": \"f\"}, "
+                                        "{\"op\": \"cross_entropy\", \"name\": \"x\"}")};
+    char text[512];
+
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        (void)snprintf(text, sizeof text,
+                       "{\"layers\": [{\"op\": \"conv2d\", \"name\": \"c\", \"kernel\": 3, "
+                       "\"out_channels\": \"classes\"},\n%s]}",
+                       ends[i]);
+        expect(text, "net.json, line 2, layer x: the class scores come from a linear layer: put "
+                     "{\"op\": \"linear\", \"name\": ..., \"out_features\": \"classes\"} at the "
+                     "end, after a flatten");
+    }
 }
 
 TEST(sizes)
@@ -344,6 +394,7 @@ TEST(every_optional_field)
         "{\"op\": \"batch_norm\", \"name\": \"b\", \"eps\": 1e-3, \"momentum\": 0.5},\n"
         "{\"op\": \"max_pool\", \"name\": \"m\", \"kernel\": 3},\n"
         "{\"op\": \"avg_pool\", \"name\": \"a\"}, {\"op\": \"flatten\", \"name\": \"f\"},\n"
+        "{\"op\": \"linear\", \"name\": \"l\", \"out_features\": \"classes\", \"bias\": false},\n"
         "{\"op\": \"cross_entropy\", \"name\": \"ce\"}]}";
     struct model_file *file = NULL;
     struct graph *graph = NULL;
@@ -356,10 +407,10 @@ TEST(every_optional_field)
     CHECK_EQ(graph->layers[0].out.dims[0], 3);
     CHECK_EQ(graph->layers[1].out.dims[0], 12);
     CHECK_EQ(graph->layers[1].out.dims[1], 14);
-    CHECK_EQ(graph->tensor_count, 5); /* no bias */
+    CHECK_EQ(graph->tensor_count, 6); /* no bias */
     CHECK(graph->layers[2].eps == 1e-3F && graph->layers[2].momentum == 0.5F);
     CHECK_EQ(graph->layers[3].out.dims[1], 4); /* stride 3 */
-    CHECK_STR(graph->layers[6].name, "ce");
+    CHECK_STR(graph->layers[7].name, "ce");
     graph_free(&graph);
     model_file_free(&file);
 }
@@ -368,15 +419,15 @@ TEST(every_optional_field)
 TEST(the_hash_sees_what_shapes_do_not)
 {
     static const char *const texts[] = {
-        "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
+        "{\"layers\":[{\"op\":\"flatten\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
         "{\"op\":\"add\",\"name\":\"c\",\"inputs\":[\"a\",\"b\"]},"
         "{\"op\":\"flatten\",\"name\":\"f\"},"
         "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}",
-        "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
+        "{\"layers\":[{\"op\":\"flatten\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},"
         "{\"op\":\"add\",\"name\":\"c\",\"inputs\":[\"b\",\"a\"]},"
         "{\"op\":\"flatten\",\"name\":\"f\"},"
         "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}",
-        "{\"layers\":[{\"op\":\"relu\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},\n"
+        "{\"layers\":[{\"op\":\"flatten\",\"name\":\"a\"},{\"op\":\"relu\",\"name\":\"b\"},\n"
         "{\"inputs\":[\"a\",\"b\"],\"op\":\"add\",\"name\":\"c\"},"
         "{\"op\":\"flatten\",\"name\":\"f\"},"
         "{\"op\":\"linear\",\"name\":\"l\",\"out_features\":10}]}"};

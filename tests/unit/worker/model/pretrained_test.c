@@ -40,8 +40,8 @@ static void close_subject(struct subject *s)
 }
 
 /* A file with the ConvNet's tensors for ten classes, all of `value`, which every type has. */
-#define VALUES 16384 /* of the largest */
-static float file_values[VALUES];
+#define VALUES 16384                  /* of the largest */
+static float file_values[2 * VALUES]; /* or doubles */
 
 struct file {
     struct safetensors_tensor tensors[TENSORS + 4];
@@ -67,7 +67,9 @@ static void begin_file(struct file *file, enum safetensors_type type, float valu
         const uint16_t half =
             type == SAFETENSORS_F16 ? half_f16_from(value) : half_bf16_from(value);
 
-        if (type == SAFETENSORS_F32)
+        if (type == SAFETENSORS_F64)
+            memcpy(values + i * sizeof(double), &(double){(double)value}, sizeof(double));
+        else if (type == SAFETENSORS_F32)
             memcpy(values + i * sizeof value, &value, sizeof value);
         else
             memcpy(values + i * sizeof half, &half, sizeof half);
@@ -119,10 +121,10 @@ static void check_values(struct subject *s, uint32_t from, uint32_t to, float va
     free(values);
 }
 
-TEST(three_types_are_read)
+TEST(four_types_are_read)
 {
     static const enum safetensors_type types[] = {SAFETENSORS_F32, SAFETENSORS_F16,
-                                                  SAFETENSORS_BF16};
+                                                  SAFETENSORS_BF16, SAFETENSORS_F64};
     const struct model_shape shape = {1, 28, 28, 10};
 
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
@@ -139,6 +141,35 @@ TEST(three_types_are_read)
         if (pretrained_load(s.net, s.graph, file.path, false, NULL, &err) != STATUS_OK)
             FAIL("%s", err.text);
         check_values(&s, 0, TENSORS, value);
+        close_subject(&s);
+    }
+}
+
+/* As torch.save's: DataParallel's names, torch.compile's, and those of a model inside of another one. */
+TEST(prefixes_of_all_names_are_taken_off)
+{
+    static const char *const prefixes[] = {"module.", "_orig_mod.module.", "model.",
+                                           "module.model."};
+    const struct model_shape shape = {1, 28, 28, 10};
+
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++) {
+        struct subject s = {0};
+        struct file file;
+        struct err err = {.text = ""}, taken = {.text = ""};
+
+        begin_file(&file, SAFETENSORS_F32, 2);
+        for (size_t k = 0; k < file.count; k++) {
+            char name[GRAPH_NAME_MAX + 16];
+
+            (void)snprintf(name, sizeof name, "%s%.60s", prefixes[i], file.names[k]);
+            rename_tensor(&file, k, name);
+        }
+        end_file(&file);
+        open_subject(&s, "convnet", &shape);
+        if (pretrained_load(s.net, s.graph, file.path, false, &taken, &err) != STATUS_OK)
+            FAIL("%s", err.text);
+        CHECK(strncmp(taken.text, "names without ", 14) == 0);
+        check_values(&s, 0, TENSORS, 2);
         close_subject(&s);
     }
 }
@@ -202,9 +233,9 @@ TEST(shapes_and_types_that_differ)
     end_file(&file);
     expect(&file, 10, ": its layer1.0.weight is [16, 1, 3, 5], the model's [16, 1, 5, 5]");
     begin_file(&file, SAFETENSORS_F32, 2);
-    file.tensors[3].type = SAFETENSORS_F64;
+    file.tensors[3].type = SAFETENSORS_I64;
     end_file(&file);
-    expect(&file, 10, ": the type of layer1.1.bias is not fp32, fp16 or bf16");
+    expect(&file, 10, ": the type of layer1.1.bias is not fp32, fp16, bf16 or fp64");
 }
 
 TEST(values_that_no_weight_has)

@@ -156,6 +156,10 @@ TEST(warm_up_and_cosine_together_end_at_the_minimum)
     CHECK_NEAR(schedule_at(&options, &state, 0, 2, 0).lr, 0.1, 1e-15);
     CHECK_NEAR(schedule_at(&options, &state, 0, 6, 0).lr, 0.05, 1e-15);
     CHECK_NEAR(schedule_at(&options, &state, 0, 10, 0).lr, 0.0, 1e-15);
+    CHECK_NEAR(schedule_at(&options, &state, 0, 14, 0).lr, 0.0,
+               1e-15);  /* later ones: as the last */
+    options.epochs = 1; /* those of a checkpoint */
+    CHECK_NEAR(schedule_at(&options, &state, 0, 4, 0).lr, 0.1, 1e-15);
 }
 
 TEST(options_that_contradict_are_refused)

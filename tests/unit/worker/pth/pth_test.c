@@ -11,7 +11,6 @@
 #include "common/buf.h"
 #include "tests/lib/test.h"
 #include "worker/data/fileio.h"
-#include "worker/pth/export.h"
 #include "worker/pth/little.h"
 
 /* -- making files -- */
@@ -160,8 +159,23 @@ TEST(what_lies_deeper_is_found)
 
 /* -- pickles that are refused -- */
 
+/* A Namespace of options and a numpy number, as scripts keep them: nothing is made of them. */
+#define NAMESPACE "cargparse\nNamespace\n)\x81}X\x02\0\0\0lrK\x01sb"
+#define DTYPE "cnumpy\ndtype\nX\x02\0\0\0f8\x89\x88\x87R(K\x03X\x01\0\0\0<NNNtb"
+#define NUMBER "cnumpy.core.multiarray\nscalar\n" DTYPE "c_codecs\nencode\nX\0\0\0\0N\x86R\x86R"
+
 TEST(code_is_refused_by_name)
 {
+    struct pth file;
+
+    make_file(BYTES(PROTO "}(X\x05\0\0\0model" DICT "(" KEY_A TENSOR(
+                  FLOATS, "\x06", "\0", "K\x06", "K\x01") "uX\x04\0\0\0args" NAMESPACE "X\x04\0\0\0"
+                                                          "best" NUMBER "u."),
+              NULL, NULL);
+    open_good(&file);
+    check_values(&file, 0, values, 6);
+    pth_close(&file);
+    check_pickle(BYTES(PROTO "cos\nsystem\n)\x81."), STATUS_REFUSED, "torch.load(");
     check_pickle(BYTES(PROTO "cos\nsystem\n(X\x04\0\0\0boomtR."), STATUS_REFUSED,
                  "GLOBAL os.system: refused");
     check_pickle(BYTES(PROTO "cbuiltins\neval\n."), STATUS_REFUSED, "GLOBAL builtins.eval");
@@ -209,7 +223,7 @@ TEST(a_broken_machine_is_refused)
     check_pickle(BYTES(PROTO "ctorch\nfloat32\n)R."), STATUS_BAD_INPUT, "no function");
     check_pickle(BYTES(PROTO FLOATS ")R."), STATUS_BAD_INPUT, "no function");
     check_pickle(BYTES(PROTO "ccollections\nOrderedDict\nNR."), STATUS_BAD_INPUT, "arguments");
-    check_pickle(BYTES(PROTO "N}b."), STATUS_REFUSED, "no OrderedDict");
+    check_pickle(BYTES(PROTO ")}b."), STATUS_REFUSED, "no OrderedDict");
     check_pickle(BYTES(PROTO "ctorch._utils\n_rebuild_parameter\nN\x85R."), STATUS_BAD_INPUT,
                  "no tensor");
 }
@@ -530,65 +544,6 @@ TEST(what_is_written_is_read_again)
         CHECK_EQ((entry->header_begin + 30 + head[26] + head[28]) % 64, 0);
     }
     pth_close(&file);
-}
-
-/* -- export's command line and its failures -- */
-
-static bool read_line(struct export_request *request, char *line, int *code, struct err *err)
-{
-    char *argv[8] = {"export"}, *rest = line, *word;
-    struct buf out = {0};
-    bool is_read;
-    int argc = 1;
-
-    for (char *from = line; argc < 8 && (word = strtok_r(from, " ", &rest)) != NULL; from = NULL)
-        argv[argc++] = word;
-    is_read = export_read(request, argc, argv, &out, code, err);
-    buf_free(&out);
-    return is_read;
-}
-
-TEST(export_asks_for_one_file)
-{
-    struct export_request request;
-    struct err err = {.text = ""};
-    char good[] = "--from dir --which 12 out.pth", none[] = "--from dir", two[] = "a b",
-         help[] = "--help";
-    int code;
-
-    CHECK(read_line(&request, good, &code, &err));
-    CHECK_STR(request.from, "dir");
-    CHECK_STR(request.which, "12");
-    CHECK_STR(request.to, "out.pth");
-    CHECK(!read_line(&request, none, &code, &err) && code == 2);
-    CHECK(strstr(err.text, "export writes one file") != NULL);
-    CHECK(!read_line(&request, two, &code, &err) && code == 2);
-    CHECK(!read_line(&request, help, &code, &err) && code == 0);
-}
-
-static void check_export(const char *from, const char *which, const char *to, const char *words)
-{
-    const struct export_request request = {from, which, to};
-    struct err said, err = {.text = ""};
-
-    CHECK(export_run(&request, &said, &err) != STATUS_OK);
-    if (strstr(err.text, words) == NULL)
-        FAIL("expected \"%s\", got \"%s\"", words, err.text);
-}
-
-TEST(export_says_what_is_wrong)
-{
-    const char *dir = test_dir();
-    char none[600];
-
-    (void)snprintf(none, sizeof none, "%s/none", dir);
-    check_export(none, "latest", "x", "there is no file");
-    check_export(dir, "latest", "x", "no whole checkpoint");
-    check_export(dir, "newest", "x", "--which");
-    check_export(dir, "best", "x", "no best checkpoint");
-    check_export(dir, "5", "x", "step-00000005.json");
-    check_export(test_source("LICENSE"), "latest", "x", "LICENSE");
-    check_export(test_source("LICENSE"), "3", "x", "is no folder");
 }
 
 TEST_MAIN

@@ -72,4 +72,14 @@ TEST(no_time_is_no_rate)
     CHECK(progress.images_per_s == 0.0);
 }
 
+/* The sign of a NaN says nothing, and x86 makes negative ones. */
+TEST(a_nan_has_no_sign)
+{
+    char text[16];
+
+    (void)snprintf(text, sizeof text, "%g", progress_number(-(double)NAN));
+    CHECK_STR(text, "nan");
+    CHECK(progress_number(-1.5) == -1.5 && isinf(progress_number(-(double)INFINITY)));
+}
+
 TEST_MAIN

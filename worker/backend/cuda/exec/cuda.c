@@ -160,9 +160,9 @@ static enum status open_streams(struct cuda *cuda, struct err *err)
         status = runtime->event_new(&cuda->reduced, err);
     for (uint32_t i = 0; i < cuda->graph->bucket_count && status == STATUS_OK; i++)
         status = runtime->event_new(&cuda->bucket_done[i], err);
-    for (uint32_t i = 0; i < NET_OUTCOMES && status == STATUS_OK; i++)
-        status = runtime->event_new(&cuda->outcome_done[i], err);
-    return status;
+    for (uint32_t i = 0; i < CUDA_OUTCOMES && status == STATUS_OK; i++)
+        status = runtime->event_new_timed(&cuda->outcome_done[i], err);
+    return status == STATUS_OK ? cuda_outcomes_begin(cuda, err) : status;
 }
 
 /* Bytes of the largest tensor that cuda_round_floats rounds, as 16-bit values. */
@@ -195,7 +195,7 @@ static enum status open_small(struct cuda *cuda, struct err *err)
     if (status == STATUS_OK)
         status = make(cuda, &cuda->rounded, rounded_bytes(cuda), err);
     if (status == STATUS_OK)
-        status = cuda->runtime->pinned_new(&outcomes, NET_OUTCOMES * sizeof *cuda->outcomes, err);
+        status = cuda->runtime->pinned_new(&outcomes, CUDA_OUTCOMES * sizeof *cuda->outcomes, err);
     cuda->loss_rows = rows;
     cuda->loss_result = result;
     cuda->flag = flag;
@@ -225,7 +225,7 @@ static void close_streams(struct cuda *cuda)
 
     for (uint32_t i = 0; cuda->bucket_done != NULL && i < cuda->graph->bucket_count; i++)
         runtime->event_free(&cuda->bucket_done[i]);
-    for (uint32_t i = 0; i < NET_OUTCOMES; i++)
+    for (uint32_t i = 0; i < CUDA_OUTCOMES; i++)
         runtime->event_free(&cuda->outcome_done[i]);
     runtime->event_free(&cuda->reduced);
     runtime->stream_free(&cuda->reduces);

@@ -175,6 +175,9 @@ struct cuda_stage {
     bool is_open; /* a view uses it */
 };
 
+/* One more than a net keeps: the event before the oldest one is still there to count from. */
+#define CUDA_OUTCOMES (NET_OUTCOMES + 1)
+
 /* An outcome that the device copies to the host; pinned. */
 struct cuda_outcome {
     struct kernel_loss_result loss;
@@ -275,9 +278,10 @@ struct cuda {
     struct kernel_rates *rates; /* on the device */
 
     struct cuda_outcome *outcomes; /* pinned, a ring: the oldest at outcome_first */
-    struct CUevent_st *outcome_done[NET_OUTCOMES];
-    uint32_t outcome_n[NET_OUTCOMES];
+    struct CUevent_st *outcome_done[CUDA_OUTCOMES]; /* timed */
+    uint32_t outcome_n[CUDA_OUTCOMES];
     uint32_t outcome_first, outcome_count;
+    uint64_t outcome_us; /* when the event before the oldest's passed, mono_us(); 0: not known */
 
     struct cuda_profile *profile; /* NULL: not requested */
     struct err failed;            /* the first failure of a call that cannot report it */
@@ -550,6 +554,8 @@ void cuda_scaler_end(void *state, struct scaler *scaler, bool used_momentum);
 void cuda_add(void *state, const struct backend_span *to, const struct backend_span *from,
               bool clear);
 enum status cuda_result(void *state, struct net_result *result, struct err *err);
+/* The device has no work yet: its clock is set beside the host's. */
+enum status cuda_outcomes_begin(struct cuda *cuda, struct err *err);
 void cuda_step_end(void *state, const struct scaler *scaler);
 enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcome, bool *taken,
                               struct err *err);

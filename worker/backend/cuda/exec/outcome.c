@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/io/mono.h"
 #include "worker/backend/cuda/exec/internal.h"
 
 static void finite_of_type(struct cuda *cuda, const struct backend_span *spans, uint32_t count,
@@ -94,18 +95,59 @@ static enum status queue_outcome(struct cuda *cuda, uint32_t slot, const struct 
                : status;
 }
 
+/* -- when a step ended -- */
+
+enum { LATE_PART = 16 }; /* of what a host that waited saw later is taken over */
+
+static uint32_t slot_of(const struct cuda *cuda, uint32_t number)
+{
+    return (cuda->outcome_first + number) % CUDA_OUTCOMES;
+}
+
+enum status cuda_outcomes_begin(struct cuda *cuda, struct err *err)
+{
+    struct CUevent_st *begin = cuda->outcome_done[slot_of(cuda, CUDA_OUTCOMES - 1)];
+    enum status status = cuda->runtime->event_record(begin, cuda->stream, err);
+
+    if (status == STATUS_OK)
+        status = cuda->runtime->event_sync(begin, err);
+    cuda->outcome_us = mono_us();
+    return status;
+}
+
+/* The host may look long after a step ended: then two steps would seem to end at once. So the time
+ * between two steps is the device's. It is no later than the host's look, and follows the host's
+ * clock slowly where the host waited for it. */
+static enum status find_end(struct cuda *cuda, bool waited, struct err *err)
+{
+    const uint64_t now_us = mono_us();
+    uint64_t ended_us = now_us;
+    double us = 0;
+    enum status status = STATUS_OK;
+
+    if (cuda->outcome_us != 0) {
+        status = cuda->runtime->event_elapsed(cuda->outcome_done[slot_of(cuda, CUDA_OUTCOMES - 1)],
+                                              cuda->outcome_done[slot_of(cuda, 0)], &us, err);
+        ended_us = cuda->outcome_us + (us > 0 ? (uint64_t)(us + 0.5) : 0);
+    }
+    if (ended_us > now_us)
+        ended_us = now_us;
+    cuda->outcome_us = waited ? ended_us + (now_us - ended_us) / LATE_PART : ended_us;
+    return status;
+}
+
 void cuda_step_end(void *state, const struct scaler *scaler)
 {
     struct cuda *cuda = state;
     struct err err;
     uint32_t slot;
 
-    if (cuda->outcome_count ==
-        NET_OUTCOMES) { /* drop the oldest: its copy is before ours on the stream */
-        cuda->outcome_first = (cuda->outcome_first + 1) % NET_OUTCOMES;
+    if (cuda->outcome_count == NET_OUTCOMES) { /* drop the oldest: its copy is before ours */
+        cuda->outcome_first = slot_of(cuda, 1);
         cuda->outcome_count--;
+        cuda->outcome_us = 0;
     }
-    slot = (cuda->outcome_first + cuda->outcome_count++) % NET_OUTCOMES;
+    slot = slot_of(cuda, cuda->outcome_count++);
     cuda->outcome_n[slot] = cuda->n;
     cuda_keep(cuda, queue_outcome(cuda, slot, scaler, &err), &err);
     cuda_profile_collect(cuda);
@@ -116,24 +158,25 @@ enum status cuda_outcome_take(void *state, bool wait, struct net_outcome *outcom
 {
     struct cuda *cuda = state;
     const uint32_t slot = cuda->outcome_first;
+    bool passed = false;
     enum status status = cuda_failed(cuda, err);
 
-    assert(slot < NET_OUTCOMES && cuda->outcome_count <= NET_OUTCOMES);
+    assert(slot < CUDA_OUTCOMES && cuda->outcome_count <= NET_OUTCOMES);
     *taken = false;
     if (status != STATUS_OK || cuda->outcome_count == 0)
         return status;
-    if (wait) {
-        *taken = true;
+    status = cuda->runtime->event_passed(cuda->outcome_done[slot], &passed, err);
+    if (status == STATUS_OK && !passed && wait)
         status = cuda->runtime->event_sync(cuda->outcome_done[slot], err);
-    } else {
-        status = cuda->runtime->event_passed(cuda->outcome_done[slot], taken, err);
-    }
-    if (status != STATUS_OK || !*taken)
+    if (status != STATUS_OK || !(passed || wait))
         return status;
+    *taken = true;
+    status = find_end(cuda, !passed, err);
     to_outcome(&cuda->outcomes[slot], cuda->outcome_n[slot], outcome);
-    cuda->outcome_first = (slot + 1) % NET_OUTCOMES;
+    outcome->ended_us = cuda->outcome_us;
+    cuda->outcome_first = slot_of(cuda, 1);
     cuda->outcome_count--;
-    return STATUS_OK;
+    return status;
 }
 
 /* Values share memory, so most are overwritten by now. Forward runs again from the images, which

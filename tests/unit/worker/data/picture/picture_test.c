@@ -371,7 +371,8 @@ TEST(other_formats_are_named)
         const char *bytes, *words;
         enum status status;
     } rows[] = {{"GIF89a, and more", "GIF", STATUS_UNSUPPORTED},
-                {"RIFF....WEBPVP8 ", "WebP", STATUS_UNSUPPORTED},
+                {"RIFF....WEBPVP8 ", "a damaged WebP", STATUS_BAD_INPUT},
+                {"II+..and more", "no picture", STATUS_BAD_INPUT},
                 {"....ftypavif", "AVIF", STATUS_UNSUPPORTED},
                 {"P3 1 1 255 1 2 3", "P3", STATUS_UNSUPPORTED},
                 {"<html>not found</html>", "HTML", STATUS_UNSUPPORTED},

@@ -19,6 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/io/mono.h"
 #include "kernels/values.h"
 #include "tests/lib/test.h"
 #include "tests/standin/cuda/standin.h"
@@ -78,6 +79,8 @@ static struct graph *small_graph(void)
     return graph;
 }
 
+static const struct cuda_runtime *runtime = &standin_runtime;
+
 static struct net *make_net(const struct run *run)
 {
     const struct device_collective collective = {.sum = reduce_halve, .delays = run->delays};
@@ -97,7 +100,7 @@ static struct net *make_net(const struct run *run)
 
     rng_seed(&rng, 1);
     CHECK_EQ(amp_resolve(&amp, &request, NULL), STATUS_OK);
-    cuda_backend_use(&standin_runtime, &standin_kernels, &standin_plans, 0);
+    cuda_backend_use(runtime, &standin_kernels, &standin_plans, 0);
     CHECK_EQ(net_new(&net, graph, &options, NULL), STATUS_OK);
     CHECK_EQ(net_device_reducer(net, &collective, &reducer, NULL), STATUS_OK);
     if (run->reduces)
@@ -326,6 +329,47 @@ TEST(the_fence_bites)
         read_device_memory();
     CHECK_EQ(waitpid(pid, &how, 0), pid);
     CHECK(WIFSIGNALED(how) || WEXITSTATUS(how) > 1); /* a sanitizer exits with its own code */
+}
+
+enum { STEP_US = 20 }; /* less than the host needs for a step of the stand-in */
+
+static enum status elapsed_of_a_step(struct CUevent_st *begin, struct CUevent_st *end, double *us,
+                                     struct err *err)
+{
+    (void)err;
+    CHECK(begin != end);
+    *us = STEP_US;
+    return STATUS_OK;
+}
+
+/* Rates are over the times at which the device ended steps: a host that looks late, and finds two
+ * outcomes at once, does not take their time for 0. */
+TEST(a_step_ends_at_the_devices_time)
+{
+    const struct run run = {.is_graphable = true};
+    struct cuda_runtime timed = standin_runtime;
+    uint64_t last_us = 0;
+    struct net *net;
+
+    timed.event_elapsed = elapsed_of_a_step;
+    runtime = &timed;
+    standin_seed_order(0);
+    net = make_net(&run);
+    for (uint32_t i = 0; i < STEPS; i++) {
+        struct net_outcome outcome;
+        bool taken = i % 2 == 1;
+
+        (void)step(&run, net, i);
+        for (uint32_t k = 0; taken && k < 2; k++) {
+            CHECK_EQ(net_outcome_take(net, true, &outcome, &taken, NULL), STATUS_OK);
+            CHECK(taken && outcome.ended_us <= mono_us());
+            if (last_us > 0)
+                CHECK_EQ(outcome.ended_us - last_us, STEP_US);
+            last_us = outcome.ended_us;
+        }
+    }
+    runtime = &standin_runtime;
+    net_free(&net);
 }
 
 TEST(outcomes)

@@ -1,6 +1,6 @@
 /* Views of text, not terminated. Pure. */
-#ifndef LAUNCHERD_CAUSE_TEXT_H
-#define LAUNCHERD_CAUSE_TEXT_H
+#ifndef COMMON_TEXT_VIEW_H
+#define COMMON_TEXT_VIEW_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,6 +23,8 @@ bool text_is(struct text text, const char *string);
 /* The offset of the first `words` in the text; text.count: it has none. */
 size_t text_find(struct text text, const char *words);
 bool text_has(struct text text, const char *words);
+/* Without PyTorch's prefix "[rank0]: ", as often as it stands there. */
+struct text text_without_ranks(struct text text);
 /* Appends what fits to the string `out`. Line feeds and tabs stay; '?' replaces whatever else is not printable. */
 void text_append(char *out, size_t out_bytes, struct text text);
 

@@ -1,5 +1,6 @@
-#include "launcherd/cause/text.h"
+#include "common/text_view.h"
 
+#include <ctype.h>
 #include <string.h>
 
 #include "common/utf8.h"
@@ -69,6 +70,22 @@ size_t text_find(struct text text, const char *words)
 bool text_has(struct text text, const char *words)
 {
     return text_find(text, words) < text.count;
+}
+
+struct text text_without_ranks(struct text line)
+{
+    for (;;) {
+        size_t at = 5;
+
+        if (!text_starts(line, "[rank"))
+            return line;
+        while (at < line.count && isdigit((unsigned char)line.bytes[at]))
+            at++;
+        if (at == 5 || at + 1 >= line.count || memcmp(line.bytes + at, "]:", 2) != 0)
+            return line;
+        at += 2;
+        line = text_from(line, at + (at < line.count && line.bytes[at] == ' '));
+    }
 }
 
 void text_append(char *out, size_t out_bytes, struct text text)

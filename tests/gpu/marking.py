@@ -5,7 +5,10 @@ process that has it, is ended together: a peer's compilers hold the GPU and its 
 import itertools
 import os
 import signal
-import time
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "lib"))
+from processes.waiting import wait_for  # noqa: E402
 
 MARK = "GPU_TEST_RUN"
 GONE_WITHIN_S = 15.0  # a driver takes its time to give memory back
@@ -53,17 +56,23 @@ def alive(mark):
 
 def end(mark, limit_s=GONE_WITHIN_S):
     """Kills all of them until none is left. Returns those that do not go: {pid: name}."""
-    give_up = time.monotonic() + limit_s
-    while True:
+    left = {}
+
+    def are_gone():
+        nonlocal left
         left = alive(mark)
-        if not left or time.monotonic() > give_up:
-            return left
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
             except OSError:
                 pass
-        time.sleep(0.02)
+        return not left
+
+    try:
+        wait_for("all of them to go", are_gone, limit_s)
+    except AssertionError:
+        pass
+    return left
 
 
 def words_of(left):
