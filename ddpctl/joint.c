@@ -4,26 +4,23 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/fnv.h"
 #include "ddpctl/request.h"
 
 #define PATIENCE_US 10000000u
 #define JOBS_MAX 1000u /* of one command, that have ended and are still kept */
 
-/* FNV-1a, of 64 bits, with the end of the text as a byte of its own. */
+/* With the end of the text as a byte of its own. */
 static uint64_t add_text(uint64_t hash, const char *text)
 {
-    for (;; text++) {
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-        if (*text == '\0')
-            return hash;
-    }
+    return fnv_add(hash, text, strlen(text) + 1);
 }
 
 void joint_id(const struct submission *submission, const struct options *options, uint32_t nth,
               char id[REQUEST_ID_CHARS + 1])
 {
     const struct msg_submit *request = &submission->request;
-    uint64_t halves[2] = {UINT64_C(0xcbf29ce484222325), UINT64_C(0x84222325cbf29ce4)};
+    uint64_t halves[2] = {FNV_START, FNV_START ^ 1};
     char numbers[64];
 
     (void)snprintf(numbers, sizeof numbers, "%u %u %u %u", nth, request->nodes, request->nodes_min,

@@ -5,6 +5,7 @@ torchvision's ResNet-50 makes the circle: torch.save, --pretrained, a checkpoint
 load_state_dict(strict=True), with equal bits. The seeds' ConvNet is saved in every way that people save, and gives torch's loss on fixed
 images; what would run code, and what is no state_dict, is refused by name.
 """
+import argparse
 import json
 import os
 import pickle
@@ -108,6 +109,7 @@ def ways(model):
     yield "pickle protocol 3", model.state_dict(), {"pickle_protocol": 3}, ""
     yield "save_checkpoint of the seeds", {**checkpoint, "state_dict": ddp}, {}, "its state_dict, names without module."
     yield "torchvision's references", {**checkpoint, "model": state}, {}, "its model"
+    yield "a Namespace and a numpy number", {"state_dict": state, "args": argparse.Namespace(lr=0.1), "best_acc1": numpy.float64(3)}, {}, "its state_dict"
     yield "DataParallel", ddp, {}, "names without module."
     yield "torch.compile", {"_orig_mod." + k: v for k, v in state.items()}, {}, "names without _orig_mod."
     yield "named_parameters and named_buffers", {**dict(model.named_parameters()), **dict(model.named_buffers())}, {}, ""
@@ -126,7 +128,7 @@ def into_worker(folder, images, labels):
     path = os.path.join(folder, "saved.pth")
     for what, saved, arguments, taken in ways(model):
         torch.save(saved, path, **arguments)
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, weights_only=False)
         state = state.get("state_dict", state.get("model", state))
         fresh = ConvNet()
         fresh.load_state_dict({k.replace("module.", "").replace("_orig_mod.", ""): v for k, v in state.items()})
@@ -174,7 +176,7 @@ def refused(folder):
 
     cases = [
         ("code", save({**state, "x": Evil(marker)}), "GLOBAL posix.system: refused"),
-        ("a numpy number", save({"state_dict": state, "best_acc1": numpy.float64(3)}), "refused"),
+        ("a set in a Namespace", save({"state_dict": state, "args": argparse.Namespace(skip={1})}), "refused"),
         ("a whole module", save(model), "GLOBAL exchange.ConvNet: refused"),
         ("before 1.6", save(state, _use_new_zipfile_serialization=False), "save it anew: torch.save(torch.load(FILE"),
         ("TorchScript", lambda: torch.jit.script(model).save(path), "TorchScript"),

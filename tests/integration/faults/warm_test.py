@@ -74,14 +74,16 @@ def killed(cluster):
 
 
 def make_program(cluster, instead):
-    """A ddp-worker whose local rank 0 waits warm, and then does something else."""
+    """A ddp-worker whose local rank 0 waits warm, and then does something else. A shell starts it: a program of Python is python's to ddpctl."""
     program = f"{cluster.folder}/ddp-worker"
     with open(program, "w", encoding="utf-8") as file:
-        file.write("#!/usr/bin/env python3\nimport os, signal, socket, sys\n"
+        file.write(f"#!/bin/sh\nexec {sys.executable} {program}.py \"$@\"\n")
+    with open(f"{program}.py", "w", encoding="utf-8") as file:
+        file.write("import os, signal, socket, sys\n"
                    "if os.environ.get('DDP_WARM_FD') and os.environ['LOCAL_RANK'] == '0':\n"
                    "    link = socket.socket(fileno=int(os.environ['DDP_WARM_FD']))\n    link.send(b'a')\n"
                    f"    {instead}\n"
-                   f"os.execv('{cluster.build}/worker/ddp-worker', sys.argv)\n")
+                   f"os.execv('{cluster.build}/worker/ddp-worker', ['ddp-worker', *sys.argv[1:]])\n")
     os.chmod(program, 0o755)
     return program
 
