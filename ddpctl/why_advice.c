@@ -40,7 +40,8 @@ static const struct {
      "batches and fewer "
      "DataLoader workers use less"},
     {{"BdbQuit", "EOFError: EOF when reading a line"},
-     "the program reads its stdin, and has none: ddpctl run --stdin, or --tty for a debugger"},
+     "the program reads its stdin, and has none: ddpctl run --stdin 0, or --tty --stdin 0 for a "
+     "debugger"},
     {{"EOFError", "unexpected EOF", "UnpicklingError", "PytorchStreamReader failed"},
      "the checkpoint that it loads is not whole: an older one, or one that was written to a new "
      "name and renamed"},

@@ -36,6 +36,7 @@ static const struct foreign table[] = {
     {"dist-url", TAKES_ONE, .idle = launcher},
     {"rank", TAKES_ONE, .idle = launcher},
     {"local-rank", TAKES_ONE, .idle = launcher},
+    {"b", TAKES_ONE, .ours = "--batch-size"}, /* in Apex's README */
     {"start-epoch", TAKES_ONE, .value = "0",
      .idle = "--resume goes on in the epoch of the checkpoint",
      .use = "--resume goes on in the epoch of the checkpoint: leave it out"},

@@ -113,6 +113,18 @@ bool proc_answers(pid_t pid, int signal)
             1) != 0;
 }
 
+bool proc_ignores(pid_t pid, int signal)
+{
+    char path[64], text[32768];
+    const char *mask;
+
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    if (read_file(path, text, sizeof text) <= 0)
+        return false;
+    mask = strstr(text, "\nSigIgn:");
+    return mask != NULL && (signal_mask(mask, "\nSigIgn:") >> (signal - 1) & 1) != 0;
+}
+
 /* Empty: it cannot be read. */
 static void read_link(pid_t pid, const char *name, char target[PATH_MAX])
 {

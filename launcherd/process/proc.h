@@ -77,6 +77,8 @@ bool proc_is_folder_of(pid_t pid, const char *name, const struct stat *wanted);
 
 /* Whether it has a handler for the signal, or blocks it, as one does that waits for it (sigwait, signalfd). True also if that cannot be read. */
 bool proc_answers(pid_t pid, int signal);
+/* Whether it ignores the signal. False also if that cannot be read. */
+bool proc_ignores(pid_t pid, int signal);
 /* These three read links of /proc only, and so wait for no disk. */
 /* The name of the file that it runs, without folders: "bash" for a script of bash, whatever the script is called. Empty: not
  * known. */

@@ -12,8 +12,14 @@
  *
  * When the ranks have ended, the same rule as at first holds for what they have left.
  *
- * In none of them: what reads from a pipe of the others and has no handler, such as `tee` behind a script. It ends with its
- * input, and without it the script would die of its next line of output. */
+ * A shell with a trap that waits for what it has started with & (`python train.py & wait`) runs its trap at once, and most such
+ * traps hand the signal on. So what it has started so gets none from us at first.
+ *
+ * In none of them: what reads from a pipe of the others, such as `tee` or `gzip` behind a script. It ends with its input, and
+ * without it the script would die of its next line of output. But if only the reader has a handler, as in
+ * `cat list | python train.py`, it is the one that saves.
+ *
+ * `timeout` gives a signal to its whole group, with a DataLoader's workers. So it gets none, and its program does. */
 #ifndef LAUNCHERD_PROCESS_SIGNAL_RULE_H
 #define LAUNCHERD_PROCESS_SIGNAL_RULE_H
 
@@ -36,9 +42,14 @@ struct signal_process {
     bool has_it;   /* it got this signal before */
     bool answers;  /* it has a handler, or waits for the signal */
     bool is_shell; /* it waits for what it runs before it does anything, and hands no signal on */
-    bool is_copy;  /* it runs the program of its parent */
-    bool reads_others; /* its standard input is a pipe into which another one of the list writes */
-    bool is_chosen;    /* the result */
+    bool is_background; /* a shell has started it with & */
+    bool is_relay;      /* it gives its whole group the signal that it gets: timeout */
+    bool is_copy;       /* it runs the program of its parent */
+    bool reads_others;  /* its standard input is a pipe into which another one of the list writes */
+    bool lost_writer;   /* the same until the last look: it may still have to read the rest */
+    int32_t
+        writer; /* the index of one of those, best of one that answers; SIGNAL_ROOT: none but what has started it */
+    bool is_chosen; /* the result */
 };
 
 void signal_rule(struct signal_process *list, uint32_t count, enum signal_wave wave);

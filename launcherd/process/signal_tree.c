@@ -1,9 +1,11 @@
 #include "launcherd/process/signal_tree.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define STREAMS 3 /* standard input, output and error */
+/* Of each process: standard input, output and error, and what tee has open for `tee >(gzip > log.gz)`. */
+#define STREAMS 8
 
 /* Programs that wait for what they run, and hand no signal on meanwhile. uv, timeout, accelerate and torchrun hand it on. */
 static const char *const shells[] = {"sh",    "bash", "dash", "ash",  "busybox", "zsh", "ksh",
@@ -22,15 +24,29 @@ struct list {
     uint32_t count;
 };
 
+static bool is_one_of(const char *name, const char *const *names, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
 static bool is_shell(pid_t pid)
 {
     char name[PROC_PROGRAM_BYTES];
 
     proc_program(pid, name);
-    for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++)
-        if (strcmp(name, shells[i]) == 0)
-            return true;
-    return false;
+    return is_one_of(name, shells, sizeof shells / sizeof shells[0]);
+}
+
+static bool is_relay(pid_t pid)
+{
+    static const char *const relays[] = {"timeout"};
+    char name[PROC_PROGRAM_BYTES];
+
+    proc_program(pid, name);
+    return is_one_of(name, relays, sizeof relays / sizeof relays[0]);
 }
 
 bool signal_tree_answers(pid_t pid, int signal)
@@ -72,24 +88,44 @@ static void look(struct process *process)
     process->program = proc_program_id(process->is.pid);
 }
 
-static bool writes_to(const struct list *list, uint64_t pipe)
+static bool writes_to(const struct process *process, uint64_t pipe)
 {
-    for (uint32_t i = 0; i < list->count; i++)
-        if (list->items[i].pipes[1] == pipe || list->items[i].pipes[2] == pipe)
+    for (int i = 1; i < STREAMS; i++)
+        if (process->pipes[i] == pipe)
             return true;
     return false;
 }
 
-/* What has lost its writer only since the last look may still have to read the rest. */
-static bool reads_others(const struct list *list, uint32_t index,
-                         const struct signal_memory *memory)
+static bool has_writer(const struct list *list, uint32_t index)
 {
-    const struct process *process = &list->items[index];
+    const uint64_t pipe = list->items[index].pipes[0];
 
-    if (process->pipes[0] == 0)
-        return false;
-    return writes_to(list, process->pipes[0]) ||
-           has(memory->readers, memory->reader_count, process->is.pid, process->is.start_ticks);
+    for (uint32_t i = 0; pipe != 0 && i < list->count; i++)
+        if (i != index && writes_to(&list->items[i], pipe))
+            return true;
+    return false;
+}
+
+static bool is_above(const struct list *list, uint32_t top, uint32_t index)
+{
+    int32_t at = (int32_t)index;
+
+    while (at > (int32_t)top)
+        at = list->rule[at].parent;
+    return at == (int32_t)top;
+}
+
+/* Whoever has started the process may talk to it through a pipe; that is no pipeline. */
+static int32_t writer_of(const struct list *list, uint32_t index)
+{
+    const uint64_t pipe = list->items[index].pipes[0];
+    int32_t writer = SIGNAL_ROOT;
+
+    for (uint32_t i = 0; pipe != 0 && i < list->count; i++)
+        if (i != index && writes_to(&list->items[i], pipe) && !is_above(list, i, index) &&
+            (writer == SIGNAL_ROOT || list->rule[i].answers))
+            writer = (int32_t)i;
+    return writer;
 }
 
 static bool is_copy(const struct list *list, uint32_t index, int32_t parent)
@@ -129,9 +165,15 @@ static void fill(struct list *list, const struct signal_tree *tree, const struct
         rule->has_it = signal_memory_has(memory, is->pid, is->start_ticks);
         rule->answers = proc_answers(is->pid, memory->signal);
         rule->is_shell = is_shell(is->pid);
+        rule->is_relay = is_relay(is->pid);
+        rule->is_background = proc_ignores(is->pid, SIGINT) && proc_ignores(is->pid, SIGQUIT);
         rule->is_copy = is_copy(list, i, rule->parent);
-        rule->reads_others = reads_others(list, i, memory);
+        rule->reads_others = has_writer(list, i);
+        rule->lost_writer = !rule->reads_others &&
+                            has(memory->readers, memory->reader_count, is->pid, is->start_ticks);
     }
+    for (uint32_t i = 0; i < list->count; i++)
+        list->rule[i].writer = writer_of(list, i);
 }
 
 static void note_readers(const struct list *list, struct signal_memory *memory)
@@ -140,7 +182,7 @@ static void note_readers(const struct list *list, struct signal_memory *memory)
     struct signal_id ids[SIGNAL_READERS_MAX];
 
     for (uint32_t i = 0; i < list->count && count < SIGNAL_READERS_MAX; i++)
-        if (list->items[i].pipes[0] != 0 && writes_to(list, list->items[i].pipes[0]))
+        if (list->rule[i].reads_others)
             ids[count++] = (struct signal_id){list->items[i].is.pid, list->items[i].is.start_ticks};
     memcpy(memory->readers, ids, count * sizeof ids[0]);
     memory->reader_count = count;

@@ -118,6 +118,8 @@ uint32_t failure_exception_mark(const char *error)
 /* Whether an interpreter or a shell did not find the program that it was to run. */
 static bool names_no_program(const struct rdzv_record *record, struct text text)
 {
+    if (record->failed_exit == 1) /* python -m, which raises nothing */
+        return text_has(text, ": No module named ") && !text_has(text, "Error: ");
     if (record->failed_exit == 2)
         return text_has(text, "can't open file") && text_has(text, "No such file or directory");
     return record->failed_exit == 127 &&

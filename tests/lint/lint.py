@@ -57,7 +57,7 @@ LOOP_FILE_CALLS = re.compile(
 # What the loop may call although its object makes such calls, and why it does not hang on a disk.
 LOOP_ALLOWED = {
     # /proc and /sys are the kernel's memory; of a process only /proc/PID/stat, status and the links exe and fd/N are read here, which wait for no lock of it
-    "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly|answers|pipe|program|program_id)$",
+    "launcherd/process/proc.c": r"proc_(boot_id|pid_ns|is_stopped|pidfd|reap|start_ticks|stat_of|find_descendants|kill_descendants|signal_exactly|answers|ignores|pipe|program|program_id)$",
     "launcherd/process/cgroup.c": r"cgroup_(find_base|has)$",
     # memory
     "launcherd/process/lease_page.c": r"lease_page_(until_us|extend|unmap|is_guarded)$",

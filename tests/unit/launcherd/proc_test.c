@@ -285,7 +285,9 @@ TEST(a_process_answers_a_signal_with_a_handler_or_by_waiting_for_it)
     CHECK(!proc_answers(getpid(), SIGTERM) && !proc_answers(getpid(), SIGHUP));
     CHECK(signal(SIGTERM, ignore) != SIG_ERR);
     CHECK(proc_answers(getpid(), SIGTERM) && !proc_answers(getpid(), SIGHUP));
+    CHECK(!proc_ignores(getpid(), SIGTERM));
     CHECK(signal(SIGTERM, SIG_IGN) == ignore && !proc_answers(getpid(), SIGTERM));
+    CHECK(proc_ignores(getpid(), SIGTERM) && !proc_ignores(getpid(), SIGHUP));
     CHECK(signal(SIGTERM, SIG_DFL) == SIG_IGN);
     CHECK(sigemptyset(&set) == 0 && sigaddset(&set, SIGHUP) == 0);
     CHECK(sigprocmask(SIG_BLOCK, &set, NULL) == 0);

@@ -33,10 +33,13 @@ static const char *again(enum signal_wave wave)
     return chosen(wave);
 }
 
+/* `writer` is one more than the index here; 0: none. */
 #define LIST(...)                                                                                  \
     struct signal_process items[] = {__VA_ARGS__};                                                 \
     list = items;                                                                                  \
-    count = sizeof items / sizeof items[0]
+    count = sizeof items / sizeof items[0];                                                        \
+    for (uint32_t i = 0; i < count; i++)                                                           \
+    items[i].writer--
 
 /* A script with a handler, its DataLoader's workers, which have one, too, and a decoder that one of them runs. */
 TEST(a_loader_of_a_script_with_a_handler_is_spared)
@@ -77,6 +80,16 @@ TEST(a_shell_with_a_trap_is_passed_once)
     CHECK_STR(again(SIGNAL_FIRST), "");
 }
 
+/* trap 'kill -TERM $pid' TERM; python train.py & pid=$!; wait $pid */
+TEST(a_trap_of_a_shell_that_waits_hands_it_on_itself)
+{
+    LIST(SHELL, {.parent = 0, .answers = true, .is_background = true});
+    items[0].answers = true;
+    CHECK_STR(chosen(SIGNAL_FIRST), "0");
+    items[0].answers = false; /* without a trap it dies */
+    CHECK_STR(chosen(SIGNAL_FIRST), "01");
+}
+
 /* python train.py 2>&1 | tee log, and | while read line; do ...; done */
 TEST(what_reads_the_output_of_a_script_ends_with_it)
 {
@@ -95,6 +108,39 @@ TEST(a_script_that_reads_a_pipe_gets_it)
     LIST(SHELL, {.parent = 0}, {.parent = 0, .is_shell = true, .reads_others = true},
          {.parent = 2, .answers = true, .reads_others = true});
     CHECK_STR(chosen(SIGNAL_FIRST), "0123");
+}
+
+/* python train.py 2>&1 | tee >(gzip > log.gz): gzip has a handler, too, and no output to save before the script has ended. */
+TEST(what_reads_the_output_of_a_script_through_others_ends_with_it)
+{
+    LIST(SHELL, {.parent = 0, .answers = true}, {.parent = 0, .reads_others = true, .writer = 2},
+         {.parent = 2, .answers = true, .reads_others = true, .writer = 3});
+    CHECK_STR(chosen(SIGNAL_FIRST), "01");
+    CHECK_STR(again(SIGNAL_LATE), "");
+    count = 1; /* the script has ended, and left the reader */
+    items[0] = items[3];
+    items[0].parent = items[0].writer = SIGNAL_ROOT;
+    items[0].reads_others = false;
+    items[0].lost_writer = true;
+    CHECK_STR(chosen(SIGNAL_FIRST), "");
+    items[0].lost_writer = false;
+    CHECK_STR(chosen(SIGNAL_FIRST), "0");
+}
+
+TEST(two_that_read_from_each_other)
+{
+    LIST(SHELL, {.parent = 0, .reads_others = true, .writer = 3},
+         {.parent = 0, .reads_others = true, .writer = 2});
+    CHECK_STR(chosen(SIGNAL_FIRST), "0");
+}
+
+/* timeout 1h python train.py, which has a loader */
+TEST(timeout_gets_none_and_its_program_does)
+{
+    LIST({.parent = SIGNAL_ROOT, .answers = true, .is_relay = true}, {.parent = 0, .answers = true},
+         {.parent = 1, .answers = true, .is_copy = true});
+    CHECK_STR(chosen(SIGNAL_FIRST), "1");
+    CHECK_STR(again(SIGNAL_LATE), "");
 }
 
 /* A wrapper with a handler that keeps the signal to itself. */

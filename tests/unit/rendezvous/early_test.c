@@ -226,11 +226,13 @@ TEST(a_program_that_does_not_exist_is_not_tried_again)
         {.exit_code = 2,
          .tail = "python3: can't open file '/home/ada/trian.py': [Errno 2] No such file or "
                  "directory\n"},
+        {.exit_code = 1, .tail = "/usr/bin/python3: No module named trian\n"},
         {.exit_code = 127, .tail = "bash: trian.sh: No such file or directory\n"},
         {.exit_code = 127,
          .cause = "rank 0 exited with code 127: run.sh: line 3: nvcc: command not found"},
     };
     static const struct rank_report others[] = {
+        {.exit_code = 1, .tail = "ModuleNotFoundError: No module named 'trian'\n"},
         {.exit_code = 2, .tail = "No such file or directory\n"},
         {.exit_code = 3, .tail = "can't open file 'x': No such file or directory\n"},
         {.exit_code = 127, .tail = "bye\n"},
