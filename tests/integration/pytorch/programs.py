@@ -152,29 +152,39 @@ def restart():
     say(f"restarted, old keys {here}")
 
 
-def add_ranks(rank, world):
+def add_ranks(rank, world, leave=dist.destroy_process_group):
     """The sum of all ranks, in a process group that ends."""
     tensor = torch.full((1,), float(rank))
     dist.all_reduce(tensor)
-    store = dist.distributed_c10d._get_default_store()
-    store.set(f"done {rank}", "")
-    store.wait([f"done {other}" for other in range(world)])  # Gloo resets the connection of a rank that still reads
-    dist.destroy_process_group()
+    leave()
     return f"{tensor.item()} of {world}"
 
 
 def second_stores():
-    """A process group, a second one, one at an address of its own, and a store that a library would make."""
+    """A process group, one at an address of its own, and a store that a library would make. Not a second one in the launcher's store: PyTorch finds
+    the first one's addresses there, under any launcher, and sometimes calls them."""
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=LIMIT, wait_for_workers=False)
+    turns = iter("12")
+
+    def leave():
+        """When all have the sum, for Gloo resets the connection of a rank that still reads; rank 0 last, which serves the last group's store."""
+        turn = next(turns)
+        store.set(f"{turn} summed {RANK}", "")
+        store.wait([f"{turn} summed {rank}" for rank in range(WORLD)])
+        if RANK == 0:
+            store.wait([f"{turn} left {rank}" for rank in range(1, WORLD)])
+        dist.destroy_process_group()
+        if RANK != 0:
+            store.set(f"{turn} left {RANK}", "")
+
     begin()
     listener = socket.create_server(("127.0.0.1", 0))
     ports = [listener.getsockname()[1]] if RANK == 0 else [0]
     dist.broadcast_object_list(ports)
     listener.close()
-    first = add_ranks(RANK, WORLD)
-    begin()
-    second = add_ranks(RANK, WORLD)
+    first = add_ranks(RANK, WORLD, leave)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{ports[0]}", rank=RANK, world_size=WORLD, timeout=LIMIT)
-    say(f"{first}, {second}, {add_ranks(RANK, WORLD)}")
+    say(f"{first}, {add_ranks(RANK, WORLD, leave)}")
 
 
 def spawned(rank, port):
